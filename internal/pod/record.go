@@ -1,0 +1,91 @@
+package pod
+
+import (
+	"net/netip"
+	"path"
+	"time"
+)
+
+// RecordVersion is the version of Record that this build writes.
+const RecordVersion = 1
+
+// Record is everything that Fairlead knows about one pod and its containers.
+// It is the only place where these facts are kept; memory is a cache of it.
+type Record struct {
+	Version    int          `json:"version"`
+	ID         ID           `json:"id"`
+	Handler    string       `json:"handler"`          // the handler that runs the pod, never empty
+	Requested  string       `json:"requestedHandler"` // runtime_handler as the caller sent it
+	State      State        `json:"state"`
+	Reason     string       `json:"reason,omitempty"` // why State is Unknown
+	CreatedAt  time.Time    `json:"createdAt"`
+	Config     Config       `json:"config"`
+	Sandbox    Sandbox      `json:"sandbox"`
+	Containers []*Container `json:"containers,omitempty"`
+}
+
+// Sandbox is what holds a pod together on this host.
+type Sandbox struct {
+	NetNS  string          `json:"netns,omitempty"`  // pinned namespace; empty means the node's
+	IPCNS  string          `json:"ipcns,omitempty"`  // as NetNS
+	UTSNS  string          `json:"utsns,omitempty"`  // as NetNS
+	PIDNS  string          `json:"pidns,omitempty"`  // /proc/PID/ns/pid of Pause; empty unless the pod shares it
+	Cgroup string          `json:"cgroup,omitempty"` // the cgroup that holds the containers', as Config.CgroupParent or the built-in one
+	IPs    []netip.Addr    `json:"ips,omitempty"`    // the primary address first
+	Pause  *RunningProcess `json:"pause,omitempty"`  // only where a sandbox process is needed
+	Shm    string          `json:"shm,omitempty"`    // the pod's /dev/shm on the host; empty means the node's
+}
+
+// Container is a container of the pod.
+type Container struct {
+	ID         ContainerID     `json:"id"`
+	State      State           `json:"state"`
+	Reason     string          `json:"reason,omitempty"`  // CRI reason of Exited: "Completed", "Error", "OOMKilled", "StartError", ...
+	Message    string          `json:"message,omitempty"` // for people
+	CreatedAt  time.Time       `json:"createdAt"`
+	StartedAt  time.Time       `json:"startedAt,omitzero"`
+	FinishedAt time.Time       `json:"finishedAt,omitzero"`
+	ExitCode   int32           `json:"exitCode,omitempty"` // 128 + signal where a signal ended it
+	Process    *RunningProcess `json:"process,omitempty"`
+	Config     ContainerConfig `json:"config"`
+	Image      ContainerImage  `json:"image"`
+	User       *User           `json:"user,omitempty"`
+	StopSignal string          `json:"stopSignal"` // resolved: the request's, the image's or SIGTERM
+}
+
+// RunningProcess identifies a process beyond the reuse of its pid.
+type RunningProcess struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"` // field 22 of /proc/PID/stat, clock ticks since boot
+}
+
+// ContainerImage is the image that a container was made from.
+type ContainerImage struct {
+	ID  string `json:"id"`            // digest of the image's configuration
+	Ref string `json:"ref,omitempty"` // name@digest where one is known, else ID
+}
+
+// User is who the first process of a container runs as, as it was resolved.
+type User struct {
+	UID                int64   `json:"uid"`
+	GID                int64   `json:"gid"`
+	SupplementalGroups []int64 `json:"supplementalGroups,omitempty"`
+}
+
+// Container returns the container with that id, or nil.
+func (r *Record) Container(id ContainerID) *Container {
+	for _, c := range r.Containers {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// LogPath is the absolute path of the container's log, or "" if it has none.
+func (r *Record) LogPath(c *Container) string {
+	if r.Config.LogDirectory == "" || c.Config.LogPath == "" {
+		return ""
+	}
+	return path.Join(r.Config.LogDirectory, path.Join("/", c.Config.LogPath))
+}
