@@ -1,0 +1,251 @@
+package image
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+
+	"fairlead.run/internal/errdefs"
+)
+
+var errSchema1 = errors.New("it has a docker schema 1 manifest, a format given up in 2017; " +
+	"push it again with a current docker, buildah or skopeo")
+
+// failure is an error whose text is for people and whose kind and cause are for
+// errors.Is. Causes from the libraries repeat themselves too much to be shown.
+type failure struct {
+	text  string
+	kind  error
+	cause error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return []error{f.kind, f.cause} }
+
+func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
+
+// describeLocal gives an error of containerd's libraries about this node's
+// store one of our kinds.
+func describeLocal(err error) error {
+	switch {
+	case err == nil, isOurs(err):
+		return err
+	case cerrdefs.IsNotFound(err):
+		return &failure{err.Error(), errdefs.ErrNotFound, err}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &failure{err.Error(), errdefs.ErrExhausted, err}
+	}
+	return err
+}
+
+var ourKinds = []error{
+	errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrPrecondition,
+	errdefs.ErrUnavailable, errdefs.ErrExhausted, errdefs.ErrUnimplemented, errdefs.ErrDeadline, errdefs.ErrInternal,
+}
+
+func isOurs(err error) bool {
+	for _, k := range ourKinds {
+		if errors.Is(err, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstCause is the error that made the others: those about cancellation are
+// consequences.
+func firstCause(errs ...error) error {
+	var cancelled error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case errors.Is(err, context.Canceled):
+			cancelled = err
+		default:
+			return err
+		}
+	}
+	return cancelled
+}
+
+// pullSource is where a pull went, for its errors.
+type pullSource struct {
+	named reference.Named
+	hosts []string
+	root  string
+}
+
+func (p pullSource) where() string {
+	if len(p.hosts) == 0 {
+		return reference.Domain(p.named)
+	}
+	return strings.Join(p.hosts, " or ")
+}
+
+func (p pullSource) fail(cause, kind error, format string, args ...any) error {
+	return &failure{fmt.Sprintf("pull image %s: ", p.named) + fmt.Sprintf(format, args...), kind, cause}
+}
+
+// describePull says what went wrong with a pull, where, and what to do.
+func describePull(ctx context.Context, err error, src pullSource) error {
+	for _, describe := range []func(error, pullSource) error{describeImage, describeTransfer, describeStatus, describeNetwork} {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			break
+		}
+		if d := describe(err, src); d != nil {
+			return d
+		}
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errStalled):
+		return src.fail(cause, errdefs.ErrUnavailable, "%s: %v; the registry or the network to it hangs", src.where(), cause)
+	case cause != nil && errors.Is(err, context.Canceled):
+		return src.fail(errors.Join(cause, context.Canceled), errdefs.ErrUnavailable, "%v", cause)
+	}
+	return fmt.Errorf("pull image %s: %w", src.named, err)
+}
+
+// describeImage is about images that no retry will mend, and full disks.
+func describeImage(err error, src pullSource) error {
+	var noPlatform *platformError
+	var layer *layerError
+	text := err.Error()
+	switch {
+	case errors.Is(err, errSchema1):
+		return src.fail(err, errdefs.ErrUnimplemented, "%v", errSchema1)
+	case errors.As(err, &noPlatform):
+		return src.fail(err, errdefs.ErrNotFound, "no variant for this node's platform: %v", noPlatform)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return src.fail(err, errdefs.ErrExhausted, "the disk of %s is full; remove images that are not needed, or enlarge it", src.root)
+	case errors.As(err, &layer) && layer.full():
+		return src.fail(err, errdefs.ErrExhausted, "layer %s: %v", layer.digest, layer.err)
+	case errors.As(err, &layer) && !errors.Is(err, context.Canceled):
+		return src.fail(err, errdefs.ErrInvalidArgument, "layer %s is not a sound archive: %v; the image has to be built and pushed again", layer.digest, layer.err)
+	case strings.Contains(text, "wrong diff id"), strings.Contains(text, "layers and diffIDs don't match"):
+		return src.fail(err, errdefs.ErrInvalidArgument, "its layers are not those that its configuration names (%s); it has to be built and pushed again", oneLine(text))
+	}
+	return nil
+}
+
+// describeTransfer is about bytes that did not arrive as they should.
+func describeTransfer(err error, src pullSource) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "unexpected commit digest"):
+		return src.fail(err, errdefs.ErrUnavailable, "%s sent other bytes than the digest promises (%s); nothing of it was kept; retry, or mend the registry or the proxy in between",
+			src.where(), tail(text, "unexpected commit digest"))
+	case strings.Contains(text, "read past expected size"), strings.Contains(text, "read exceeds expected size"):
+		return src.fail(err, errdefs.ErrUnavailable, "%s sent more bytes than the manifest says; nothing of it was kept", src.where())
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return src.fail(err, errdefs.ErrUnavailable, "%s broke off the transfer before its end; retry", src.where())
+	}
+	return nil
+}
+
+// describeStatus is about answers of a registry.
+func describeStatus(err error, src pullSource) error {
+	var status remoteerrors.ErrUnexpectedStatus
+	code := 0
+	if errors.As(err, &status) {
+		code = status.StatusCode
+	}
+	switch {
+	case isOurs(err):
+		return fmt.Errorf("pull image %s: %w", src.named, err)
+	case errors.Is(err, docker.ErrInvalidAuthorization), code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return src.fail(err, errdefs.ErrPrecondition, "%s refuses access: the repository does not exist, or credentials are missing or wrong (an imagePullSecret, or docker login on this node)", src.where())
+	case code == http.StatusTooManyRequests:
+		return src.fail(err, errdefs.ErrUnavailable, "%s allows no more requests for now (HTTP 429); wait, log in for a higher limit, or set up a mirror", src.where())
+	case cerrdefs.IsNotFound(err), code == http.StatusNotFound:
+		return src.fail(err, errdefs.ErrNotFound, "not found on %s; check the name and the tag%s", src.where(), missingBlob(err))
+	case code >= 500:
+		return src.fail(err, errdefs.ErrUnavailable, "%s is out of order (HTTP %d); retry later", src.where(), code)
+	case code != 0:
+		return src.fail(err, errdefs.ErrUnavailable, "%s answered HTTP %d", src.where(), code)
+	}
+	return nil
+}
+
+// missingBlob tells a registry that lost a part of an image from a wrong name.
+func missingBlob(err error) string {
+	if text := err.Error(); strings.Contains(text, "could not fetch content descriptor") {
+		return " (the manifest is there, but a part of it is not: " + tail(text, "sha256:") + ")"
+	}
+	return ""
+}
+
+// describeNetwork is about registries that could not be reached.
+func describeNetwork(err error, src pullSource) error {
+	var (
+		dns       *net.DNSError
+		op        *net.OpError
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		cert      *tls.CertificateVerificationError
+		timeout   net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		return src.fail(err, errdefs.ErrUnavailable, "no address for %s: %v", dns.Name, dns)
+	case errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &cert):
+		return src.fail(err, errdefs.ErrUnavailable, "the certificate of %s is not trusted: %s; put its authority into certs.d/%s/ca.crt",
+			src.where(), oneLine(tail(err.Error(), "tls:")), reference.Domain(src.named))
+	case errors.As(err, &op):
+		return src.fail(err, errdefs.ErrUnavailable, "cannot reach %s: %v", src.where(), op)
+	case errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, context.Canceled):
+		return src.fail(err, errdefs.ErrUnavailable, "%s does not answer: %s", src.where(), oneLine(err.Error()))
+	}
+	return nil
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// tail is the text from the mark on.
+func tail(text, mark string) string {
+	if i := strings.Index(text, mark); i >= 0 {
+		text = text[i:]
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	return strings.TrimSuffix(text, ": failed precondition")
+}
+
+// describeImport says what is wrong with an archive.
+func describeImport(ctx context.Context, err error, root string) error {
+	var layer *layerError
+	text := err.Error()
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return fmt.Errorf("import image: %w", err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &failure{fmt.Sprintf("import image: the disk of %s is full; remove images that are not needed, or enlarge it", root), errdefs.ErrExhausted, err}
+	case errors.As(err, &layer) && layer.full():
+		return &failure{"import image: " + layer.Error(), errdefs.ErrExhausted, err}
+	case errors.As(err, &layer):
+		return &failure{"import image: " + layer.Error() + "; the archive is damaged", errdefs.ErrInvalidArgument, err}
+	case strings.Contains(text, "unrecognized image format"):
+		return &failure{"import image: this is neither an OCI layout nor an archive of docker save", errdefs.ErrInvalidArgument, err}
+	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(text, "invalid tar header"), strings.Contains(text, "gzip: invalid"):
+		return &failure{"import image: the archive is damaged or cut short: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+	case errors.Is(err, errSchema1):
+		return &failure{"import image: " + errSchema1.Error(), errdefs.ErrUnimplemented, err}
+	case isOurs(err) && !errors.Is(err, errdefs.ErrNotFound):
+		return fmt.Errorf("import image: %w", err)
+	case cerrdefs.IsNotFound(err):
+		return &failure{"import image: the archive lacks a part, or the part is damaged: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+	case isOurs(err):
+		return fmt.Errorf("import image: %w", err)
+	}
+	return &failure{"import image: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+}

@@ -1,0 +1,220 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/distribution/reference"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// pull is one pull, from the registry to the records.
+func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *tracker) (img Image, err error) {
+	named, err := parse(name)
+	if err != nil {
+		return Image{}, err
+	}
+	var tried hostList
+	defer func() {
+		if err != nil {
+			err = describePull(ctx, err, pullSource{named: named, hosts: tried.names(), root: s.cfg.Root})
+		}
+	}()
+	ctx, stop := s.watch(ctx, track)
+	defer stop()
+	ctx, done, err := s.lease(s.with(ctx))
+	if err != nil {
+		return Image{}, err
+	}
+	defer func() { err = errors.Join(err, done(err != nil)) }()
+
+	resolver := docker.NewResolver(docker.ResolverOptions{
+		Hosts:   s.registryHosts(ctx, credentials{named: named, auth: req.Auth, files: s.cfg.DockerConfigs}, &tried),
+		Headers: http.Header{"User-Agent": {"fairlead"}},
+	})
+	_, target, err := resolver.Resolve(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	fetcher, err := resolver.Fetcher(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	fetch := remotes.FetchHandler(s.content(), &countingFetcher{fetcher, track})
+	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, fetch: fetch, track: track}); err != nil {
+		return Image{}, err
+	}
+	names := []string{named.String()}
+	if _, digested := named.(reference.Digested); !digested {
+		names = append(names, reference.TrimNamed(named).Name()+"@"+target.Digest.String())
+	}
+	img, err = s.record(ctx, target, req.Platform, names)
+	if err != nil {
+		return Image{}, err
+	}
+	track.finish()
+	return img, nil
+}
+
+// errStalled ends a pull whose registry keeps the connection but sends nothing.
+var errStalled = errors.New("no data arrived")
+
+// watch gives up the pull when a transfer has brought nothing for
+// StallTimeout. Its goroutine ends with the returned function.
+func (s *Store) watch(ctx context.Context, track *tracker) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(s.cfg.StallTimeout/8 + 1)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if track.idle() > s.cfg.StallTimeout {
+				cancel(fmt.Errorf("%w for %s", errStalled, s.cfg.StallTimeout))
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-ended }
+}
+
+// lease keeps everything that is made or found under the returned context from
+// being collected. The returned function ends it; with failed set it also
+// takes away what nobody else needs.
+func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) error, error) {
+	l, err := s.leases.Create(ctx, leases.WithRandomID())
+	if err != nil {
+		return ctx, nil, fmt.Errorf("protect a pull from garbage collection: %w", err)
+	}
+	return leases.WithLease(ctx, l.ID), func(failed bool) error {
+		ctx := context.WithoutCancel(ctx)
+		if err := s.leases.Delete(ctx, l); err != nil {
+			return fmt.Errorf("end the protection of a pull: %w", err)
+		}
+		if failed {
+			return s.collect(ctx)
+		}
+		return nil
+	}, nil
+}
+
+// record names an unpacked image and returns it as the store now has it.
+func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform string, names []string) (Image, error) {
+	s.records.Lock()
+	defer s.records.Unlock()
+	rec := images.Image{Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
+	if platform != "" {
+		rec.Labels = map[string]string{labelPlatform: platform}
+	}
+	l, err := s.load(ctx, rec)
+	if err != nil {
+		return Image{}, err
+	}
+	if err := s.sync(); err != nil {
+		return Image{}, err
+	}
+	// The record by id keeps the image when a tag moves on to another one.
+	for _, name := range append(names, l.image.ID) {
+		rec.Name = name
+		if err := s.put(ctx, rec); err != nil {
+			return Image{}, fmt.Errorf("record image %s: %w", name, err)
+		}
+	}
+	if err := s.refresh(ctx); err != nil {
+		return Image{}, err
+	}
+	img, err := s.list.Load().find(l.image.ID)
+	if err != nil {
+		return Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInternal)
+	}
+	return *img, nil
+}
+
+// put creates the record or points it to the new target. A pin stays.
+func (s *Store) put(ctx context.Context, rec images.Image) error {
+	store := s.images()
+	old, err := store.Get(ctx, rec.Name)
+	if isNotFound(err) {
+		_, err = store.Create(ctx, rec)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if v, ok := old.Labels[labelPinned]; ok {
+		labels := map[string]string{labelPinned: v}
+		for k, v := range rec.Labels {
+			labels[k] = v
+		}
+		rec.Labels = labels
+	}
+	if old.Target.Digest == rec.Target.Digest && old.Labels[labelPlatform] == rec.Labels[labelPlatform] {
+		return nil
+	}
+	_, err = store.Update(ctx, rec)
+	return err
+}
+
+// countingFetcher reports the bytes of every blob to the tracker.
+type countingFetcher struct {
+	remotes.Fetcher
+	track *tracker
+}
+
+func (f *countingFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	rc, err := f.Fetcher.Fetch(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	f.track.transfers.Add(1)
+	f.track.set(desc.Digest, PhaseDownloading, 0)
+	return &countingReader{ReadCloser: rc, desc: desc, track: f.track}, nil
+}
+
+// countingReader passes Seek on, which is how an interrupted download resumes.
+type countingReader struct {
+	io.ReadCloser
+	desc  ocispec.Descriptor
+	track *tracker
+	at    int64
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if n > 0 {
+		r.at += int64(n)
+		r.track.set(r.desc.Digest, PhaseDownloading, r.at)
+	}
+	return n, err
+}
+
+func (r *countingReader) Seek(offset int64, whence int) (int64, error) {
+	sk, ok := r.ReadCloser.(io.Seeker)
+	if !ok {
+		return 0, fmt.Errorf("resume the download of %s: %w", r.desc.Digest, errdefs.ErrUnimplemented)
+	}
+	at, err := sk.Seek(offset, whence)
+	if err == nil {
+		r.at = at
+	}
+	return at, err
+}
+
+func (r *countingReader) Close() error {
+	r.track.transfers.Add(-1)
+	return r.ReadCloser.Close()
+}

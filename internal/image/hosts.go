@@ -1,0 +1,124 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/pelletier/go-toml/v2"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// registryHosts finds the hosts to ask for an image: mirrors from hosts.toml
+// files, then the registry itself. Files are read at each pull, so that a
+// change needs no restart. Loopback hosts are spoken to in plain HTTP if they
+// do not answer in TLS.
+func (s *Store) registryHosts(ctx context.Context, creds credentials, tried *hostList) docker.RegistryHosts {
+	opts := config.HostOptions{Credentials: creds.forHost}
+	if root, err := firstDir(s.cfg.CertsDirs); err != nil {
+		return func(string) ([]docker.RegistryHost, error) { return nil, err }
+	} else if root != "" {
+		find := config.HostDirFromRoot(root)
+		opts.HostDir = func(host string) (string, error) {
+			dir, err := find(host)
+			if err != nil {
+				return "", err
+			}
+			return dir, checkHostsFile(filepath.Join(dir, "hosts.toml"))
+		}
+	}
+	configured := config.ConfigureHosts(ctx, opts)
+	return func(host string) ([]docker.RegistryHost, error) {
+		hosts, err := configured(host)
+		if err != nil {
+			return nil, fmt.Errorf("registry configuration for %s: %w", host, err)
+		}
+		for i := range hosts {
+			tried.add(hosts[i].Host)
+			if t := creds.token(hosts[i].Host); t != "" {
+				hosts[i].Authorizer = bearer{host: hosts[i].Host, token: t}
+			}
+		}
+		return hosts, nil
+	}
+}
+
+// firstDir is the first of the folders that exists, or "".
+func firstDir(dirs []string) (string, error) {
+	for _, d := range dirs {
+		_, err := os.Stat(d)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("registry configuration: %w", err)
+		}
+	}
+	return "", nil
+}
+
+// checkHostsFile refuses a broken file. The library would log it and go to the
+// registry itself, past the mirror that the file was written for.
+func checkHostsFile(file string) error {
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the folder holds certificates only
+	}
+	if err != nil {
+		return err
+	}
+	var any map[string]any
+	if err := toml.Unmarshal(b, &any); err != nil {
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			row, col := at.Position()
+			return fmt.Errorf("%s:%d:%d: %w: %w", file, row, col, err, errdefs.ErrInvalidArgument)
+		}
+		return fmt.Errorf("%s: %w: %w", file, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// hostList collects the hosts of a pull, for its errors.
+type hostList struct {
+	mu    sync.Mutex
+	hosts []string
+}
+
+func (l *hostList) add(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(l.hosts, host) {
+		l.hosts = append(l.hosts, host)
+	}
+}
+
+func (l *hostList) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.hosts)
+}
+
+// bearer sends a ready-made token to one host, and to no other that it
+// redirects to.
+type bearer struct{ host, token string }
+
+func (b bearer) Authorize(_ context.Context, req *http.Request) error {
+	if req.URL.Host == b.host {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return nil
+}
+
+func (b bearer) AddResponses(context.Context, []*http.Response) error {
+	return fmt.Errorf("the registry token was refused: %w", docker.ErrInvalidAuthorization)
+}

@@ -1,0 +1,258 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+
+	"archive/tar"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/diff"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// layerWriter unpacks the layers of one image. It is both the applier and the
+// snapshotter that containerd's unpacker is given, because what is learnt while
+// a layer is unpacked is needed when it is put on top of its parent.
+type layerWriter struct {
+	snapshots.Snapshotter
+	store *Store
+	track *tracker
+
+	mu      sync.Mutex
+	dirs    map[string]string   // key of a snapshot -> its directory
+	implied map[string][]string // directory -> folders that its layer uses without listing them
+}
+
+func newLayerWriter(s *Store, track *tracker) *layerWriter {
+	return &layerWriter{
+		Snapshotter: s.snapshots(), store: s, track: track,
+		dirs: map[string]string{}, implied: map[string][]string{},
+	}
+}
+
+// Prepare is the snapshotter's, and remembers the directory.
+func (w *layerWriter) Prepare(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error) {
+	mounts, err := w.Snapshotter.Prepare(ctx, key, parent, opts...)
+	if err != nil {
+		return nil, err
+	}
+	dir, _, err := layerDir(mounts)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dirs[key] = dir
+	return mounts, nil
+}
+
+// Commit puts the layer on top of its parent. Folders that the layer uses but
+// does not list get the parent's owner and mode first: unpacked by itself, the
+// layer could only make them root's, and on top they would hide the real ones.
+func (w *layerWriter) Commit(ctx context.Context, name, key string, opts ...snapshots.Opt) error {
+	var info snapshots.Info
+	for _, opt := range opts {
+		if err := opt(&info); err != nil {
+			return err
+		}
+	}
+	w.mu.Lock()
+	dir := w.dirs[key]
+	implied := w.implied[dir]
+	delete(w.dirs, key)
+	delete(w.implied, dir)
+	w.mu.Unlock()
+	if info.Parent != "" && len(implied) > 0 {
+		lowers, err := w.store.lowerdirs(ctx, info.Parent)
+		if err != nil {
+			return err
+		}
+		if err := inheritFolders(dir, lowers, implied); err != nil {
+			return fmt.Errorf("give folders of layer %s the attributes that they have below: %w", name, err)
+		}
+	}
+	return w.Snapshotter.Commit(ctx, name, key, opts...)
+}
+
+// Apply unpacks a layer into its directory, without a mount and without
+// starting a process. It returns the digest of the unpacked archive, which the
+// unpacker compares with the image's configuration.
+func (w *layerWriter) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (ocispec.Descriptor, error) {
+	dir, stacked, err := layerDir(mounts)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	if err := w.store.slots.unpacks.Acquire(ctx, 1); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	defer w.store.slots.unpacks.Release(1)
+	ra, err := w.store.content().ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	defer func() { _ = ra.Close() }()
+	tarball, err := decompress(&unpackReader{r: content.NewReader(ra), w: w, desc: desc})
+	if err != nil {
+		return ocispec.Descriptor{}, &layerError{desc.Digest, err}
+	}
+	defer func() { _ = tarball.Close() }()
+
+	digester := digest.Canonical.Digester()
+	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), left: w.store.layerBytes(), digest: desc.Digest}
+	scan := &entryScan{limit: w.store.cfg.Limits.LayerEntries}
+	opts := []archive.ApplyOpt{archive.WithFilter(scan.visit)}
+	if stacked {
+		opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
+	}
+	_, err = archive.Apply(ctx, dir, limited, opts...)
+	if err == nil {
+		_, err = io.Copy(io.Discard, limited) // padding after the archive's end counts for the digest
+	}
+	if err != nil {
+		return ocispec.Descriptor{}, &layerError{desc.Digest, err}
+	}
+	w.mu.Lock()
+	w.implied[dir] = scan.implied()
+	w.mu.Unlock()
+	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digester.Digest(), Size: limited.n}, nil
+}
+
+// layerDir is the directory that a fresh snapshot's mount would write to, and
+// whether the layer goes on top of others: then deletions in it have to become
+// overlay's whiteouts.
+func layerDir(mounts []mount.Mount) (dir string, stacked bool, err error) {
+	if len(mounts) == 1 {
+		switch m := mounts[0]; m.Type {
+		case "bind":
+			return m.Source, false, nil
+		case "overlay":
+			for _, o := range m.Options {
+				if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+					return dir, true, nil
+				}
+			}
+		}
+	}
+	return "", false, fmt.Errorf("the snapshotter's mount %v has no directory to write to: %w", mounts, errdefs.ErrInternal)
+}
+
+// layerBytes is how much a layer may unpack to: the configured limit, and never
+// the last twentieth of the disk, which other work on this node needs.
+func (s *Store) layerBytes() int64 {
+	limit := s.cfg.Limits.LayerBytes
+	var st unix.Statfs_t
+	if unix.Statfs(s.snapshotDir(), &st) != nil {
+		return limit
+	}
+	reserve := st.Blocks / 20
+	if st.Bavail <= reserve {
+		return 0
+	}
+	if free := int64(st.Bavail-reserve) * st.Bsize; free < limit { // #nosec: no disk has 2^63 bytes
+		return free
+	}
+	return limit
+}
+
+// cappedReader fails once a layer has grown past its limit.
+type cappedReader struct {
+	r      io.Reader
+	n      int64
+	left   int64
+	digest digest.Digest
+}
+
+func (c *cappedReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if c.n > c.left {
+		return 0, fmt.Errorf("it unpacks to more than %d bytes, which is its limit or what the disk can spare: %w",
+			c.left, errdefs.ErrExhausted)
+	}
+	return n, err
+}
+
+// unpackReader reports how much of the compressed layer has been read.
+type unpackReader struct {
+	r    io.Reader
+	w    *layerWriter
+	desc ocispec.Descriptor
+	at   int64
+}
+
+func (r *unpackReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.at += int64(n)
+	phase := PhaseUnpacking
+	if errors.Is(err, io.EOF) {
+		phase = PhaseDone
+	}
+	r.w.track.set(r.desc.Digest, phase, r.at)
+	return n, err
+}
+
+// layerError says that a layer's content could not be unpacked.
+type layerError struct {
+	digest digest.Digest
+	err    error
+}
+
+func (e *layerError) Error() string { return fmt.Sprintf("unpack layer %s: %v", e.digest, e.err) }
+func (e *layerError) Unwrap() error { return e.err }
+
+// full says whether it was this node that had no room, not the layer that is bad.
+func (e *layerError) full() bool {
+	return errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) || errors.Is(e.err, errdefs.ErrExhausted)
+}
+
+// entryScan looks at every entry of a layer while it is unpacked.
+type entryScan struct {
+	limit  int64
+	n      int64
+	listed map[string]bool
+	used   map[string]bool
+}
+
+func (s *entryScan) visit(h *tar.Header) (bool, error) {
+	if s.n++; s.n > s.limit {
+		return false, fmt.Errorf("it has more than %d entries: %w", s.limit, errdefs.ErrExhausted)
+	}
+	if s.listed == nil {
+		s.listed, s.used = map[string]bool{}, map[string]bool{}
+	}
+	name := strings.TrimPrefix(h.Name, "/") // Name is clean by now
+	if h.Typeflag == tar.TypeDir {
+		s.listed[name] = true
+	}
+	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
+		if s.used[name[:i]] {
+			break // and so are its parents
+		}
+		s.used[name[:i]] = true
+	}
+	return true, nil
+}
+
+// implied are the folders that the layer has entries in but does not list.
+func (s *entryScan) implied() []string {
+	var out []string
+	for dir := range s.used {
+		if !s.listed[dir] {
+			out = append(out, dir)
+		}
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// PullRequest says what to pull and how.
+type PullRequest struct {
+	Ref      string         // as a user writes it
+	Auth     *Auth          // nil: credentials come from docker config files, if any
+	Platform string         // "linux/arm64"; empty: the store's
+	Progress func(Progress) // called about ten times a second on the caller's goroutine, and once at the end
+}
+
+// Pull fetches the image, unpacks it and names it. If it is here already and
+// the registry's copy has not changed, nothing is fetched.
+//
+// Pulls of one name with the same credentials and platform join: they are one
+// operation, which goes on until it is done or its last caller has given up.
+// A pull that fails or is given up leaves nothing behind.
+func (s *Store) Pull(ctx context.Context, req PullRequest) (Image, error) {
+	name, err := Normalize(req.Ref)
+	if err != nil {
+		return Image{}, fmt.Errorf("pull image: %w", err)
+	}
+	if _, err := s.matcher(req.Platform); err != nil {
+		return Image{}, fmt.Errorf("pull image %s: %w", name, err)
+	}
+	op, err := s.pulls.join(ctx, pullKey(name, req), func(ctx context.Context, op *pullOp) {
+		op.img, op.err = s.pull(ctx, name, req, op.track)
+	}, newTracker(name))
+	if err != nil {
+		return Image{}, fmt.Errorf("pull image %s: %w", name, err)
+	}
+	defer s.pulls.leave(op)
+	if err := op.wait(ctx, req.Progress); err != nil {
+		return Image{}, fmt.Errorf("pull image %s: %w", name, err)
+	}
+	if op.err != nil {
+		return Image{}, op.err
+	}
+	return op.img.clone(), nil
+}
+
+// pullKey tells pulls apart. Credentials are part of it: whoever joins must not
+// get by another's credentials what his own would not give him.
+func pullKey(name string, req PullRequest) string {
+	auth, _ := json.Marshal((*authFields)(req.Auth)) // strings only, cannot fail
+	return fmt.Sprintf("%s %s %x", name, req.Platform, sha256.Sum256(auth))
+}
+
+// pulls are the pulls in flight.
+type pulls struct {
+	mu     sync.Mutex
+	ops    map[string]*pullOp
+	all    map[*pullOp]struct{} // ops and those that everybody has left
+	closed bool
+}
+
+// pullOp is one pull in flight. img and err are valid once done is closed.
+type pullOp struct {
+	key     string
+	callers int
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	track   *tracker
+	img     Image
+	err     error
+}
+
+var (
+	errAbandoned = errors.New("every caller has given up")
+	errClosing   = errors.New("the image store is closing")
+)
+
+// join finds the operation with that key or starts one. The goroutine it
+// starts ends when the operation does; close waits for it.
+func (p *pulls) join(ctx context.Context, key string, run func(context.Context, *pullOp), t *tracker) (*pullOp, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fmt.Errorf("%w: %w", errClosing, errdefs.ErrUnavailable)
+	}
+	if op := p.ops[key]; op != nil {
+		op.callers++
+		return op, nil
+	}
+	opCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	op := &pullOp{key: key, callers: 1, cancel: cancel, done: make(chan struct{}), track: t}
+	if p.ops == nil {
+		p.ops, p.all = map[string]*pullOp{}, map[*pullOp]struct{}{}
+	}
+	p.ops[key], p.all[op] = op, struct{}{}
+	go func() {
+		defer cancel(nil)
+		defer p.finish(op)
+		run(opCtx, op)
+	}()
+	return op, nil
+}
+
+func (p *pulls) finish(op *pullOp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(op)
+	delete(p.all, op)
+	close(op.done)
+}
+
+// forget keeps later callers from joining the operation.
+func (p *pulls) forget(op *pullOp) {
+	if p.ops[op.key] == op {
+		delete(p.ops, op.key)
+	}
+}
+
+// leave is a caller's end of interest. The last one to leave ends the pull.
+func (p *pulls) leave(op *pullOp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	op.callers--
+	if op.callers == 0 {
+		p.forget(op)
+		op.cancel(errAbandoned)
+	}
+}
+
+// close ends all pulls and waits until they have cleaned up.
+func (p *pulls) close() {
+	p.mu.Lock()
+	p.closed = true
+	waiting := make([]*pullOp, 0, len(p.all))
+	for op := range p.all {
+		op.cancel(errClosing)
+		waiting = append(waiting, op)
+	}
+	p.mu.Unlock()
+	for _, op := range waiting {
+		<-op.done
+	}
+}
+
+// wait returns when the operation is done or the caller's context ends.
+func (op *pullOp) wait(ctx context.Context, report func(Progress)) error {
+	var tick <-chan time.Time
+	if report != nil {
+		t := time.NewTicker(progressInterval)
+		defer t.Stop()
+		tick = t.C
+		report(op.track.snapshot())
+	}
+	for {
+		select {
+		case <-op.done:
+			if report != nil {
+				report(op.track.snapshot())
+			}
+			return nil
+		case <-ctx.Done():
+			return contextError(ctx)
+		case <-tick:
+			report(op.track.snapshot())
+		}
+	}
+}
+
+// contextError is why the context ended, in our kinds.
+func contextError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the caller's deadline has passed: %w: %w", context.Cause(ctx), errdefs.ErrDeadline)
+	}
+	return fmt.Errorf("the caller has given up: %w", context.Cause(ctx))
+}

@@ -1,0 +1,76 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// Normalize completes a name the way docker does: nginx means
+// docker.io/library/nginx:latest. A name with tag and digest is the digest's:
+// the tag is only a comment then.
+func Normalize(ref string) (string, error) {
+	named, err := parse(ref)
+	if err != nil {
+		return "", err
+	}
+	return named.String(), nil
+}
+
+func parse(ref string) (reference.Named, error) {
+	if ref == "" {
+		return nil, fmt.Errorf("an image name is needed, as in docker.io/library/nginx:latest: %w", errdefs.ErrInvalidArgument)
+	}
+	if isID(ref) {
+		return nil, fmt.Errorf("%q is an image id, which no registry knows; give a name, as in docker.io/library/nginx:latest: %w",
+			ref, errdefs.ErrInvalidArgument)
+	}
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return nil, fmt.Errorf("image name %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)
+	}
+	return named, nil
+}
+
+// isID says whether the string is a full image id. The bare 64 digits count:
+// the CRI's clients print ids that way.
+func isID(ref string) bool {
+	hex := strings.TrimPrefix(ref, "sha256:")
+	return digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
+}
+
+func fullID(ref string) string {
+	return "sha256:" + strings.TrimPrefix(ref, "sha256:")
+}
+
+// nameKind is what a record's name is.
+type nameKind int
+
+const (
+	nameTag nameKind = iota
+	nameDigest
+	nameID
+)
+
+func kindOf(name string) nameKind {
+	switch {
+	case isID(name):
+		return nameID
+	case strings.Contains(name, "@"):
+		return nameDigest
+	}
+	return nameTag
+}
+
+// repository is the name without tag and digest.
+func repository(name string) string {
+	repo, _, _ := strings.Cut(name, "@")
+	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
+		return repo[:i]
+	}
+	return repo
+}

@@ -1,0 +1,161 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// Remove takes an image, or one of its names, off this node and frees what
+// nothing else needs before it returns.
+//
+// Given an id, every name of the image goes. Given a name, that name goes, and
+// the image with it if no other tag is left. An image that is not here is no
+// error. Layers that a container uses stay on disk until it is released.
+func (s *Store) Remove(ctx context.Context, ref string) error {
+	removed, err := s.unrecord(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	if !removed {
+		return nil
+	}
+	if err := s.collect(ctx); err != nil {
+		return fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	return nil
+}
+
+func (s *Store) unrecord(ctx context.Context, ref string) (bool, error) {
+	s.records.Lock()
+	defer s.records.Unlock()
+	names, err := s.doomed(ctx, ref)
+	if err != nil || len(names) == 0 {
+		return false, err
+	}
+	for _, name := range names {
+		if err := s.images().Delete(s.with(ctx), name); err != nil && !isNotFound(err) {
+			return false, fmt.Errorf("delete record %s: %w", name, describeLocal(err))
+		}
+	}
+	return true, s.refresh(ctx)
+}
+
+// doomed lists the names that go when ref is removed.
+func (s *Store) doomed(ctx context.Context, ref string) ([]string, error) {
+	idx := s.list.Load()
+	img, err := idx.find(ref)
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return s.broken(ctx, ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := idx.names[img.ID]
+	name, err := Normalize(ref)
+	if err != nil || idx.byName[name] != img { // ref was an id
+		return names, nil
+	}
+	// Another tag keeps the image. Its digests stay with it, but those of a
+	// repository without a tag left go along with the last one.
+	repo, kept, tagged := repository(name), false, false
+	for _, n := range names {
+		if n == name {
+			continue
+		}
+		switch kindOf(n) {
+		case nameTag:
+			kept = true
+			tagged = tagged || repository(n) == repo
+		case nameDigest:
+			kept = kept || repository(n) != repo || kindOf(name) == nameDigest
+		}
+	}
+	if !kept {
+		return names, nil
+	}
+	gone := []string{name}
+	for _, n := range names {
+		if n != name && kindOf(name) == nameTag && kindOf(n) == nameDigest && repository(n) == repo && !tagged {
+			gone = append(gone, n)
+		}
+	}
+	return gone, nil
+}
+
+// broken finds records that no image could be read from: they are not in the
+// index, but have to be removable.
+func (s *Store) broken(ctx context.Context, ref string) ([]string, error) {
+	recs, err := s.images().List(s.with(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	name, err := Normalize(ref)
+	if err != nil {
+		name = fullID(ref)
+	}
+	for _, r := range recs {
+		if r.Name == name {
+			return []string{name}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Tag gives an image another name, which is taken from the image that has it.
+func (s *Store) Tag(ctx context.Context, ref, newName string) error {
+	name, err := Normalize(newName)
+	if err == nil && kindOf(name) != nameTag {
+		err = fmt.Errorf("%q is not a tag: %w", newName, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return fmt.Errorf("tag image %s: %w", ref, err)
+	}
+	s.records.Lock()
+	defer s.records.Unlock()
+	idx := s.list.Load()
+	img, err := idx.find(ref)
+	if err != nil {
+		return fmt.Errorf("tag image %s: %w", ref, err)
+	}
+	rec, err := s.images().Get(s.with(ctx), idx.names[img.ID][0])
+	if err != nil {
+		return fmt.Errorf("tag image %s: %w", ref, describeLocal(err))
+	}
+	rec.Name = name
+	if err := s.put(s.with(ctx), rec); err != nil {
+		return fmt.Errorf("tag image %s as %s: %w", ref, name, describeLocal(err))
+	}
+	return s.refresh(ctx)
+}
+
+// Pin marks an image as one that image collection is to leave alone, or takes
+// the mark away. Remove does not look at it.
+func (s *Store) Pin(ctx context.Context, ref string, pinned bool) error {
+	s.records.Lock()
+	defer s.records.Unlock()
+	idx := s.list.Load()
+	img, err := idx.find(ref)
+	if err != nil {
+		return fmt.Errorf("pin image %s: %w", ref, err)
+	}
+	for _, name := range idx.names[img.ID] {
+		rec, err := s.images().Get(s.with(ctx), name)
+		if err != nil {
+			return fmt.Errorf("pin image %s: %w", name, describeLocal(err))
+		}
+		if rec.Labels == nil {
+			rec.Labels = map[string]string{}
+		}
+		rec.Labels[labelPinned] = "true"
+		if !pinned {
+			delete(rec.Labels, labelPinned)
+		}
+		if _, err := s.images().Update(s.with(ctx), rec, "labels"); err != nil {
+			return fmt.Errorf("pin image %s: %w", name, describeLocal(err))
+		}
+	}
+	return s.refresh(ctx)
+}

@@ -1,0 +1,186 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/pkg/gc"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// Layers are the directories that an image unpacked to.
+type Layers struct {
+	ImageID string
+	Dirs    []string // topmost first, as overlay's lowerdir wants them; never empty
+}
+
+// usesType is the collector's own kind of node; containerd leaves 0x10 to 0x1f
+// to its users. No node of it exists: it only adds roots of other kinds.
+const usesType = gc.ResourceType(0x10)
+
+// upperdirLabel is where the overlay snapshotter tells a layer's directory.
+const upperdirLabel = "containerd.io/snapshot/overlay.upperdir"
+
+// uses says which container uses which image. Garbage collection takes the
+// images in it as roots. It is memory only: the caller's records hold the same
+// fact, and SyncUses rebuilds it from them.
+type uses struct {
+	mu     sync.Mutex
+	images map[string]string // container id -> image id
+	synced bool              // false until SyncUses; nothing may be collected before
+	owed   bool              // a collection was asked for before SyncUses
+}
+
+func (u *uses) init() { u.images = make(map[string]string) }
+
+// Use says that the container uses the image, and returns the directories of
+// its layers. Until Release, no Remove takes them from disk. Calling it again
+// for the same container and image changes nothing. It writes to no file.
+func (s *Store) Use(ctx context.Context, imageID, containerID string) (Layers, error) {
+	if containerID == "" {
+		return Layers{}, fmt.Errorf("use image %s: a container id is needed: %w", imageID, errdefs.ErrInvalidArgument)
+	}
+	s.uses.mu.Lock()
+	img, ok := s.list.Load().byID[fullID(imageID)]
+	if !ok {
+		s.uses.mu.Unlock()
+		return Layers{}, fmt.Errorf("use image %s for container %s: the image is not on this node; pull it again: %w",
+			imageID, containerID, errdefs.ErrNotFound)
+	}
+	before, had := s.uses.images[containerID]
+	s.uses.images[containerID] = img.ID
+	s.uses.mu.Unlock()
+
+	dirs, err := s.lowerdirs(ctx, img.ChainID)
+	if err != nil {
+		s.uses.mu.Lock()
+		delete(s.uses.images, containerID)
+		if had {
+			s.uses.images[containerID] = before
+		}
+		s.uses.mu.Unlock()
+		return Layers{}, fmt.Errorf("use image %s for container %s: %w", img.ID, containerID, err)
+	}
+	return Layers{ImageID: img.ID, Dirs: dirs}, nil
+}
+
+// Release says that the container is gone. The image stays until somebody
+// removes it; if somebody already has, its layers go with the next collection.
+func (s *Store) Release(_ context.Context, containerID string) error {
+	s.uses.mu.Lock()
+	defer s.uses.mu.Unlock()
+	delete(s.uses.images, containerID)
+	return nil
+}
+
+// SyncUses replaces everything that Use and Release said by what the caller's
+// records say: container id to image id. Call it once after Open. It then
+// collects what is left over from pulls and removals that were cut short.
+//
+// An image that is no longer here is reported in the error, but counts as used
+// all the same: what is left of it stays.
+func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
+	s.uses.mu.Lock()
+	s.uses.images = maps.Clone(images)
+	if s.uses.images == nil {
+		s.uses.init()
+	}
+	for c, id := range s.uses.images {
+		s.uses.images[c] = fullID(id)
+	}
+	s.uses.synced = true
+	s.uses.owed = false
+	s.uses.mu.Unlock()
+	return s.collect(ctx)
+}
+
+// collect frees blobs and layers that no image, pull or container needs.
+func (s *Store) collect(ctx context.Context) error {
+	s.uses.mu.Lock()
+	if !s.uses.synced {
+		s.uses.owed = true
+		s.uses.mu.Unlock()
+		return nil
+	}
+	s.uses.mu.Unlock()
+	// A collection that stops half-way leaves nothing wrong but much undone.
+	if _, err := s.meta.GarbageCollect(s.with(context.WithoutCancel(ctx))); err != nil {
+		return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, err)
+	}
+	return nil
+}
+
+// StartCollection is part of metadata.Collector.
+func (u *uses) StartCollection(context.Context) (metadata.CollectionContext, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ids := make(map[string]bool, len(u.images))
+	for _, id := range u.images {
+		ids[id] = true
+	}
+	return usedRoots(ids), nil
+}
+
+// ReferenceLabel is part of metadata.Collector.
+func (u *uses) ReferenceLabel() string { return "" }
+
+// usedRoots is the set of image ids in use while one collection runs. An image
+// id is the digest of the configuration blob, and that blob's label leads on
+// to the layers.
+type usedRoots map[string]bool
+
+func (r usedRoots) All(func(gc.Node)) {}
+
+func (r usedRoots) Active(ns string, root func(gc.Node)) {
+	for id := range r {
+		root(gc.Node{Type: metadata.ResourceContent, Namespace: ns, Key: id})
+	}
+}
+
+func (r usedRoots) Leased(string, string, func(gc.Node)) {}
+func (r usedRoots) Remove(gc.Node)                       {}
+func (r usedRoots) Cancel() error                        { return nil }
+func (r usedRoots) Finish() error                        { return nil }
+
+// lowerdirs are the directories of a stack of layers, topmost first. They are
+// looked up once: a committed layer never moves.
+func (s *Store) lowerdirs(ctx context.Context, chainID string) ([]string, error) {
+	if chainID == "" {
+		return []string{s.emptyDir()}, nil
+	}
+	if dirs, ok := s.lowers.Load(chainID); ok {
+		return dirs.([]string), nil
+	}
+	var dirs []string
+	for at := chainID; at != ""; {
+		info, err := s.snapshots().Stat(s.with(ctx), at)
+		if err != nil {
+			return nil, fmt.Errorf("find layer %s: %w", at, describeLocal(err))
+		}
+		dir := info.Labels[upperdirLabel]
+		// The label could only ever be wrong if an image had planted its own;
+		// that would hand it any directory of the host.
+		if rel, err := filepath.Rel(s.snapshotDir(), dir); err != nil || !filepath.IsLocal(rel) || strings.Contains(dir, "..") {
+			return nil, fmt.Errorf("layer %s claims the directory %q, outside of the store: %w", at, dir, errdefs.ErrInternal)
+		}
+		dirs = append(dirs, dir)
+		at = info.Parent
+	}
+	s.lowers.Store(chainID, dirs)
+	return dirs, nil
+}
+
+func chainOf(diffIDs []digest.Digest) string {
+	if len(diffIDs) == 0 {
+		return ""
+	}
+	return identity.ChainID(diffIDs).String()
+}
