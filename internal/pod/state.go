@@ -28,26 +28,26 @@ const (
 // Event is what moves a State.
 type Event string
 
-// The events. Only Exit and Lose happen without a caller asking.
+// The events. Only Ended, Lost and Found happen without a caller asking.
 const (
-	// Create says that everything the object needs is in place.
-	Create Event = "create"
-	// Start says that the process runs, or that the pod accepts containers.
-	Start Event = "start"
-	// Exit says that the process ended, or that the pod was stopped.
-	Exit Event = "exit"
-	// Lose says that the object could not be observed.
-	Lose Event = "lose"
-	// Find says that a lost object was observed alive.
-	Find Event = "find"
+	// Prepared says that everything the object needs is in place.
+	Prepared Event = "prepared"
+	// Started says that the process runs, or that the pod accepts containers.
+	Started Event = "started"
+	// Ended says that the process ended, or that the pod was stopped.
+	Ended Event = "ended"
+	// Lost says that the object could not be observed.
+	Lost Event = "lost"
+	// Found says that a lost object was observed alive.
+	Found Event = "found"
 )
 
 // next is the one table of transitions, for pods and containers alike.
 var next = map[State]map[Event]State{
-	Creating: {Create: Created},
-	Created:  {Start: Running, Exit: Exited, Lose: Unknown},
-	Running:  {Exit: Exited, Lose: Unknown},
-	Unknown:  {Find: Running, Exit: Exited},
+	Creating: {Prepared: Created},
+	Created:  {Started: Running, Ended: Exited, Lost: Unknown},
+	Running:  {Ended: Exited, Lost: Unknown},
+	Unknown:  {Found: Running, Ended: Exited},
 }
 
 // On is the state after e, or an error that wraps errdefs.ErrPrecondition.

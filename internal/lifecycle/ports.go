@@ -1,0 +1,187 @@
+package lifecycle
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"time"
+
+	"fairlead.run/internal/pod"
+)
+
+// Store keeps the record of every pod. Each call is one transaction.
+type Store interface {
+	// Put writes the record of one pod, new or changed.
+	Put(ctx context.Context, r *pod.Record) error
+	// Delete forgets a pod. Deleting what does not exist is no error.
+	Delete(ctx context.Context, id pod.ID) error
+	// Load reads all records. One that cannot be read is in broken, by id, and
+	// hides no other.
+	Load(ctx context.Context) (records []*pod.Record, broken map[pod.ID]error, err error)
+}
+
+// Sandboxes makes and removes what holds a pod together: its folder, its
+// pinned namespaces, /dev/shm, and the files that its containers share.
+type Sandboxes interface {
+	// Create makes all of it. It is idempotent.
+	Create(ctx context.Context, id pod.ID, c *pod.Config) (pod.Sandbox, error)
+	// WriteFiles writes resolv.conf, hosts and hostname once the addresses are known.
+	WriteFiles(ctx context.Context, r *pod.Record) error
+	// Stop unpins the namespaces, so that the kernel can drop them, and frees /dev/shm.
+	Stop(ctx context.Context, id pod.ID) error
+	// Remove deletes what is left. Neither minds what is already gone.
+	Remove(ctx context.Context, id pod.ID) error
+	// Observe says whether the namespaces are still pinned.
+	Observe(ctx context.Context, r *pod.Record) pod.Seen
+}
+
+// Network attaches pods to the network. Pods on the node's network never get here.
+type Network interface {
+	// Attach is idempotent: an attached pod gets the same addresses.
+	Attach(ctx context.Context, r *pod.Record) ([]netip.Addr, error)
+	// Detach is idempotent, and no error for a pod that never was attached.
+	Detach(ctx context.Context, id pod.ID) error
+	// Status is nil while pods can be attached, or says why not.
+	Status(ctx context.Context) error
+	// Reconcile releases every attachment that is not in live.
+	Reconcile(ctx context.Context, live map[pod.ID]bool) error
+}
+
+// Images finds images and holds their layers while containers use them.
+type Images interface {
+	// Use resolves ref, a name or an id, and keeps its layers until Release.
+	Use(ctx context.Context, ref string, by pod.ContainerID) (Image, error)
+	// Release is idempotent.
+	Release(ctx context.Context, by pod.ContainerID) error
+	// SyncUses drops the uses of containers that are not in live.
+	SyncUses(ctx context.Context, live map[pod.ContainerID]string) error
+}
+
+// Image is what a container needs of its image.
+type Image struct {
+	pod.ContainerImage
+	Config pod.ImageConfig
+	Lower  []string // the layers' folders, topmost first
+}
+
+// Roots mounts the root file systems of containers.
+type Roots interface {
+	// Mount mounts the layers and a writable folder on the container's rootfs,
+	// and returns that path. It is idempotent.
+	Mount(ctx context.Context, id pod.ContainerID, lower []string) (path string, err error)
+	// Unmount and Remove do not mind what is already gone.
+	Unmount(ctx context.Context, id pod.ContainerID) error
+	Remove(ctx context.Context, id pod.ContainerID) error
+}
+
+// Bundles writes what an OCI runtime reads: config.json from the pod's own
+// fields, and the folders and files that it names.
+type Bundles interface {
+	// Write makes the bundle and returns who the process runs as.
+	Write(ctx context.Context, in BundleRequest) (pod.Bundle, error)
+	// WriteSandbox makes the bundle of the pod's own process.
+	WriteSandbox(ctx context.Context, r *pod.Record, h pod.HandlerInfo) (pod.Bundle, error)
+	// Update rewrites the resources in the bundle of a container that was not started.
+	Update(ctx context.Context, r *pod.Record, c *pod.Container) error
+	// Remove deletes a bundle. It does not mind one that is already gone.
+	Remove(ctx context.Context, id string) error
+}
+
+// BundleRequest is what Bundles.Write works from.
+type BundleRequest struct {
+	Record    *pod.Record
+	Container *pod.Container
+	Image     pod.ImageConfig
+	Rootfs    string
+	Handler   pod.HandlerInfo
+}
+
+// Handlers resolves runtime handlers.
+type Handlers interface {
+	// Get resolves a name, "" being the default. The error of an unknown or
+	// failed one names the handlers that work here.
+	Get(name string) (Handler, error)
+	// List describes all, working or not, in the order of their names.
+	List() []pod.HandlerInfo
+}
+
+// Handler runs the processes of containers. Every method may be called again
+// after a crash of the caller, and then completes or repeats the first call.
+type Handler interface {
+	Info() pod.HandlerInfo
+	// Start runs the bundle's process and returns once it runs.
+	Start(ctx context.Context, s StartRequest) (pod.RunningProcess, error)
+	// Exec runs one more process in a running container.
+	Exec(ctx context.Context, e ExecRequest) (Exec, error)
+	// Kill signals the first process, or with all everything in the container.
+	Kill(ctx context.Context, c *pod.Container, sig string, all bool) error
+	// Update changes the resources of a running container.
+	Update(ctx context.Context, id string, res *pod.Resources) error
+	// Delete makes the runtime forget a container whose process is gone. It
+	// kills what is left in it. It is idempotent.
+	Delete(ctx context.Context, id string) error
+	// Observe says whether the process lives, and if not how it ended.
+	Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen
+}
+
+// StartRequest is what Handler.Start works from.
+type StartRequest struct {
+	ID        string // of the container, or of the pod for its own process
+	Bundle    pod.Bundle
+	LogPath   string // absolute; empty discards the output
+	Stdin     bool
+	StdinOnce bool
+	TTY       bool
+}
+
+// ExecRequest is what Handler.Exec works from.
+type ExecRequest struct {
+	Container *pod.Container
+	Command   []string
+	TTY       bool
+	// Stdio are the process's own ends of stdin, stdout and stderr; nil means
+	// /dev/null. With TTY they are not used: Exec.TTY is.
+	Stdio [3]*os.File
+}
+
+// Exec is a process that Handler.Exec started.
+type Exec interface {
+	// Wait blocks until the process ended.
+	Wait(ctx context.Context) (pod.Exit, error)
+	// Kill ends the process and everything it started.
+	Kill(ctx context.Context) error
+	// TTY is the terminal's master end, or nil. The caller closes it.
+	TTY() *os.File
+	// Close forgets the process.
+	Close(ctx context.Context) error
+}
+
+// Streams reaches the output and input of containers.
+type Streams interface {
+	// Attach copies the container's output from now on to the given files, until
+	// the returned attachment is closed.
+	Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *os.File, stdin bool) (Attachment, error)
+	ReopenLog(ctx context.Context, id pod.ContainerID) error
+	Resize(ctx context.Context, id pod.ContainerID, width, height uint16) error
+}
+
+// Attachment is a client's hold on a container's streams.
+type Attachment interface {
+	// Stdin is where input goes, or nil. The caller closes it.
+	Stdin() *os.File
+	// Done is closed when the container ended or the client was too slow.
+	Done() <-chan struct{}
+	Close() error
+}
+
+// Exits tells how processes ended.
+type Exits interface {
+	// Run calls seen for every exit that is recorded and then for every new one,
+	// at least once each, until ctx ends.
+	Run(ctx context.Context, seen func(id string, e pod.Exit)) error
+	// Forget drops what is known of a process that ended. It is idempotent.
+	Forget(ctx context.Context, id string) error
+}
+
+// Clock is time.Now, but for tests of times.
+type Clock func() time.Time

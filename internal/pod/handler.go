@@ -1,0 +1,60 @@
+package pod
+
+import "time"
+
+// HandlerInfo describes a runtime handler as it was observed.
+type HandlerInfo struct {
+	Name     string          `json:"name"`
+	Kind     string          `json:"kind"` // "oci"
+	Path     string          `json:"path"`
+	Version  string          `json:"version,omitempty"`
+	Default  bool            `json:"default,omitempty"`
+	Ready    bool            `json:"ready"`
+	Reason   string          `json:"reason,omitempty"`     // why it is not ready
+	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
+	Features HandlerFeatures `json:"features"`
+	// PrivilegedWithoutHostDevices keeps host devices from privileged containers.
+	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
+	// SandboxProcess says that every pod of this handler needs a process of its own.
+	SandboxProcess bool `json:"sandboxProcess,omitempty"`
+}
+
+// HandlerFeatures are abilities, observed and not assumed.
+type HandlerFeatures struct {
+	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts,omitempty"`
+	UserNamespaces          bool `json:"userNamespaces,omitempty"`
+	Seccomp                 bool `json:"seccomp,omitempty"`
+	AppArmor                bool `json:"appArmor,omitempty"`
+	SELinux                 bool `json:"selinux,omitempty"`
+}
+
+// Bundle is a prepared OCI bundle.
+type Bundle struct {
+	Path string `json:"path"`
+	User User   `json:"user"`
+	// StopSignal is resolved: "SIGTERM" unless the request or the image says otherwise.
+	StopSignal string `json:"stopSignal"`
+	// Warnings are wishes of the caller that this host cannot meet, for the log.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ImageConfig is what an image says about the process that runs from it.
+type ImageConfig struct {
+	User       string   `json:"user,omitempty"`
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	Cmd        []string `json:"cmd,omitempty"`
+	Env        []string `json:"env,omitempty"` // "NAME=value"
+	WorkingDir string   `json:"workingDir,omitempty"`
+	StopSignal string   `json:"stopSignal,omitempty"`
+	Volumes    []string `json:"volumes,omitempty"`
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Code       int32     `json:"code"` // 128 + signal where a signal ended it
+	Signal     int       `json:"signal,omitempty"`
+	FinishedAt time.Time `json:"finishedAt"`
+	OOMKilled  bool      `json:"oomKilled,omitempty"`
+	// Lost says that nobody saw the end: Code means nothing.
+	Lost bool `json:"lost,omitempty"`
+}
