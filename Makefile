@@ -1,0 +1,94 @@
+# The only entry to building and checking Fairlead. `make help` lists the targets.
+#
+# A machine needs Go, gcc, make and git. The targets fetch the rest themselves:
+# Debian packages by apt-get, Go tools by `go install` into bin/tools.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# grpcnotrace: with grpc's trace pages the linker can no longer drop unused
+# methods, which costs 8 MB of binary.
+TAGS    := grpcnotrace
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+TOOLS       := $(CURDIR)/bin/tools
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+
+# What the tests and the demo need besides Go, gcc, make and git.
+PACKAGES := runc crun containernetworking-plugins nftables iproute2 \
+	busybox-static ca-certificates
+
+# Packages are tested two at a time; within each, go test's own limit holds.
+TESTFLAGS ?= -p 2 -timeout 20m
+
+## build: build bin/fairlead and bin/fairlead-monitor
+.PHONY: build
+build:
+	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+## test: install what the tests need, then run all of them with the race detector (needs root)
+.PHONY: test
+test: packages build
+	build/with-cgroups.sh go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+
+## demo: install what the demo needs, then start pods under runc and crun (needs root)
+.PHONY: demo
+demo: packages build
+	build/with-cgroups.sh build/demo.sh
+
+## lint: go vet, staticcheck, gofumpt, and govulncheck where its database is reachable
+.PHONY: lint
+lint: $(TOOLS)/.installed
+	go vet -tags '$(TAGS)' ./...
+	$(TOOLS)/staticcheck -tags '$(TAGS)' ./...
+	@unformatted=$$($(TOOLS)/gofumpt -l .); \
+	if [ -n "$$unformatted" ]; then \
+		printf 'not formatted; run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted" >&2; exit 1; \
+	fi
+	@if go run ./build/reachable; then \
+		echo 'govulncheck ./...'; $(TOOLS)/govulncheck -tags '$(TAGS)' ./...; \
+	else \
+		echo 'govulncheck: LEFT OUT, its vulnerability database is not reachable from here'; \
+	fi
+
+## generate: write generated code and reference pages anew
+.PHONY: generate
+generate:
+	go generate -tags '$(TAGS)' ./...
+
+## verify: lint, then check that generated files, go.mod and the house rules hold
+.PHONY: verify
+verify: lint
+	build/fresh.sh $(MAKE) generate
+	go mod tidy -diff
+	go mod verify
+	go test -count=1 -tags '$(TAGS)' ./internal/rules/
+
+## packages: install the Debian packages that tests and demo need (a part of both)
+.PHONY: packages
+packages:
+	@build/packages.sh $(PACKAGES)
+
+## clean: remove what was built
+.PHONY: clean
+clean:
+	rm -rf bin
+
+## help: list the targets
+.PHONY: help
+help:
+	@echo 'make TARGET, where TARGET is one of:'
+	@sed -n 's/^## \([a-z]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+# One stamp for all tools, so that a changed version installs again.
+$(TOOLS)/.installed: Makefile
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install $(STATICCHECK)
+	GOBIN=$(TOOLS) go install $(GOFUMPT)
+	GOBIN=$(TOOLS) go install $(GOVULNCHECK)
+	@touch $@
