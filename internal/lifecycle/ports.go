@@ -124,37 +124,17 @@ type Handler interface {
 	Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen
 }
 
-// StartRequest is what Handler.Start works from.
-type StartRequest struct {
-	ID        string // of the container, or of the pod for its own process
-	Bundle    pod.Bundle
-	LogPath   string // absolute; empty discards the output
-	Stdin     bool
-	StdinOnce bool
-	TTY       bool
-}
-
-// ExecRequest is what Handler.Exec works from.
-type ExecRequest struct {
-	Container *pod.Container
-	Command   []string
-	TTY       bool
-	// Stdio are the process's own ends of stdin, stdout and stderr; nil means
-	// /dev/null. With TTY they are not used: Exec.TTY is.
-	Stdio [3]*os.File
-}
-
-// Exec is a process that Handler.Exec started.
-type Exec interface {
-	// Wait blocks until the process ended.
-	Wait(ctx context.Context) (pod.Exit, error)
-	// Kill ends the process and everything it started.
-	Kill(ctx context.Context) error
-	// TTY is the terminal's master end, or nil. The caller closes it.
-	TTY() *os.File
-	// Close forgets the process.
-	Close(ctx context.Context) error
-}
+// What the core and its drivers both name is declared in package pod.
+type (
+	// StartRequest is pod.StartRequest.
+	StartRequest = pod.StartRequest
+	// ExecRequest is pod.ExecRequest.
+	ExecRequest = pod.ExecRequest
+	// Exec is pod.Exec.
+	Exec = pod.Exec
+	// Attachment is pod.Attachment.
+	Attachment = pod.Attachment
+)
 
 // Streams reaches the output and input of containers.
 type Streams interface {
@@ -163,15 +143,6 @@ type Streams interface {
 	Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *os.File, stdin bool) (Attachment, error)
 	ReopenLog(ctx context.Context, id pod.ContainerID) error
 	Resize(ctx context.Context, id pod.ContainerID, width, height uint16) error
-}
-
-// Attachment is a client's hold on a container's streams.
-type Attachment interface {
-	// Stdin is where input goes, or nil. The caller closes it.
-	Stdin() *os.File
-	// Done is closed when the container ended or the client was too slow.
-	Done() <-chan struct{}
-	Close() error
 }
 
 // Exits tells how processes ended.
