@@ -88,13 +88,7 @@ type Bundles interface {
 }
 
 // BundleRequest is what Bundles.Write works from.
-type BundleRequest struct {
-	Record    *pod.Record
-	Container *pod.Container
-	Image     pod.ImageConfig
-	Rootfs    string
-	Handler   pod.HandlerInfo
-}
+type BundleRequest = pod.BundleRequest
 
 // Handlers resolves runtime handlers.
 type Handlers interface {

@@ -17,6 +17,10 @@ type HandlerInfo struct {
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
 	// SandboxProcess says that every pod of this handler needs a process of its own.
 	SandboxProcess bool `json:"sandboxProcess,omitempty"`
+	// PodAnnotations and ContainerAnnotations name what may pass to the runtime:
+	// whole names, or their beginning and "*". No other annotation ever does.
+	PodAnnotations       []string `json:"podAnnotations,omitempty"`
+	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`
 }
 
 // HandlerFeatures are abilities, observed and not assumed.
