@@ -1,0 +1,121 @@
+package rules
+
+// layer says what the packages of one place may import of ours. Everything
+// else is forbidden. A pattern is a folder from the top of the tree; "/..."
+// after it takes in the folders below. A word with "@" stands for a group.
+//
+// A package obeys the layer with the longest pattern that fits it. It may
+// always import nothing; a folder below another has no rights over it.
+type layer struct {
+	place string
+	may   []string
+	tests []string // what _test.go files may import beyond that
+}
+
+var groups = map[string][]string{
+	"@leaves": {
+		"internal/undo", "internal/keylock", "internal/atomicfile",
+		"internal/failpoint", "internal/errdefs", "internal/telemetry",
+	},
+	"@api":    {"api/..."},
+	"@public": {"pkg/..."},
+	"@drivers": {
+		"internal/runtime/...", "internal/network/...", "internal/image/...", "internal/rootfs/...",
+		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/monitor/client",
+	},
+	"@core": {
+		"internal/pod", "internal/lifecycle/...", "internal/criserver/...", "internal/streaming/...",
+	},
+	// What tests of a driver may use: images made on the spot.
+	"@testkit": {"test/images/..."},
+}
+
+var layers = []layer{
+	// The bottom.
+	{place: "internal/undo"},
+	{place: "internal/keylock"},
+	{place: "internal/atomicfile"},
+	{place: "internal/failpoint"},
+	{place: "internal/errdefs"},
+	{place: "internal/telemetry"},
+	{place: "api/..."},
+	{place: "pkg/runtimeclass/...", may: []string{"pkg/runtimeclass/..."}},
+
+	// The domain and the core.
+	{place: "internal/pod", may: []string{"@leaves"}},
+	{place: "internal/lifecycle/...", may: []string{"internal/lifecycle/...", "internal/pod", "@leaves"}},
+
+	// The drivers: never lifecycle, never each other. A kind of driver has
+	// its common part in the folder above it.
+	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
+	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
+	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
+	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/network", may: []string{"internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
+	{place: "internal/network/bridge/...", may: []string{"internal/network/bridge/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
+	{place: "internal/network/cni/...", may: []string{"internal/network/cni/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
+	{place: "internal/network/networktest", may: []string{"internal/network", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/image/...", may: []string{"internal/image/...", "internal/pod", "@api", "@leaves"}, tests: []string{"@testkit"}},
+	{place: "internal/rootfs/...", may: []string{"internal/rootfs/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/store/...", may: []string{"internal/store/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/sandbox/...", may: []string{"internal/sandbox/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/spec/...", may: []string{"internal/spec/...", "internal/pod", "@api", "@leaves"}},
+
+	// The monitor is a program of its own; client is the daemon's side.
+	{place: "internal/monitor/...", may: []string{"internal/monitor/...", "@api", "@leaves"}},
+	{place: "internal/monitor/client", may: []string{"internal/monitor/wire", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/monitor/..."}},
+
+	// The edges.
+	{place: "internal/criserver/...", may: []string{"internal/criserver/...", "@coredown"}},
+	{place: "internal/streaming/...", may: []string{"internal/streaming/...", "@coredown"}},
+	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
+
+	// Wiring, and the clients of sockets and APIs.
+	{place: "internal/daemon/...", may: []string{"internal/daemon/...", "@core", "@drivers", "@api", "@leaves"}},
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/daemon", "internal/node/...", "@public", "@api", "@leaves"}},
+	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
+	{place: "internal/operator/...", may: []string{"internal/operator/...", "@public", "@api", "@leaves"}},
+	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
+	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},
+	{place: "cmd/fairlead-monitor", may: []string{"internal/monitor/...", "@api", "@leaves"}},
+
+	// What never reaches a user.
+	{place: "internal/rules", tests: []string{"internal/pod"}},
+	{place: "build/..."},
+	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}},
+}
+
+// fence keeps modules of others to a few places. An import belongs to the fence
+// with the longest prefix that fits it.
+type fence struct {
+	module string
+	places []string
+	why    string
+}
+
+var fences = []fence{
+	{
+		module: "github.com/containerd",
+		places: []string{"internal/image/...", "internal/rootfs/...", "internal/runtime/shim/..."},
+		why:    "its types stay behind our own, so that it can be replaced",
+	},
+	{
+		module: "k8s.io/cri-api",
+		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "test/..."},
+		why:    "the wire form of the CRI is not the domain",
+	},
+	{
+		module: "k8s.io/kubernetes",
+		places: []string{"test/e2e/..."},
+		why:    "it drags a second version of every k8s.io module along",
+	},
+	{
+		module: "C",
+		why:    "the binaries are static and are built without cgo",
+	},
+}
+
+func init() {
+	groups["@coredown"] = append([]string{"internal/lifecycle", "internal/pod"}, append(groups["@api"], groups["@leaves"]...)...)
+}
