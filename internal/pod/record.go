@@ -26,6 +26,7 @@ type Record struct {
 
 // Sandbox is what holds a pod together on this host.
 type Sandbox struct {
+	Dir    string          `json:"dir,omitempty"`    // holds FileResolvConf, FileHosts and FileHostname
 	NetNS  string          `json:"netns,omitempty"`  // pinned namespace; empty means the node's
 	IPCNS  string          `json:"ipcns,omitempty"`  // as NetNS
 	UTSNS  string          `json:"utsns,omitempty"`  // as NetNS
