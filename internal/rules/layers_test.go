@@ -26,8 +26,9 @@ var groups = map[string][]string{
 	"@core": {
 		"internal/pod", "internal/lifecycle/...", "internal/criserver/...", "internal/streaming/...",
 	},
-	// What tests of a driver may use: images made on the spot.
-	"@testkit": {"test/images/..."},
+	// What tests and contract suites may use: images made on the spot, and a
+	// host prepared for crun.
+	"@testkit": {"test/images/...", "test/hostprep/..."},
 }
 
 var layers = []layer{
@@ -48,16 +49,16 @@ var layers = []layer{
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
-	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
-	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest"}},
-	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@api", "@leaves"}},
-	{place: "internal/network", may: []string{"internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
-	{place: "internal/network/bridge/...", may: []string{"internal/network/bridge/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
-	{place: "internal/network/cni/...", may: []string{"internal/network/cni/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},
+	{place: "internal/network", may: []string{"internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
+	{place: "internal/network/bridge/...", may: []string{"internal/network/bridge/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
+	{place: "internal/network/cni/...", may: []string{"internal/network/cni/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
 	{place: "internal/network/networktest", may: []string{"internal/network", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/image/...", may: []string{"internal/image/...", "internal/pod", "@api", "@leaves"}, tests: []string{"@testkit"}},
-	{place: "internal/rootfs/...", may: []string{"internal/rootfs/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/rootfs/...", may: []string{"internal/rootfs/...", "internal/pod", "@api", "@leaves"}, tests: []string{"@testkit"}},
 	{place: "internal/store/...", may: []string{"internal/store/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/sandbox/...", may: []string{"internal/sandbox/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/spec/...", may: []string{"internal/spec/...", "internal/pod", "@api", "@leaves"}},
@@ -82,7 +83,8 @@ var layers = []layer{
 
 	// What never reaches a user.
 	{place: "internal/rules", tests: []string{"internal/pod"}},
-	{place: "build/..."},
+	{place: "build/...", may: []string{"@testkit"}},
+	{place: "examples/...", may: []string{"@testkit"}},
 	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}},
 }
 
