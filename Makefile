@@ -14,6 +14,9 @@ TAGS    := grpcnotrace
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
+# The version is set above; asking git again fails in a checkout of another user.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
 TOOLS       := $(CURDIR)/bin/tools
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0

@@ -5,7 +5,7 @@
 #   build/fresh.sh COMMAND [ARGUMENT...]
 set -euo pipefail
 
-if ! git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+if ! git rev-parse --is-inside-work-tree >/dev/null; then
 	echo "not a git work tree, so nobody can say whether generated files are fresh" >&2
 	exit 1
 fi
