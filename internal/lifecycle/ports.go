@@ -43,8 +43,9 @@ type Network interface {
 	Detach(ctx context.Context, id pod.ID) error
 	// Status is nil while pods can be attached, or says why not.
 	Status(ctx context.Context) error
-	// Reconcile releases every attachment that is not in live.
-	Reconcile(ctx context.Context, live map[pod.ID]bool) error
+	// Reconcile releases every attachment of a pod that live denies. It asks
+	// for each when it is about to release it: pods come while it works.
+	Reconcile(ctx context.Context, live func(pod.ID) bool) error
 }
 
 // Images finds images and holds their layers while containers use them.
@@ -95,6 +96,9 @@ type Handlers interface {
 	// Get resolves a name, "" being the default. The error of an unknown or
 	// failed one names the handlers that work here.
 	Get(name string) (Handler, error)
+	// Serving resolves the handler of a pod that exists, working or not: its
+	// containers must be stopped and removed all the same.
+	Serving(name string) (Handler, error)
 	// List describes all, working or not, in the order of their names.
 	List() []pod.HandlerInfo
 }

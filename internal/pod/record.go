@@ -48,6 +48,7 @@ type Container struct {
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
 	ExitCode   int32           `json:"exitCode,omitempty"` // 128 + signal where a signal ended it
 	Process    *RunningProcess `json:"process,omitempty"`
+	Bundle     string          `json:"bundle,omitempty"` // folder of config.json
 	Config     ContainerConfig `json:"config"`
 	Image      ContainerImage  `json:"image"`
 	User       *User           `json:"user,omitempty"`
@@ -58,6 +59,8 @@ type Container struct {
 type RunningProcess struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"` // field 22 of /proc/PID/stat, clock ticks since boot
+	// StartedAt is when the runtime had started it; zero where nobody noted it.
+	StartedAt time.Time `json:"startedAt,omitzero"`
 }
 
 // ContainerImage is the image that a container was made from.

@@ -2,9 +2,10 @@ package pod
 
 // Seen is one observation of a pod or of a container's process.
 type Seen struct {
-	Err   error // the observation failed; nothing else in Seen counts
-	Alive bool
-	Exit  *Exit // how it ended, where that is known
+	Err     error // the observation failed; nothing else in Seen counts
+	Alive   bool
+	Process *RunningProcess // which process it is or was, where that is known
+	Exit    *Exit           // how it ended, where that is known
 }
 
 // Action is what recovery does about one object.
@@ -16,6 +17,8 @@ const (
 	Rollback Action = "rollback"
 	// Adopt takes the record as it is.
 	Adopt Action = "adopt"
+	// MarkStarted completes a start that a crash cut off.
+	MarkStarted Action = "mark started"
 	// MarkExited records the end that was seen, or that it was not seen.
 	MarkExited Action = "mark exited"
 	// ReportUnknown keeps everything and says that it could not be observed.
@@ -28,10 +31,14 @@ func Recover(s State, seen Seen) Action {
 	switch {
 	case s == Creating:
 		return Rollback
-	case s == Created, s == Exited:
+	case s == Exited:
 		return Adopt
 	case seen.Err != nil:
 		return ReportUnknown
+	case s == Created && (seen.Alive || seen.Exit != nil):
+		return MarkStarted
+	case s == Created:
+		return Adopt
 	case !seen.Alive:
 		return MarkExited
 	}

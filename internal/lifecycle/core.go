@@ -1,0 +1,106 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/pod"
+)
+
+// Drivers are what the core works with. All are required.
+type Drivers struct {
+	Store     Store
+	Sandboxes Sandboxes
+	Network   Network
+	Images    Images
+	Roots     Roots
+	Bundles   Bundles
+	Handlers  Handlers
+	Streams   Streams
+	Exits     Exits
+}
+
+// Core runs pods. Make one with New and give it a goroutine with Run.
+type Core struct {
+	Drivers
+	log   *slog.Logger
+	now   func() time.Time
+	book  *book
+	inAir flight
+	// locks serialises the operations on one pod or one container.
+	locks keylock.Locks[string]
+}
+
+// New reads the records and returns a core that serves at once. What the
+// records say is only believed after Run has looked; until then a request for
+// a pod waits for that pod, and for no other.
+func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
+	records, broken, err := d.Store.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load pod records: %w", err)
+	}
+	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store)}
+	for _, r := range records {
+		c.book.adopt(r)
+	}
+	for id, err := range broken {
+		log.Error("a pod's record cannot be read; remove the pod to free what it holds", "pod", id, "error", err)
+		c.book.adopt(&pod.Record{ID: id, State: pod.Unknown, Reason: err.Error()})
+	}
+	uses := map[pod.ContainerID]string{}
+	for _, r := range records {
+		for _, ctr := range r.Containers {
+			uses[ctr.ID] = ctr.Image.ID
+		}
+	}
+	if err := d.Images.SyncUses(ctx, uses); err != nil {
+		return nil, fmt.Errorf("release images of containers of the past: %w", err)
+	}
+	return c, nil
+}
+
+// Run recovers what the records name, then follows the ends of processes until
+// ctx ends. It blocks until everything it started is done.
+func (c *Core) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		c.recover(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		err := c.Exits.Run(ctx, c.exited)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("follow the ends of processes: %w", err)
+	})
+	err := g.Wait()
+	c.inAir.wait()
+	return err
+}
+
+// Pods returns every pod, the oldest first. The records are shared and must
+// not be modified.
+func (c *Core) Pods() []*pod.Record { return c.book.list() }
+
+// FindPod returns the pod with that id, or with the only id that begins so.
+func (c *Core) FindPod(id string) (*pod.Record, error) { return c.book.findPod(id) }
+
+// FindContainer returns the container with that id, or with the only id that
+// begins so, and its pod.
+func (c *Core) FindContainer(id string) (*pod.Record, *pod.Container, error) {
+	return c.book.findContainer(id)
+}
+
+// begin waits for the pod's recovery and takes the lock named key.
+func (c *Core) begin(ctx context.Context, id pod.ID, key string) (unlock func(), err error) {
+	if err := c.book.await(ctx, id); err != nil {
+		return nil, err
+	}
+	return c.locks.Lock(ctx, key)
+}

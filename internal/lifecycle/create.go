@@ -1,0 +1,138 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/undo"
+)
+
+var (
+	createRecorded = failpoint.Register("create.recorded")
+	createLeased   = failpoint.Register("create.leased")
+	createMounted  = failpoint.Register("create.mounted")
+	createBundled  = failpoint.Register("create.bundled")
+)
+
+// CreateContainer prepares a container in a ready pod: image, root file system
+// and bundle. The OCI runtime is not run before StartContainer. The same
+// request arriving again joins the first or gets its result.
+func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (pod.ContainerID, error) {
+	m := cfg.Metadata
+	key := fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt)
+	made, err := c.inAir.do(ctx, key, fmt.Sprintf("create container %s in pod %s", m.Name, id.Short()),
+		func(ctx context.Context) (string, error) {
+			made, err := c.createContainer(ctx, id, cfg)
+			return string(made), err
+		})
+	return pod.ContainerID(made), err
+}
+
+func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (_ pod.ContainerID, err error) {
+	if err := c.book.await(ctx, id); err != nil {
+		return "", err
+	}
+	r, err := c.book.pod(id)
+	if err != nil {
+		return "", err
+	}
+	if same, err := sameContainer(r, &cfg); same != "" || err != nil {
+		return same, err
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return "", err
+	}
+	ctr := &pod.Container{ID: pod.NewContainerID(), State: pod.Creating, CreatedAt: c.now(), Config: cfg}
+	var u undo.Stack
+	defer u.Rollback(ctx, &err)
+	enter(ctx, "record")
+	u.Push("delete record", func(ctx context.Context) error { return c.forgetContainer(ctx, ctr.ID) })
+	r, err = c.book.change(ctx, id, func(r *pod.Record) error {
+		if r.State != pod.Running {
+			return fmt.Errorf("pod %s is %s, and only a ready pod takes containers: %w", id.Short(), r.State, errdefs.ErrPrecondition)
+		}
+		r.Containers = append(r.Containers, ctr)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := failpoint.Hit(createRecorded); err != nil {
+		return "", err
+	}
+	prepared := *ctr
+	if err := c.prepare(ctx, &u, r, &prepared, h.Info()); err != nil {
+		return "", err
+	}
+	enter(ctx, "commit")
+	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
+		now.Image, now.User = prepared.Image, prepared.User
+		now.StopSignal, now.Bundle = prepared.StopSignal, prepared.Bundle
+		return advance(&now.State, pod.Prepared)
+	})
+	return ctr.ID, err
+}
+
+// sameContainer finds the container that an earlier call with this metadata made.
+func sameContainer(r *pod.Record, cfg *pod.ContainerConfig) (pod.ContainerID, error) {
+	for _, ctr := range r.Containers {
+		if ctr.Config.Metadata != cfg.Metadata {
+			continue
+		}
+		if ctr.State != pod.Creating && ctr.State != pod.Exited && equalJSON(&ctr.Config, cfg) {
+			return ctr.ID, nil
+		}
+		return "", fmt.Errorf("container %s of this pod has this name and attempt already, is %s, and was asked for differently or ended; remove it or count the attempt up: %w",
+			ctr.ID, ctr.State, errdefs.ErrAlreadyExists)
+	}
+	return "", nil
+}
+
+// prepare makes everything that the container needs and notes it in ctr.
+func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *pod.Container, h pod.HandlerInfo) error {
+	enter(ctx, "find image")
+	u.Push("release image", func(ctx context.Context) error { return c.Images.Release(ctx, ctr.ID) })
+	img, err := c.Images.Use(ctx, ctr.Config.Image.Image, ctr.ID)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(createLeased); err != nil {
+		return err
+	}
+	ctr.Image = img.ContainerImage
+	enter(ctx, "mount root file system")
+	u.Push("remove root file system", func(ctx context.Context) error { return c.Roots.Remove(ctx, ctr.ID) })
+	u.Push("unmount root file system", func(ctx context.Context) error { return c.Roots.Unmount(ctx, ctr.ID) })
+	rootfs, err := c.Roots.Mount(ctx, ctr.ID, img.Lower)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(createMounted); err != nil {
+		return err
+	}
+	enter(ctx, "write bundle")
+	u.Push("remove bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, string(ctr.ID)) })
+	b, err := c.Bundles.Write(ctx, pod.BundleRequest{Record: r, Container: ctr, Image: img.Config, Rootfs: rootfs, Handler: h})
+	if err != nil {
+		return err
+	}
+	for _, w := range b.Warnings {
+		c.log.Warn("a wish of the container cannot be met on this host", "pod", r.ID, "container", ctr.ID, "wish", w)
+	}
+	ctr.User, ctr.StopSignal, ctr.Bundle = &b.User, b.StopSignal, b.Path
+	return failpoint.Hit(createBundled)
+}
+
+// forgetContainer takes a container out of its pod's record.
+func (c *Core) forgetContainer(ctx context.Context, id pod.ContainerID) error {
+	_, err := c.book.changeContainer(ctx, id, func(r *pod.Record, _ *pod.Container) error {
+		r.Containers = slices.DeleteFunc(r.Containers, func(ctr *pod.Container) bool { return ctr.ID == id })
+		return nil
+	})
+	return ignoreUnknown(err)
+}

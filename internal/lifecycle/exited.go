@@ -1,0 +1,101 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// tidyTimeout bounds what is done after the end of a container on nobody's
+// request. RemoveContainer does it again if it failed.
+const tidyTimeout = 20 * time.Second
+
+// exited records the end of a process. It is called at least once for each and
+// must not wait for the operations on the container: they wait for it.
+func (c *Core) exited(id string, e pod.Exit) {
+	ctx := context.Background()
+	if r, err := c.book.pod(pod.ID(id)); err == nil {
+		c.pauseExited(ctx, r, e)
+		return
+	}
+	r, ctr, err := c.book.container(pod.ContainerID(id))
+	if err != nil {
+		return // an exec, or a container that was removed meanwhile
+	}
+	ended := false
+	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
+		switch now.State {
+		case pod.Running, pod.Unknown:
+			ended = true
+			return end(now, e)
+		case pod.Created:
+			c.book.keepEarly(now.ID, e)
+		}
+		return errUnchanged
+	})
+	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, errdefs.ErrNotFound) {
+		c.log.Error("the end of a container cannot be recorded", "container", id, "error", err)
+	}
+	if ended {
+		go c.tidy(ctx, r.Handler, ctr.ID)
+	}
+}
+
+// errUnchanged keeps a change from being written when there is nothing to write.
+var errUnchanged = errors.New("nothing changed")
+
+// end moves a container to Exited.
+func end(ctr *pod.Container, e pod.Exit) error {
+	ctr.ExitCode, ctr.FinishedAt = e.Code, e.FinishedAt
+	switch {
+	case e.Lost:
+		ctr.ExitCode, ctr.Reason = codeLost, reasonUnknown
+		ctr.Message = "nobody saw how the process ended: the monitor was not running at that moment"
+	case e.OOMKilled:
+		ctr.Reason = reasonOOMKilled
+	case e.Code == 0:
+		ctr.Reason = reasonCompleted
+	default:
+		ctr.Reason = reasonError
+	}
+	return advance(&ctr.State, pod.Ended)
+}
+
+// tidy lets the runtime forget a container that ended, so that removing it
+// later is quick. A failure is not final: RemoveContainer repeats it.
+func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
+	defer cancel()
+	unlock, err := c.locks.Lock(ctx, "tidy "+string(id))
+	if err != nil {
+		return
+	}
+	defer unlock()
+	h, err := c.Handlers.Serving(handler)
+	if err == nil {
+		err = h.Delete(ctx, string(id))
+	}
+	if err != nil {
+		c.log.Warn("the runtime keeps a container that ended; removing the container tries again", "container", id, "error", err)
+	}
+}
+
+// pauseExited records that the pod's own process ended: the pod is not ready
+// any more, and its containers lost their PID namespace.
+func (c *Core) pauseExited(ctx context.Context, r *pod.Record, e pod.Exit) {
+	if r.Sandbox.Pause == nil || r.State != pod.Running {
+		return
+	}
+	_, err := c.book.change(ctx, r.ID, func(r *pod.Record) error {
+		if r.State != pod.Running {
+			return errUnchanged
+		}
+		return advance(&r.State, pod.Ended)
+	})
+	if err == nil {
+		c.log.Warn("the process that holds a pod's PID namespace ended", "pod", r.ID, "code", e.Code, "signal", e.Signal)
+	}
+}

@@ -1,0 +1,189 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.run/internal/pod"
+)
+
+const (
+	// lookTimeout bounds the recovery of one pod. What could not be observed by
+	// then is Unknown, and no other pod waits for it.
+	lookTimeout = 20 * time.Second
+	// lookers is how many pods are recovered at once.
+	lookers = 16
+)
+
+// recover observes what the records name and makes the records true. It
+// deletes nothing but what an operation left half made.
+func (c *Core) recover(ctx context.Context) {
+	records := c.book.list()
+	var g errgroup.Group
+	g.SetLimit(lookers)
+	for _, r := range records {
+		g.Go(func() error {
+			defer c.book.recovered(r.ID)
+			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+			defer cancel()
+			if err := c.recoverPod(ctx, r); err != nil {
+				c.log.Error("a pod could not be recovered", "pod", r.ID, "error", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	if err := c.Network.Reconcile(ctx, c.book.live); err != nil {
+		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
+	}
+}
+
+func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
+	if r.Version == 0 {
+		return nil // the record could not be read; RemovePod is all that helps
+	}
+	for _, ctr := range r.Containers {
+		if err := c.recoverContainer(ctx, r, ctr); err != nil {
+			c.log.Error("a container could not be recovered", "pod", r.ID, "container", ctr.ID, "error", err)
+		}
+	}
+	if r.State == pod.Exited {
+		// A crash may have cut StopPod off; its steps mind no repetition.
+		c.book.recovered(r.ID)
+		return c.stopPod(ctx, r.ID)
+	}
+	seen := c.observePod(ctx, r)
+	switch pod.Recover(r.State, seen) {
+	case pod.Rollback:
+		return c.rollBackPod(ctx, r)
+	case pod.MarkExited:
+		return c.settlePod(ctx, r.ID, pod.Ended, "")
+	case pod.ReportUnknown:
+		return c.settlePod(ctx, r.ID, pod.Lost, seen.Err.Error())
+	}
+	if r.State == pod.Unknown {
+		return c.settlePod(ctx, r.ID, pod.Found, "")
+	}
+	return nil
+}
+
+// observePod looks at the namespaces and at the pod's own process.
+func (c *Core) observePod(ctx context.Context, r *pod.Record) pod.Seen {
+	if r.State == pod.Creating {
+		return pod.Seen{}
+	}
+	seen := c.Sandboxes.Observe(ctx, r)
+	if seen.Err != nil || !seen.Alive || r.Sandbox.Pause == nil {
+		return seen
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return pod.Seen{Err: err}
+	}
+	return h.Observe(ctx, string(r.ID), r.Sandbox.Pause)
+}
+
+// settlePod moves a pod to what was observed. A pod that is Unknown already
+// keeps its state and gets the newer reason.
+func (c *Core) settlePod(ctx context.Context, id pod.ID, e pod.Event, reason string) error {
+	_, err := c.book.change(ctx, id, func(r *pod.Record) error {
+		r.Reason = reason
+		if e == pod.Lost && r.State == pod.Unknown {
+			return nil
+		}
+		return advance(&r.State, e)
+	})
+	return err
+}
+
+// rollBackPod removes a pod whose making was cut off. The caller of RunPod
+// never got its id.
+func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return fmt.Errorf("roll back pod %s: %w", r.ID.Short(), err)
+	}
+	if err := c.dropProcess(ctx, h, string(r.ID)); err != nil {
+		return err
+	}
+	if err := c.Network.Detach(ctx, r.ID); err != nil {
+		return err
+	}
+	if err := c.Sandboxes.Stop(ctx, r.ID); err != nil {
+		return err
+	}
+	if err := c.free(ctx, r); err != nil {
+		return err
+	}
+	return c.book.remove(ctx, r.ID)
+}
+
+func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return err
+	}
+	if ctr.State == pod.Creating {
+		return c.rollBackContainer(ctx, h, ctr.ID)
+	}
+	if ctr.State == pod.Exited {
+		return nil
+	}
+	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)
+	switch pod.Recover(ctr.State, seen) {
+	case pod.MarkStarted:
+		return c.adoptStarted(ctx, ctr.ID, seen)
+	case pod.MarkExited:
+		c.exited(string(ctr.ID), c.exitOf(seen))
+	case pod.ReportUnknown:
+		return c.settleContainer(ctx, ctr.ID, pod.Lost, seen.Err.Error())
+	case pod.Adopt:
+		if ctr.State == pod.Unknown {
+			return c.settleContainer(ctx, ctr.ID, pod.Found, "")
+		}
+	}
+	return nil
+}
+
+// rollBackContainer removes a container whose making was cut off.
+func (c *Core) rollBackContainer(ctx context.Context, h Handler, id pod.ContainerID) error {
+	if err := c.dropProcess(ctx, h, string(id)); err != nil {
+		return err
+	}
+	if err := c.freeContainer(ctx, id); err != nil {
+		return err
+	}
+	return c.forgetContainer(ctx, id)
+}
+
+// adoptStarted completes a start whose commit was cut off.
+func (c *Core) adoptStarted(ctx context.Context, id pod.ContainerID, seen pod.Seen) error {
+	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
+		ctr.Process, ctr.StartedAt = seen.Process, c.now()
+		if seen.Process != nil && !seen.Process.StartedAt.IsZero() {
+			ctr.StartedAt = seen.Process.StartedAt
+		}
+		if err := advance(&ctr.State, pod.Started); err != nil {
+			return err
+		}
+		if !seen.Alive {
+			return end(ctr, c.exitOf(seen))
+		}
+		return nil
+	})
+	return err
+}
+
+func (c *Core) settleContainer(ctx context.Context, id pod.ContainerID, e pod.Event, message string) error {
+	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
+		ctr.Message = message
+		if e == pod.Lost && ctr.State == pod.Unknown {
+			return nil
+		}
+		return advance(&ctr.State, e)
+	})
+	return err
+}

@@ -1,0 +1,111 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+)
+
+var (
+	removeEnded     = failpoint.Register("remove.ended")
+	removeDeleted   = failpoint.Register("remove.deleted")
+	removeUnmounted = failpoint.Register("remove.unmounted")
+	removeReleased  = failpoint.Register("remove.released")
+)
+
+// RemoveContainer kills the container if it runs and deletes all that it has
+// on this host but its log. One that nobody knows is no error.
+func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
+	_, err := c.inAir.do(ctx, "remove "+string(id), "remove container "+id.Short(), func(ctx context.Context) (string, error) {
+		return "", c.removeContainer(ctx, id)
+	})
+	return ignoreUnknown(err)
+}
+
+func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
+	r, _, err := c.book.container(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := c.begin(ctx, r.ID, string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	enter(ctx, "kill")
+	if err := c.kill(ctx, id); err != nil {
+		return err
+	}
+	if err := c.spend(ctx, id); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removeEnded); err != nil {
+		return err
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return fmt.Errorf("remove container %s: %w", id.Short(), err)
+	}
+	enter(ctx, "delete from runtime")
+	if err := c.deleteProcess(ctx, h, id); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removeDeleted); err != nil {
+		return err
+	}
+	if err := c.freeContainer(ctx, id); err != nil {
+		return err
+	}
+	return c.forgetContainer(ctx, id)
+}
+
+// spend makes sure that the container never starts again, before parts of it go.
+func (c *Core) spend(ctx context.Context, id pod.ContainerID) error {
+	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
+		if ctr.State != pod.Created {
+			return errUnchanged
+		}
+		ctr.Reason, ctr.FinishedAt = reasonRemoved, c.now()
+		return advance(&ctr.State, pod.Ended)
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// deleteProcess waits for tidy, which may be doing the same thing.
+func (c *Core) deleteProcess(ctx context.Context, h Handler, id pod.ContainerID) error {
+	unlock, err := c.locks.Lock(ctx, "tidy "+string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return c.dropProcess(ctx, h, string(id))
+}
+
+// freeContainer deletes what a container that ended has on the host.
+func (c *Core) freeContainer(ctx context.Context, id pod.ContainerID) error {
+	enter(ctx, "unmount")
+	if err := c.Roots.Unmount(ctx, id); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removeUnmounted); err != nil {
+		return err
+	}
+	if err := c.Roots.Remove(ctx, id); err != nil {
+		return err
+	}
+	enter(ctx, "delete bundle")
+	if err := c.Bundles.Remove(ctx, string(id)); err != nil {
+		return err
+	}
+	enter(ctx, "release image")
+	if err := c.Images.Release(ctx, id); err != nil {
+		return err
+	}
+	return failpoint.Hit(removeReleased)
+}

@@ -1,0 +1,99 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+)
+
+var execBegun = failpoint.Register("exec.begun")
+
+// ExecOptions say what Exec runs.
+type ExecOptions struct {
+	Command []string
+	TTY     bool
+	// Stdio are the process's own ends of stdin, stdout and stderr; nil means
+	// /dev/null. Exec closes them, whether it succeeds or not.
+	Stdio [3]*os.File
+}
+
+// Exec runs one more process in a running container.
+func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ Exec, err error) {
+	defer func() {
+		for _, f := range o.Stdio {
+			if f != nil {
+				err = errors.Join(err, f.Close())
+			}
+		}
+	}()
+	if len(o.Command) == 0 {
+		return nil, fmt.Errorf("exec in container %s: the command is empty: %w", id.Short(), errdefs.ErrInvalidArgument)
+	}
+	r, ctr, err := c.running(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(execBegun); err != nil {
+		return nil, err
+	}
+	return h.Exec(ctx, pod.ExecRequest{Container: ctr, Command: o.Command, TTY: o.TTY, Stdio: o.Stdio})
+}
+
+// Attach copies the container's output from now on to the given files until
+// the attachment is closed. It closes its own use of the files, not the caller's.
+func (c *Core) Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *os.File, stdin bool) (Attachment, error) {
+	_, ctr, err := c.running(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	if stdin && !ctr.Config.Process.Stdin {
+		return nil, fmt.Errorf("attach to container %s: it was created without stdin: %w", id.Short(), errdefs.ErrInvalidArgument)
+	}
+	return c.Streams.Attach(ctx, id, stdout, stderr, stdin)
+}
+
+// Resize sets the size of the container's terminal, in characters.
+func (c *Core) Resize(ctx context.Context, id pod.ContainerID, width, height uint16) error {
+	if _, _, err := c.running(ctx, id); err != nil {
+		return fmt.Errorf("resize: %w", err)
+	}
+	return c.Streams.Resize(ctx, id, width, height)
+}
+
+// ReopenLog makes the monitor close and open the container's log, after
+// somebody renamed it.
+func (c *Core) ReopenLog(ctx context.Context, id pod.ContainerID) error {
+	if _, _, err := c.running(ctx, id); err != nil {
+		return fmt.Errorf("reopen log: %w", err)
+	}
+	return c.Streams.ReopenLog(ctx, id)
+}
+
+// running returns a container that runs, or says what it does instead.
+func (c *Core) running(ctx context.Context, id pod.ContainerID) (*pod.Record, *pod.Container, error) {
+	r, _, err := c.book.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.book.await(ctx, r.ID); err != nil {
+		return nil, nil, err
+	}
+	r, ctr, err := c.book.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ctr.State != pod.Running {
+		return nil, nil, fmt.Errorf("container %s (%s) is %s, and must be Running: %w",
+			id.Short(), ctr.Config.Metadata.Name, ctr.State, errdefs.ErrPrecondition)
+	}
+	return r, ctr, nil
+}

@@ -1,0 +1,116 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+)
+
+var (
+	startBegun = failpoint.Register("start.begun")
+	startRan   = failpoint.Register("start.ran")
+)
+
+// Reasons of a container that Exited, as the CRI has them.
+const (
+	reasonCompleted  = "Completed"
+	reasonError      = "Error"
+	reasonOOMKilled  = "OOMKilled"
+	reasonStartError = "StartError"
+	reasonUnknown    = "ContainerStatusUnknown"
+	reasonRemoved    = "Removed"
+)
+
+// Exit codes of a container whose process has none.
+const (
+	codeStartError = 128
+	codeLost       = 255
+)
+
+// StartContainer runs the container's process. Starting one that runs is no
+// error: the caller may not have heard of the first time.
+func (c *Core) StartContainer(ctx context.Context, id pod.ContainerID) error {
+	_, err := c.inAir.do(ctx, "start "+string(id), "start container "+id.Short(), func(ctx context.Context) (string, error) {
+		return "", c.startContainer(ctx, id)
+	})
+	return err
+}
+
+func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
+	r, _, err := c.book.container(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := c.begin(ctx, r.ID, string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, ctr, err := c.book.container(id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case ctr.State == pod.Running:
+		return nil
+	case ctr.State != pod.Created:
+		return fmt.Errorf("container %s is %s; only a created one can start: %w", id.Short(), ctr.State, errdefs.ErrPrecondition)
+	case r.State != pod.Running:
+		return fmt.Errorf("pod %s is %s: %w", r.ID.Short(), r.State, errdefs.ErrPrecondition)
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(startBegun); err != nil {
+		return err
+	}
+	return c.launch(ctx, h, r, ctr)
+}
+
+// launch runs the process and commits that it runs, or how it failed.
+func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) error {
+	enter(ctx, "run")
+	p, err := h.Start(ctx, pod.StartRequest{
+		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),
+		Stdin: ctr.Config.Process.Stdin, StdinOnce: ctr.Config.Process.StdinOnce, TTY: ctr.Config.Process.TTY,
+	})
+	if errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, errdefs.ErrDeadline) {
+		return err // it was not the container's fault, and may be tried again
+	}
+	if err != nil {
+		return errors.Join(err, c.startFailed(ctx, ctr.ID, err))
+	}
+	if err := failpoint.Hit(startRan); err != nil {
+		return err
+	}
+	enter(ctx, "commit")
+	now, err := c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, ctr *pod.Container) error {
+		ctr.Process, ctr.StartedAt = &p, c.now()
+		if err := advance(&ctr.State, pod.Started); err != nil {
+			return err
+		}
+		if e, ok := c.book.takeEarly(ctr.ID); ok {
+			return end(ctr, e)
+		}
+		return nil
+	})
+	if err == nil && now.State == pod.Exited {
+		c.tidy(ctx, r.Handler, ctr.ID)
+	}
+	return err
+}
+
+// startFailed commits that the container will never run.
+func (c *Core) startFailed(ctx context.Context, id pod.ContainerID, cause error) error {
+	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
+		ctr.FinishedAt, ctr.ExitCode = c.now(), codeStartError
+		ctr.Reason, ctr.Message = reasonStartError, cause.Error()
+		return advance(&ctr.State, pod.Ended)
+	})
+	return err
+}

@@ -1,0 +1,129 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+)
+
+var (
+	stopSignalled = failpoint.Register("stop.signalled")
+	stopKilled    = failpoint.Register("stop.killed")
+)
+
+// ladder is how long each step of the kill ladder may take after the grace
+// period: SIGKILL to the first process, then to everything in the cgroup.
+const ladder = 900 * time.Millisecond
+
+// StopContainer sends the container's stop signal, after grace SIGKILL to its
+// first process, and then to everything in its cgroup. It returns when the
+// container has ended, at most two seconds after grace. Calls do not wait for
+// each other: one with a shorter grace ends the container earlier. A container
+// that does not run, or that nobody knows, is no error.
+func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
+	r, ctr, err := c.book.container(id)
+	if err != nil {
+		return ignoreUnknown(err)
+	}
+	if err := c.book.await(ctx, r.ID); err != nil {
+		return err
+	}
+	if r, ctr, err = c.book.container(id); err != nil {
+		return ignoreUnknown(err)
+	}
+	if !mayLive(ctr.State) {
+		return nil
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return fmt.Errorf("stop container %s: %w", id.Short(), err)
+	}
+	// A client that gives up does not leave a container half stopped.
+	ctx = context.WithoutCancel(ctx)
+	if grace > 0 {
+		if stopped, err := c.terminate(ctx, h, ctr, grace); stopped || err != nil {
+			return err
+		}
+	}
+	return c.forceStop(ctx, h, ctr)
+}
+
+func mayLive(s pod.State) bool { return s == pod.Running || s == pod.Unknown }
+
+// terminate asks the process to end and waits for grace.
+func (c *Core) terminate(ctx context.Context, h Handler, ctr *pod.Container, grace time.Duration) (stopped bool, err error) {
+	if err := h.Kill(ctx, ctr, ctr.StopSignal, false); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+		c.log.Warn("the stop signal was not delivered; the container is killed after its grace period", "container", ctr.ID, "error", err)
+	}
+	if err := failpoint.Hit(stopSignalled); err != nil {
+		return false, err
+	}
+	return c.waitEnd(ctr.ID, grace), nil
+}
+
+// forceStop climbs the kill ladder.
+func (c *Core) forceStop(ctx context.Context, h Handler, ctr *pod.Container) error {
+	var failed error
+	for _, all := range []bool{false, true} {
+		if err := h.Kill(ctx, ctr, "SIGKILL", all); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			failed = errors.Join(failed, err)
+		}
+		if err := failpoint.Hit(stopKilled); err != nil {
+			return err
+		}
+		if c.waitEnd(ctr.ID, ladder) {
+			return nil
+		}
+	}
+	if c.observeEnd(ctx, h, ctr) {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("container %s did not end on SIGKILL to its process and its cgroup; a process in it is stuck in the kernel: %w",
+		ctr.ID.Short(), errdefs.ErrDeadline), failed)
+}
+
+// observeEnd looks for itself whether a container ended whose end nobody told.
+func (c *Core) observeEnd(ctx context.Context, h Handler, ctr *pod.Container) bool {
+	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)
+	if seen.Err != nil || seen.Alive {
+		return false
+	}
+	c.exited(string(ctr.ID), c.exitOf(seen))
+	return c.waitEnd(ctr.ID, 0)
+}
+
+// exitOf is the end that was seen, or a lost one as of now.
+func (c *Core) exitOf(seen pod.Seen) pod.Exit {
+	if seen.Exit != nil {
+		return *seen.Exit
+	}
+	return pod.Exit{Lost: true, FinishedAt: c.now()}
+}
+
+// waitEnd says whether the container is Exited within d.
+func (c *Core) waitEnd(id pod.ContainerID, d time.Duration) bool {
+	end := c.book.end(id)
+	select {
+	case <-end:
+		return true
+	default:
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-end:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// kill ends a container at once, whatever state it is in.
+func (c *Core) kill(ctx context.Context, id pod.ContainerID) error {
+	return c.StopContainer(ctx, id, 0)
+}

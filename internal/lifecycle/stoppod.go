@@ -1,0 +1,160 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/pod"
+)
+
+var (
+	stopPodMarked   = failpoint.Register("stop-pod.marked")
+	stopPodKilled   = failpoint.Register("stop-pod.killed")
+	stopPodDetached = failpoint.Register("stop-pod.detached")
+	removePodEmpty  = failpoint.Register("remove-pod.empty")
+	removePodFreed  = failpoint.Register("remove-pod.freed")
+)
+
+// StopPod kills what runs in the pod and gives back its network and namespaces.
+// A pod that is stopped already, or that nobody knows, is no error.
+func (c *Core) StopPod(ctx context.Context, id pod.ID) error {
+	_, err := c.inAir.do(ctx, "stop pod "+string(id), "stop pod "+id.Short(), func(ctx context.Context) (string, error) {
+		return "", c.stopPod(ctx, id)
+	})
+	return ignoreUnknown(err)
+}
+
+func (c *Core) stopPod(ctx context.Context, id pod.ID) error {
+	unlock, err := c.begin(ctx, id, string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := c.book.pod(id)
+	if err != nil {
+		return err
+	}
+	if r.State != pod.Exited {
+		// The intent: from here on no container starts, and a crash is
+		// followed by the same steps again.
+		if r, err = c.book.change(ctx, id, func(r *pod.Record) error {
+			return advance(&r.State, pod.Ended)
+		}); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Hit(stopPodMarked); err != nil {
+		return err
+	}
+	return c.tearDown(ctx, r)
+}
+
+// tearDown ends everything that a stopped pod must not hold. Each step is
+// idempotent, and the whole is repeated after a failure or a crash.
+func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
+	enter(ctx, "kill containers")
+	if err := c.killAll(ctx, r); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(stopPodKilled); err != nil {
+		return err
+	}
+	if !r.Config.HostNetwork() {
+		enter(ctx, "detach network")
+		if err := c.Network.Detach(ctx, r.ID); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Hit(stopPodDetached); err != nil {
+		return err
+	}
+	enter(ctx, "stop sandbox")
+	return c.Sandboxes.Stop(ctx, r.ID)
+}
+
+// killAll kills the pod's containers side by side, then its own process.
+func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
+	var g errgroup.Group
+	for _, ctr := range r.Containers {
+		g.Go(func() error { return c.kill(ctx, ctr.ID) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if r.Sandbox.Pause == nil {
+		return nil
+	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return fmt.Errorf("stop the process of pod %s: %w", r.ID.Short(), err)
+	}
+	if err := c.dropProcess(ctx, h, string(r.ID)); err != nil {
+		return err
+	}
+	_, err = c.book.change(ctx, r.ID, func(r *pod.Record) error {
+		r.Sandbox.Pause, r.Sandbox.PIDNS = nil, ""
+		return nil
+	})
+	return err
+}
+
+// RemovePod stops the pod if need be, removes its containers, and forgets it.
+// A pod that nobody knows is no error.
+func (c *Core) RemovePod(ctx context.Context, id pod.ID) error {
+	_, err := c.inAir.do(ctx, "remove pod "+string(id), "remove pod "+id.Short(), func(ctx context.Context) (string, error) {
+		return "", c.removePod(ctx, id)
+	})
+	return ignoreUnknown(err)
+}
+
+func (c *Core) removePod(ctx context.Context, id pod.ID) error {
+	if err := c.stopPod(ctx, id); err != nil {
+		return err
+	}
+	unlock, err := c.begin(ctx, id, string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := c.book.pod(id)
+	if err != nil {
+		return err
+	}
+	enter(ctx, "remove containers")
+	for _, ctr := range r.Containers {
+		if err := c.RemoveContainer(ctx, ctr.ID); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Hit(removePodEmpty); err != nil {
+		return err
+	}
+	enter(ctx, "remove sandbox")
+	if err := c.free(ctx, r); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removePodFreed); err != nil {
+		return err
+	}
+	return c.book.remove(ctx, id)
+}
+
+// free deletes what a stopped pod without containers still has on the host.
+func (c *Core) free(ctx context.Context, r *pod.Record) error {
+	return errors.Join(
+		c.Bundles.Remove(ctx, string(r.ID)),
+		c.Sandboxes.Remove(ctx, r.ID),
+	)
+}
+
+func ignoreUnknown(err error) error {
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return nil
+	}
+	return err
+}
