@@ -1,0 +1,134 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/network"
+	"fairlead.run/internal/pod"
+)
+
+// Check looks at the pod's link from both ends, and at the table of its ports.
+func (d *Driver) Check(ctx context.Context, id pod.ID) error {
+	unlock, err := d.ledger.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, ok := d.ledger.Get(id)
+	if !ok || e.Driver != Name || d.isReleasing(e) {
+		return fmt.Errorf("check network of pod %s: it is not attached: %w", id, errdefs.ErrNotFound)
+	}
+	_, release, err := d.acquireHost()
+	if err != nil {
+		return fmt.Errorf("check network of pod %s: %w", id, err)
+	}
+	defer release()
+	if err := d.inspect(e); err != nil {
+		return fmt.Errorf("check network of pod %s: %w", id, err)
+	}
+	if !hasHostPort(e.Request.Ports) {
+		return nil
+	}
+	there, err := d.nat.exists()
+	if err == nil && !there {
+		err = fmt.Errorf("nftables table inet %s of its host ports is gone: %w", d.cfg.Table, errdefs.ErrPrecondition)
+	}
+	if err != nil {
+		return fmt.Errorf("check network of pod %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) isReleasing(e network.Entry) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.releasing[d.recordOf(e).Veth]
+	return ok
+}
+
+// inspect compares a link with its entry. The host is acquired.
+func (d *Driver) inspect(e network.Entry) error {
+	veth := d.recordOf(e).Veth
+	l, err := d.nl.LinkByName(veth)
+	if isLinkNotFound(err) {
+		return fmt.Errorf("link %s is gone: %w", veth, errdefs.ErrPrecondition)
+	}
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", veth, err)
+	}
+	if l.Attrs().MasterIndex != d.host.index {
+		return fmt.Errorf("link %s is not on bridge %s: %w", veth, d.cfg.Bridge, errdefs.ErrPrecondition)
+	}
+	have, err := addressesInside(e.Request.NetNS)
+	if err != nil {
+		return err
+	}
+	for _, ip := range e.Result.IPs {
+		if !slices.Contains(have, ip) {
+			return fmt.Errorf("%s in the pod lacks address %s: %w", network.InterfaceName, ip, errdefs.ErrPrecondition)
+		}
+	}
+	return nil
+}
+
+func addressesInside(netns string) ([]netip.Addr, error) {
+	var h *netlink.Handle
+	err := network.InNetNS(netns, func() (err error) {
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(network.InterfaceName)
+	if isLinkNotFound(err) {
+		return nil, fmt.Errorf("the pod has no %s: %w", network.InterfaceName, errdefs.ErrPrecondition)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find %s in the pod: %w", network.InterfaceName, err)
+	}
+	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of the pod: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range addrs {
+		if p, ok := prefixOf(a.IPNet); ok {
+			out = append(out, p.Addr())
+		}
+	}
+	return out, nil
+}
+
+// Status says why pods cannot be attached now. Before the first pod it looks
+// whether they could be, and changes nothing.
+func (d *Driver) Status(context.Context) error {
+	d.hostMu.RLock()
+	h := d.host
+	d.hostMu.RUnlock()
+	if h == nil {
+		if _, _, err := d.chooseRanges(); err != nil {
+			return fmt.Errorf("bridge network %s: %w", d.cfg.Bridge, err)
+		}
+		return nil
+	}
+	l, err := d.nl.LinkByName(d.cfg.Bridge)
+	if isLinkNotFound(err) {
+		return fmt.Errorf("bridge %s was removed by somebody; the next pod makes it again: %w", d.cfg.Bridge, errdefs.ErrUnavailable)
+	}
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", d.cfg.Bridge, err)
+	}
+	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return fmt.Errorf("bridge %s is down: bring it up with ip link set %s up: %w", d.cfg.Bridge, d.cfg.Bridge, errdefs.ErrUnavailable)
+	}
+	return nil
+}
