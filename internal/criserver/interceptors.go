@@ -1,0 +1,110 @@
+package criserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// observe writes one line per call, at debug level: the caller gets the error,
+// and decides whether it matters.
+func (s *Server) observe(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if !s.log.Enabled(ctx, slog.LevelDebug) {
+		return next(ctx, req)
+	}
+	start := s.now()
+	resp, err := next(ctx, req)
+	attrs := append(ids(req, resp),
+		slog.String("method", path.Base(info.FullMethod)),
+		slog.Duration("took", s.now().Sub(start)),
+		slog.String("code", status.Code(err).String()))
+	if err != nil {
+		attrs = append(attrs, slog.String("error", status.Convert(err).Message()))
+	}
+	s.log.LogAttrs(ctx, slog.LevelDebug, "CRI call", attrs...)
+	return resp, err
+}
+
+// ids picks what tells calls apart, from the request and else from the answer.
+func ids(req, resp any) []slog.Attr {
+	var attrs []slog.Attr
+	for _, m := range []any{req, resp} {
+		if x, ok := m.(interface{ GetPodSandboxId() string }); ok && x.GetPodSandboxId() != "" {
+			attrs = append(attrs, slog.String("pod", x.GetPodSandboxId()))
+		}
+		if x, ok := m.(interface{ GetContainerId() string }); ok && x.GetContainerId() != "" {
+			attrs = append(attrs, slog.String("container", x.GetContainerId()))
+		}
+	}
+	return attrs
+}
+
+func (s *Server) encodeErrors(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	resp, err := next(ctx, req)
+	if err != nil {
+		return nil, explain(info.FullMethod, statusOf(err))
+	}
+	return resp, nil
+}
+
+func (s *Server) encodeStreamErrors(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return explain(info.FullMethod, statusOf(next(srv, ss)))
+}
+
+// explain gives the calls that have no file here an answer that a person
+// understands. They all come from the generated code with the same words.
+func explain(method string, err error) error {
+	name := path.Base(method)
+	if status.Code(err) != codes.Unimplemented || status.Convert(err).Message() != fmt.Sprintf("method %s not implemented", name) {
+		return err
+	}
+	return status.Errorf(codes.Unimplemented, "%s: this version of Fairlead does not serve it; everything else of the CRI is unaffected", name)
+}
+
+func (s *Server) recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	defer s.caught(ctx, info.FullMethod, &err)
+	return next(ctx, req)
+}
+
+func (s *Server) recoverStreamPanics(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer s.caught(ss.Context(), info.FullMethod, &err)
+	return next(srv, ss)
+}
+
+// caught turns a panic into an error: one bad request must not end the daemon.
+// It is to be deferred. The stack goes to the log only.
+func (s *Server) caught(ctx context.Context, method string, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	s.log.ErrorContext(ctx, "CRI call panicked", "method", path.Base(method), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	*err = fmt.Errorf("%s panicked, which is a fault of Fairlead; its log has the stack: %w", path.Base(method), errdefs.ErrInternal)
+}
+
+// needNoPods are the calls that are answered at any time.
+var needNoPods = map[string]bool{
+	"Version": true, "Status": true, "RuntimeConfig": true, "UpdateRuntimeConfig": true,
+	"ListImages": true, "ImageStatus": true, "PullImage": true, "ImageFsInfo": true,
+}
+
+// awaitReady holds calls back until pods can be asked about, so that nobody
+// takes a daemon that is starting for one without pods.
+func (s *Server) awaitReady(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if !needNoPods[path.Base(info.FullMethod)] {
+		select {
+		case <-s.cfg.Ready:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s: the daemon is starting and has not read its pods yet: %w", path.Base(info.FullMethod), errdefs.ErrUnavailable)
+		}
+	}
+	return next(ctx, req)
+}
