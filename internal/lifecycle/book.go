@@ -216,12 +216,6 @@ func (b *book) pod(id pod.ID) (*pod.Record, error) {
 	return nil, unknownPod(string(id))
 }
 
-// live says whether the pod exists and was not stopped.
-func (b *book) live(id pod.ID) bool {
-	r, err := b.pod(id)
-	return err == nil && r.State != pod.Exited
-}
-
 func (b *book) container(id pod.ContainerID) (*pod.Record, *pod.Container, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -245,6 +239,17 @@ func (b *book) list() []*pod.Record {
 		return cmp.Or(x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
 	})
 	return all
+}
+
+// live is every pod that was not stopped.
+func (b *book) live() map[pod.ID]struct{} {
+	out := map[pod.ID]struct{}{}
+	for _, r := range b.list() {
+		if r.State != pod.Exited {
+			out[r.ID] = struct{}{}
+		}
+	}
+	return out
 }
 
 // findPod resolves a full id or the beginning of exactly one.

@@ -31,6 +31,9 @@ type Core struct {
 	log   *slog.Logger
 	now   func() time.Time
 	book  *book
+	// inherited are the records of an earlier process, for Run to recover.
+	// What is made from now on is none of its business.
+	inherited []*pod.Record
 	inAir flight
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
@@ -52,6 +55,7 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 		log.Error("a pod's record cannot be read; remove the pod to free what it holds", "pod", id, "error", err)
 		c.book.adopt(&pod.Record{ID: id, State: pod.Unknown, Reason: err.Error()})
 	}
+	c.inherited = c.book.list()
 	uses := map[pod.ContainerID]string{}
 	for _, r := range records {
 		for _, ctr := range r.Containers {

@@ -21,10 +21,9 @@ const (
 // recover observes what the records name and makes the records true. It
 // deletes nothing but what an operation left half made.
 func (c *Core) recover(ctx context.Context) {
-	records := c.book.list()
 	var g errgroup.Group
 	g.SetLimit(lookers)
-	for _, r := range records {
+	for _, r := range c.inherited {
 		g.Go(func() error {
 			defer c.book.recovered(r.ID)
 			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -36,7 +35,8 @@ func (c *Core) recover(ctx context.Context) {
 		})
 	}
 	_ = g.Wait()
-	if err := c.Network.Reconcile(ctx, c.book.live); err != nil {
+	c.inherited = nil
+	if err := c.Network.Reconcile(ctx, c.book.live()); err != nil {
 		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
 	}
 }

@@ -1,0 +1,348 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/store"
+)
+
+var errBoom = errors.New("boom")
+
+// host is all drivers in one: it knows what exists, fails where it is told to,
+// and outlives the core like a real host does.
+type host struct {
+	mu     sync.Mutex
+	things map[string]bool // "sandbox ID", "net ID", "use ID", "root ID", "bundle ID"
+	procs  map[string]*proc
+	fail   map[string]error // by step
+	calls  map[string]int
+	hold   map[string]chan struct{} // a step waits for it
+	feed   chan ended
+	stuck  bool // processes do not die
+}
+
+type proc struct {
+	alive   bool
+	exit    *pod.Exit
+	obeys   bool // ends on its stop signal
+	running pod.RunningProcess
+}
+
+type ended struct {
+	id string
+	e  pod.Exit
+}
+
+func newHost() *host {
+	return &host{
+		things: map[string]bool{}, procs: map[string]*proc{}, fail: map[string]error{},
+		calls: map[string]int{}, hold: map[string]chan struct{}{}, feed: make(chan ended, 100),
+	}
+}
+
+func (h *host) step(name string) error {
+	h.mu.Lock()
+	h.calls[name]++
+	hold, err := h.hold[name], h.fail[name]
+	h.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	return err
+}
+
+// make notes that a thing exists even where the step fails: the caller's undo
+// must cover a step that failed half-way.
+func (h *host) make(step, thing string) error {
+	err := h.step(step)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.things[thing] = true
+	return err
+}
+
+func (h *host) drop(step, thing string) error {
+	if err := h.step(step); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.things, thing)
+	return nil
+}
+
+func (h *host) left() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for t := range h.things {
+		out = append(out, t)
+	}
+	for id := range h.procs {
+		out = append(out, "process "+id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (h *host) count(step string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[step]
+}
+
+func (h *host) set(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// die ends a process as if by itself.
+func (h *host) die(id string, e pod.Exit) {
+	h.mu.Lock()
+	p := h.procs[id]
+	if p == nil || !p.alive {
+		h.mu.Unlock()
+		return
+	}
+	p.alive, p.exit = false, &e
+	h.mu.Unlock()
+	h.feed <- ended{id, e}
+}
+
+type (
+	fakeSandboxes struct{ *host }
+	fakeNetwork   struct{ *host }
+	fakeImages    struct{ *host }
+	fakeRoots     struct{ *host }
+	fakeBundles   struct{ *host }
+	fakeHandlers  struct{ *host }
+	fakeHandler   struct {
+		*host
+		name string
+	}
+	fakeStreams struct{ *host }
+	fakeExits   struct{ *host }
+)
+
+func (f fakeSandboxes) Create(_ context.Context, id pod.ID, _ *pod.Config) (pod.Sandbox, error) {
+	return pod.Sandbox{NetNS: "/ns/" + string(id)}, f.make("sandbox.create", "sandbox "+string(id))
+}
+func (f fakeSandboxes) WriteFiles(context.Context, *pod.Record) error { return f.step("sandbox.files") }
+func (f fakeSandboxes) Stop(context.Context, pod.ID) error            { return f.step("sandbox.stop") }
+func (f fakeSandboxes) Remove(_ context.Context, id pod.ID) error {
+	return f.drop("sandbox.remove", "sandbox "+string(id))
+}
+
+func (f fakeSandboxes) Observe(_ context.Context, r *pod.Record) pod.Seen {
+	if err := f.step("sandbox.observe"); err != nil {
+		return pod.Seen{Err: err}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return pod.Seen{Alive: f.things["sandbox "+string(r.ID)]}
+}
+
+func (f fakeNetwork) Attach(_ context.Context, r *pod.Record) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr("10.1.2.3")}, f.make("net.attach", "net "+string(r.ID))
+}
+
+func (f fakeNetwork) Detach(_ context.Context, id pod.ID) error {
+	return f.drop("net.detach", "net "+string(id))
+}
+func (f fakeNetwork) Status(context.Context) error { return nil }
+func (f fakeNetwork) Reconcile(_ context.Context, live map[pod.ID]struct{}) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t := range f.things {
+		var id string
+		if _, err := fmt.Sscanf(t, "net %s", &id); err == nil {
+			if _, ok := live[pod.ID(id)]; !ok {
+				delete(f.things, t)
+			}
+		}
+	}
+	return nil
+}
+
+func (f fakeImages) Use(_ context.Context, ref string, by pod.ContainerID) (Image, error) {
+	if ref == "missing" {
+		return Image{}, fmt.Errorf("image %q: %w", ref, errdefs.ErrNotFound)
+	}
+	return Image{ContainerImage: pod.ContainerImage{ID: "sha256:1"}, Lower: []string{"/l"}}, f.make("image.use", "use "+string(by))
+}
+
+func (f fakeImages) Release(_ context.Context, by pod.ContainerID) error {
+	return f.drop("image.release", "use "+string(by))
+}
+func (f fakeImages) SyncUses(context.Context, map[pod.ContainerID]string) error { return nil }
+
+func (f fakeRoots) Mount(_ context.Context, id pod.ContainerID, _ []string) (string, error) {
+	return "/root", f.make("root.mount", "root "+string(id))
+}
+func (f fakeRoots) Unmount(context.Context, pod.ContainerID) error { return f.step("root.unmount") }
+func (f fakeRoots) Remove(_ context.Context, id pod.ContainerID) error {
+	return f.drop("root.remove", "root "+string(id))
+}
+
+func (f fakeBundles) Write(_ context.Context, in BundleRequest) (pod.Bundle, error) {
+	return pod.Bundle{Path: "/b", StopSignal: "SIGTERM"}, f.make("bundle.write", "bundle "+string(in.Container.ID))
+}
+
+func (f fakeBundles) WriteSandbox(_ context.Context, r *pod.Record, _ pod.HandlerInfo) (pod.Bundle, error) {
+	return pod.Bundle{Path: "/b"}, f.make("bundle.sandbox", "bundle "+string(r.ID))
+}
+
+func (f fakeBundles) Update(context.Context, *pod.Record, *pod.Container) error {
+	return f.step("bundle.update")
+}
+
+func (f fakeBundles) Remove(_ context.Context, id string) error {
+	return f.drop("bundle.remove", "bundle "+id)
+}
+
+func (f fakeHandlers) Get(name string) (Handler, error) {
+	if name == "" {
+		name = "crun"
+	}
+	if name != "crun" && name != "runc" {
+		return nil, fmt.Errorf("handler %q: here are crun, runc: %w", name, errdefs.ErrNotFound)
+	}
+	return fakeHandler{f.host, name}, nil
+}
+func (f fakeHandlers) Serving(name string) (Handler, error) { return fakeHandler{f.host, name}, nil }
+func (f fakeHandlers) List() []pod.HandlerInfo              { return nil }
+
+func (f fakeHandler) Info() pod.HandlerInfo { return pod.HandlerInfo{Name: f.name, Ready: true} }
+func (f fakeHandler) Start(_ context.Context, s StartRequest) (pod.RunningProcess, error) {
+	if err := f.step("start"); err != nil {
+		return pod.RunningProcess{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := pod.RunningProcess{PID: 100 + len(f.procs), StartTime: 1}
+	f.procs[s.ID] = &proc{alive: true, obeys: true, running: p}
+	return p, nil
+}
+
+func (f fakeHandler) Exec(context.Context, ExecRequest) (Exec, error) { return nil, f.step("exec") }
+func (f fakeHandler) Kill(_ context.Context, c *pod.Container, sig string, all bool) error {
+	if err := f.step("kill " + sig); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	p := f.procs[string(c.ID)]
+	dies := p != nil && p.alive && !f.stuck && (sig == "SIGKILL" || p.obeys)
+	f.mu.Unlock()
+	if dies {
+		go f.die(string(c.ID), pod.Exit{Code: 137, Signal: 9, FinishedAt: time.Unix(5, 0)})
+	}
+	return nil
+}
+
+func (f fakeHandler) Update(context.Context, string, *pod.Resources) error { return f.step("update") }
+func (f fakeHandler) Delete(_ context.Context, id string) error {
+	if err := f.step("delete"); err != nil {
+		return err
+	}
+	f.die(id, pod.Exit{Code: 137, Signal: 9})
+	return nil
+}
+
+func (f fakeHandler) Observe(_ context.Context, id string, _ *pod.RunningProcess) pod.Seen {
+	if err := f.step("observe"); err != nil {
+		return pod.Seen{Err: err}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.procs[id]
+	if p == nil {
+		return pod.Seen{}
+	}
+	return pod.Seen{Alive: p.alive, Process: &p.running, Exit: p.exit}
+}
+
+func (f fakeStreams) Attach(context.Context, pod.ContainerID, *os.File, *os.File, bool) (Attachment, error) {
+	return nil, f.step("attach")
+}
+func (f fakeStreams) ReopenLog(context.Context, pod.ContainerID) error { return f.step("reopen") }
+func (f fakeStreams) Resize(context.Context, pod.ContainerID, uint16, uint16) error {
+	return f.step("resize")
+}
+
+func (f fakeExits) Run(ctx context.Context, seen func(string, pod.Exit)) error {
+	for {
+		select {
+		case e := <-f.feed:
+			seen(e.id, e.e)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f fakeExits) Forget(_ context.Context, id string) error {
+	if err := f.step("forget"); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.procs[id]; p != nil && p.alive {
+		return fmt.Errorf("forget %s: it lives: %w", id, errdefs.ErrPrecondition)
+	}
+	delete(f.procs, id)
+	return nil
+}
+
+// boot starts a core on the host. The function it returns kills it: nothing is
+// told, nothing is tidied, only the store and the host stay.
+func boot(t *testing.T, h *host, dir string) (c *Core, kill func()) {
+	t.Helper()
+	s, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = New(context.Background(), Drivers{
+		Store: s, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
+		Bundles: fakeBundles{h}, Handlers: fakeHandlers{h}, Streams: fakeStreams{h}, Exits: fakeExits{h},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	kill = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(kill)
+	return c, kill
+}
+
+func podConfig(name string) pod.Config {
+	return pod.Config{
+		Metadata: pod.Metadata{Name: name, Namespace: "default", UID: "uid-" + name},
+		Security: pod.Security{Namespaces: pod.Namespaces{PID: pod.NamespaceContainer}},
+	}
+}
+
+func containerConfig(name string) pod.ContainerConfig {
+	return pod.ContainerConfig{Metadata: pod.ContainerMetadata{Name: name}, Image: pod.ImageSpec{Image: "busybox"}}
+}
