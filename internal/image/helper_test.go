@@ -144,4 +144,3 @@ func wantClean(t *testing.T, root string) {
 		t.Errorf("left behind: %v", l)
 	}
 }
-

@@ -30,3 +30,12 @@ func (i *Image) clone() Image {
 	c.RepoDigests = append([]string(nil), i.RepoDigests...)
 	return c
 }
+
+// Ref is how a container's status names its image: by a digest that a registry
+// knows if there is one, else by id.
+func (i *Image) Ref() string {
+	if len(i.RepoDigests) > 0 {
+		return i.RepoDigests[0]
+	}
+	return i.ID
+}

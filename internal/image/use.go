@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,10 +15,10 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// Layers are the directories that an image unpacked to.
+// Layers are an image and the directories that it unpacked to.
 type Layers struct {
-	ImageID string
-	Dirs    []string // topmost first, as overlay's lowerdir wants them; never empty
+	Image Image
+	Dirs  []string // topmost first, as overlay's lowerdir wants them; never empty
 }
 
 // usesType is the collector's own kind of node; containerd leaves 0x10 to 0x1f
@@ -36,40 +35,51 @@ type uses struct {
 	mu     sync.Mutex
 	images map[string]string // container id -> image id
 	synced bool              // false until SyncUses; nothing may be collected before
-	owed   bool              // a collection was asked for before SyncUses
 }
 
 func (u *uses) init() { u.images = make(map[string]string) }
 
-// Use says that the container uses the image, and returns the directories of
-// its layers. Until Release, no Remove takes them from disk. Calling it again
-// for the same container and image changes nothing. It writes to no file.
-func (s *Store) Use(ctx context.Context, imageID, containerID string) (Layers, error) {
+// Use resolves a name or an id, says that the container uses that image, and
+// returns it with the directories of its layers. Until Release, no Remove takes
+// them from disk. Calling it again for the same container replaces what it said
+// before. It reads no file but at the first use of a stack of layers, and
+// writes none.
+func (s *Store) Use(ctx context.Context, ref, containerID string) (Layers, error) {
 	if containerID == "" {
-		return Layers{}, fmt.Errorf("use image %s: a container id is needed: %w", imageID, errdefs.ErrInvalidArgument)
+		return Layers{}, fmt.Errorf("use image %s: a container id is needed: %w", ref, errdefs.ErrInvalidArgument)
 	}
-	s.uses.mu.Lock()
-	img, ok := s.list.Load().byID[fullID(imageID)]
-	if !ok {
-		s.uses.mu.Unlock()
-		return Layers{}, fmt.Errorf("use image %s for container %s: the image is not on this node; pull it again: %w",
-			imageID, containerID, errdefs.ErrNotFound)
+	img, undo, err := s.use(ref, containerID)
+	if err != nil {
+		return Layers{}, fmt.Errorf("use image for container %s: %w", containerID, err)
 	}
-	before, had := s.uses.images[containerID]
-	s.uses.images[containerID] = img.ID
-	s.uses.mu.Unlock()
-
 	dirs, err := s.lowerdirs(ctx, img.ChainID)
 	if err != nil {
-		s.uses.mu.Lock()
-		delete(s.uses.images, containerID)
-		if had {
-			s.uses.images[containerID] = before
-		}
-		s.uses.mu.Unlock()
+		undo()
 		return Layers{}, fmt.Errorf("use image %s for container %s: %w", img.ID, containerID, err)
 	}
-	return Layers{ImageID: img.ID, Dirs: dirs}, nil
+	return Layers{Image: img.clone(), Dirs: dirs}, nil
+}
+
+// use looks up and notes under one lock, so that a removal either takes the
+// image off the list before, or finds it used.
+func (s *Store) use(ref, containerID string) (*Image, func(), error) {
+	u := &s.uses
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	img, err := s.list.Load().find(ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, had := u.images[containerID]
+	u.images[containerID] = img.ID
+	return img, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.images, containerID)
+		if had {
+			u.images[containerID] = before
+		}
+	}, nil
 }
 
 // Release says that the container is gone. The image stays until somebody
@@ -85,32 +95,33 @@ func (s *Store) Release(_ context.Context, containerID string) error {
 // records say: container id to image id. Call it once after Open. It then
 // collects what is left over from pulls and removals that were cut short.
 //
-// An image that is no longer here is reported in the error, but counts as used
-// all the same: what is left of it stays.
+// What is left of an image that was removed while it was in use stays.
 func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
-	s.uses.mu.Lock()
-	s.uses.images = maps.Clone(images)
-	if s.uses.images == nil {
-		s.uses.init()
-	}
-	for c, id := range s.uses.images {
-		s.uses.images[c] = fullID(id)
-	}
-	s.uses.synced = true
-	s.uses.owed = false
-	s.uses.mu.Unlock()
+	s.uses.set(images)
 	return s.collect(ctx)
+}
+
+func (u *uses) set(images map[string]string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.images = make(map[string]string, len(images))
+	for container, id := range images {
+		u.images[container] = fullID(id)
+	}
+	u.synced = true
+}
+
+func (u *uses) known() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.synced
 }
 
 // collect frees blobs and layers that no image, pull or container needs.
 func (s *Store) collect(ctx context.Context) error {
-	s.uses.mu.Lock()
-	if !s.uses.synced {
-		s.uses.owed = true
-		s.uses.mu.Unlock()
-		return nil
+	if !s.uses.known() {
+		return nil // SyncUses will
 	}
-	s.uses.mu.Unlock()
 	// A collection that stops half-way leaves nothing wrong but much undone.
 	if _, err := s.meta.GarbageCollect(s.with(context.WithoutCancel(ctx))); err != nil {
 		return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, err)

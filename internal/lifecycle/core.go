@@ -28,13 +28,13 @@ type Drivers struct {
 // Core runs pods. Make one with New and give it a goroutine with Run.
 type Core struct {
 	Drivers
-	log   *slog.Logger
-	now   func() time.Time
-	book  *book
+	log  *slog.Logger
+	now  func() time.Time
+	book *book
 	// inherited are the records of an earlier process, for Run to recover.
 	// What is made from now on is none of its business.
 	inherited []*pod.Record
-	inAir flight
+	inAir     flight
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
 }

@@ -68,9 +68,9 @@ type Driver interface {
 	Status(ctx context.Context) error
 
 	// Reconcile releases the attachments that an earlier process left behind
-	// and that no pod of live owns. Those made by this process are not looked
-	// at, so it may run beside Attach.
-	Reconcile(ctx context.Context, live map[pod.ID]struct{}) error
+	// and whose pods live denies. Those made or asked for by this process are
+	// not looked at, so it may run beside Attach.
+	Reconcile(ctx context.Context, live func(pod.ID) bool) error
 
 	// Run does the driver's background work until ctx ends. The other methods
 	// work without it, but addresses may be released late and changes of the

@@ -123,7 +123,7 @@ func (s *Switch) Status(ctx context.Context) error { return s.Current().Status(c
 
 // Reconcile lets each driver release what nobody owns, then drops damaged
 // entries of which nothing was found.
-func (s *Switch) Reconcile(ctx context.Context, live map[pod.ID]struct{}) error {
+func (s *Switch) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	for _, d := range s.drivers() {
 		if err := d.Reconcile(ctx, live); err != nil {
@@ -131,7 +131,7 @@ func (s *Switch) Reconcile(ctx context.Context, live map[pod.ID]struct{}) error 
 		}
 	}
 	for _, e := range s.ledger.List("") {
-		if _, owned := live[e.ID]; !owned && s.ledger.Inherited(e.ID) {
+		if owned := live(e.ID); !owned && s.ledger.Inherited(e.ID) {
 			errs = append(errs, s.Detach(ctx, e.ID))
 		}
 	}

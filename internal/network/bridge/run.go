@@ -114,10 +114,10 @@ func (d *Driver) remake() error {
 
 // Reconcile releases the pods of an earlier process that nobody owns. Their
 // namespaces are not ours to drop, so their links are taken out at once.
-func (d *Driver) Reconcile(ctx context.Context, live map[pod.ID]struct{}) error {
+func (d *Driver) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	for _, e := range d.entries() {
-		if _, owned := live[e.ID]; owned || !d.ledger.Inherited(e.ID) {
+		if owned := live(e.ID); owned || !d.ledger.Inherited(e.ID) {
 			continue
 		}
 		if err := d.Detach(ctx, e.ID); err != nil {

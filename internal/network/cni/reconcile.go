@@ -15,11 +15,11 @@ import (
 // Reconcile releases, in this order: what the ledger knows and nobody owns;
 // what only libcni's cache knows, because a power cut took the ledger's entry;
 // and by GC what only the plugins know.
-func (d *Driver) Reconcile(ctx context.Context, live map[pod.ID]struct{}) error {
+func (d *Driver) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	used := d.used()
 	for _, e := range d.ledger.List(Name) {
-		if _, owned := live[e.ID]; !owned && e.Driver == Name && d.ledger.Inherited(e.ID) {
+		if owned := live(e.ID); !owned && e.Driver == Name && d.ledger.Inherited(e.ID) {
 			errs = append(errs, d.Detach(ctx, e.ID))
 		}
 	}
@@ -51,7 +51,7 @@ func (d *Driver) used() map[string]bool {
 	return names
 }
 
-func (d *Driver) delUnrecorded(ctx context.Context, live map[pod.ID]struct{}) error {
+func (d *Driver) delUnrecorded(ctx context.Context, live func(pod.ID) bool) error {
 	cached, err := d.cni.GetCachedAttachments("")
 	if err != nil {
 		return fmt.Errorf("list cached CNI results: %w", err)
@@ -60,7 +60,7 @@ func (d *Driver) delUnrecorded(ctx context.Context, live map[pod.ID]struct{}) er
 	for _, a := range cached {
 		id := pod.ID(a.ContainerID)
 		_, recorded := d.ledger.Get(id)
-		if _, owned := live[id]; !owned && !recorded {
+		if owned := live(id); !owned && !recorded {
 			errs = append(errs, d.delCached(ctx, a.ContainerID))
 		}
 	}
@@ -93,14 +93,14 @@ func (d *Driver) delCached(ctx context.Context, id string) error {
 }
 
 // gc tells the plugins which attachments are still wanted.
-func (d *Driver) gc(ctx context.Context, cl conflist, live map[pod.ID]struct{}) error {
+func (d *Driver) gc(ctx context.Context, cl conflist, live func(pod.ID) bool) error {
 	d.gcMu.Lock()
 	defer d.gcMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.DelTimeout)
 	defer cancel()
 	args := &libcni.GCArgs{ValidAttachments: []types.GCAttachment{}}
 	for _, e := range d.ledger.List(Name) {
-		if _, owned := live[e.ID]; owned || !d.ledger.Inherited(e.ID) {
+		if owned := live(e.ID); owned || !d.ledger.Inherited(e.ID) {
 			args.ValidAttachments = append(args.ValidAttachments,
 				types.GCAttachment{ContainerID: string(e.ID), IfName: network.InterfaceName})
 		}

@@ -214,7 +214,7 @@ func testReconcile(t *testing.T, s Subject) {
 	fresh := NewPod(t, "fresh")
 	r.attach(fresh)
 	lost.Drop()
-	live := map[pod.ID]struct{}{kept.Req.ID: {}}
+	live := func(id pod.ID) bool { return id == kept.Req.ID }
 	if err := r.Reconcile(context.Background(), live); err != nil {
 		t.Fatalf("Reconcile: %v", err)
 	}

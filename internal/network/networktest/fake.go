@@ -128,10 +128,10 @@ func (f *Fake) Check(_ context.Context, id pod.ID) error {
 func (f *Fake) Status(ctx context.Context) error { return f.fail(ctx, "status", "") }
 
 // Reconcile detaches what nobody owns.
-func (f *Fake) Reconcile(ctx context.Context, live map[pod.ID]struct{}) error {
+func (f *Fake) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	for _, e := range f.ledger.List(f.Name()) {
-		if _, owned := live[e.ID]; !owned && f.ledger.Inherited(e.ID) {
+		if owned := live(e.ID); !owned && f.ledger.Inherited(e.ID) {
 			errs = append(errs, f.Detach(ctx, e.ID))
 		}
 	}
