@@ -241,15 +241,10 @@ func (b *book) list() []*pod.Record {
 	return all
 }
 
-// live is every pod that was not stopped.
-func (b *book) live() map[pod.ID]struct{} {
-	out := map[pod.ID]struct{}{}
-	for _, r := range b.list() {
-		if r.State != pod.Exited {
-			out[r.ID] = struct{}{}
-		}
-	}
-	return out
+// live says whether the pod exists and was not stopped.
+func (b *book) live(id pod.ID) bool {
+	r, err := b.pod(id)
+	return err == nil && r.State != pod.Exited
 }
 
 // findPod resolves a full id or the beginning of exactly one.

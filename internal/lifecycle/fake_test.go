@@ -162,13 +162,13 @@ func (f fakeNetwork) Detach(_ context.Context, id pod.ID) error {
 	return f.drop("net.detach", "net "+string(id))
 }
 func (f fakeNetwork) Status(context.Context) error { return nil }
-func (f fakeNetwork) Reconcile(_ context.Context, live map[pod.ID]struct{}) error {
+func (f fakeNetwork) Reconcile(_ context.Context, live func(pod.ID) bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for t := range f.things {
 		var id string
 		if _, err := fmt.Sscanf(t, "net %s", &id); err == nil {
-			if _, ok := live[pod.ID(id)]; !ok {
+			if !live(pod.ID(id)) {
 				delete(f.things, t)
 			}
 		}

@@ -43,9 +43,9 @@ type Network interface {
 	Detach(ctx context.Context, id pod.ID) error
 	// Status is nil while pods can be attached, or says why not.
 	Status(ctx context.Context) error
-	// Reconcile releases every attachment that an earlier process left and that
-	// is not in live. Pods may be attached while it works.
-	Reconcile(ctx context.Context, live map[pod.ID]struct{}) error
+	// Reconcile releases every attachment that an earlier process left and whose
+	// pod is not live. Pods may be attached while it works.
+	Reconcile(ctx context.Context, live func(pod.ID) bool) error
 }
 
 // Images finds images and holds their layers while containers use them.

@@ -36,7 +36,7 @@ func (c *Core) recover(ctx context.Context) {
 	}
 	_ = g.Wait()
 	c.inherited = nil
-	if err := c.Network.Reconcile(ctx, c.book.live()); err != nil {
+	if err := c.Network.Reconcile(ctx, c.book.live); err != nil {
 		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
 	}
 }
