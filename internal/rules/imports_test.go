@@ -112,6 +112,8 @@ func TestImportRule(t *testing.T) {
 		{pkg: "internal/monitor/inner", imported: "fairlead.run/internal/monitor/wire", ok: true},
 		{pkg: "internal/monitor/inner", imported: "fairlead.run/internal/lifecycle"},
 		{pkg: "internal/monitor/client", imported: "fairlead.run/internal/monitor/inner"},
+		{pkg: "internal/monitor/client", imported: "fairlead.run/internal/monitor/wire", ok: true},
+		{pkg: "internal/monitor/client", imported: "fairlead.run/internal/store"},
 		// Edges.
 		{pkg: "internal/criserver", imported: "fairlead.run/internal/lifecycle", ok: true},
 		{pkg: "internal/criserver", imported: "fairlead.run/internal/image"},

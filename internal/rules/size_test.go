@@ -171,8 +171,14 @@ func TestContextComesFirstAndIsNoField(t *testing.T) {
 						t.Errorf("%s: a context is a parameter, never a field", f.where(all.fset, field.Pos()))
 					}
 				}
-			case *ast.FuncType:
-				if lateContext(n) {
+			// A bare function type is left out: that of a method expression
+			// names the receiver first.
+			case *ast.FuncDecl:
+				if lateContext(n.Type) {
+					t.Errorf("%s: a context is the first parameter", f.where(all.fset, n.Pos()))
+				}
+			case *ast.FuncLit:
+				if lateContext(n.Type) {
 					t.Errorf("%s: a context is the first parameter", f.where(all.fset, n.Pos()))
 				}
 			}
