@@ -1,0 +1,59 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"fairlead.run/internal/failpoint"
+)
+
+// self is the running binary even after its file was replaced or deleted.
+const self = "/proc/self/exe"
+
+// Exec replaces the process by the binary at path, or by a new copy of the
+// running one if that does not work. It returns only with an error.
+func Exec(path string, args []string, maxProcs string) error {
+	argv := append([]string{path}, args...)
+	env := Environment(maxProcs)
+	err := syscall.Exec(path, argv, env)
+	return fmt.Errorf("replace the monitor by %s: %w", path, errors.Join(err, syscall.Exec(self, argv, env)))
+}
+
+// Spawn starts the binary at path, or with fallback a copy of the running one,
+// and returns its pid. The files become its descriptors 3, 4, ...
+func Spawn(path string, args []string, maxProcs string, files []uintptr) (int, error) {
+	attr := &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   Environment(maxProcs),
+		Files: append([]uintptr{0, 1, 2}, files...),
+	}
+	pid, err := syscall.ForkExec(path, append([]string{path}, args...), attr)
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", path, err)
+	}
+	return pid, nil
+}
+
+// SpawnSelf is Spawn of the running binary, whatever is at its path by now.
+func SpawnSelf(args []string, maxProcs string, files []uintptr) (int, error) {
+	return Spawn(self, args, maxProcs, files)
+}
+
+// Environment is what the monitor's processes run with: few threads and an
+// eager collector, because they are meant to be small, and what a test or
+// systemd gave.
+func Environment(maxProcs string) []string {
+	env := []string{"GOMAXPROCS=" + maxProcs, "GOGC=50", "GOMEMLIMIT=64MiB", "PATH=" + defaultPath}
+	for _, kept := range os.Environ() {
+		name, _, _ := strings.Cut(kept, "=")
+		if name == failpoint.MonitorEnv || name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "FAIRLEAD_MONITOR_TEST") {
+			env = append(env, kept)
+		}
+	}
+	return env
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,0 +1,105 @@
+package handover
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/monitor/linux"
+)
+
+// State is what an outer process gets from its predecessor in the same pid.
+type State struct {
+	// Held maps keys to descriptors.
+	Held map[string]int `json:"held"`
+	// Lock is the locked file of the state directory.
+	Lock int `json:"lock"`
+	// Control is the connection to the living inner process, and Inner its pid;
+	// both are zero when there is none because the sender was it.
+	Control int `json:"control,omitempty"`
+	Inner   int `json:"inner,omitempty"`
+	// Ready is the pipe of a starter that still waits; zero means none.
+	Ready int `json:"ready,omitempty"`
+}
+
+// Pack writes the state to a descriptor that survives an exec, marks all that
+// it names to survive too, and returns its number.
+func (s *State) Pack() (int, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return -1, fmt.Errorf("encode state to hand over: %w", err)
+	}
+	fd, err := unix.MemfdCreate("fairlead-monitor", 0)
+	if err != nil {
+		return -1, os.NewSyscallError("memfd_create", err)
+	}
+	if _, err := unix.Pwrite(fd, data, 0); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("write state to hand over: %w", err)
+	}
+	for _, kept := range s.descriptors() {
+		if err := linux.KeepOnExec(kept); err != nil {
+			_ = unix.Close(fd)
+			return -1, err
+		}
+	}
+	return fd, nil
+}
+
+// Unpack reads what Pack wrote and closes the descriptor. Nothing of it
+// survives a later exec unasked.
+func Unpack(fd int) (*State, error) {
+	f := os.NewFile(uintptr(fd), "handover")
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 64<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read state handed over: %w", err)
+	}
+	s := &State{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("decode state handed over: %w", err)
+	}
+	for _, kept := range s.descriptors() {
+		if err := linux.CloseOnExec(kept); err != nil {
+			return nil, fmt.Errorf("take over descriptor %d: %w", kept, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *State) descriptors() []int {
+	fds := make([]int, 0, len(s.Held)+3)
+	for _, fd := range s.Held {
+		fds = append(fds, fd)
+	}
+	for _, fd := range []int{s.Lock, s.Control, s.Ready} {
+		if fd > 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// The flags by which a process is told what it is; users do not set them.
+const (
+	FlagRole     = "role" // "outer" (default) or "inner"
+	FlagState    = "state"
+	FlagBinary   = "binary"
+	FlagHandover = "handover-fd"
+	FlagControl  = "control-fd"
+	FlagLock     = "lock-fd"
+	FlagReady    = "ready-fd"
+	FlagCgroup   = "cgroup"
+	RoleInner    = "inner"
+	RoleOuter    = "outer"
+)
+
+// Arg formats a flag.
+func Arg(name, value string) string { return "--" + name + "=" + value }
+
+// ArgFD formats a flag that names a descriptor.
+func ArgFD(name string, fd int) string { return Arg(name, strconv.Itoa(fd)) }

@@ -1,0 +1,166 @@
+package inner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/crilog"
+	"fairlead.run/internal/monitor/stream"
+	"fairlead.run/internal/monitor/wire"
+)
+
+// handleAttach serves one attached caller until either side ends it.
+func handleAttach(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+	var req monitorv1.AttachRequest
+	if err := c.decode(&req); err != nil {
+		return nil, nil, err
+	}
+	p, err := in.table.find(req.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	io, err := p.stdio("attach to input and output")
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.hasEnded() {
+		return nil, nil, fmt.Errorf("attach to container %s: it has ended: %w", p.id, errdefs.ErrPrecondition)
+	}
+	sinks, err := makeSinks(&req, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		for _, s := range sinks {
+			_ = s.Close() // done already by those that ran
+		}
+	}()
+	attached, input, err := openAttached(&req, io)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Added before the answer: the caller misses nothing after it.
+	for _, s := range sinks {
+		io.fan.Add(s)
+		defer io.fan.Remove(s)
+	}
+	err = answerAttached(c.conn, attached, input)
+	if err == nil {
+		err = in.passOn(ctx, p, c, sinks)
+	}
+	note := monitorv1.AttachNote{Ended: true}
+	if err != nil {
+		note.Error = toWire(err)
+	}
+	// A caller that has hung up does not need it.
+	_ = c.conn.Send(note)
+	return nil, nil, errAnswered
+}
+
+func makeSinks(req *monitorv1.AttachRequest, c *call) ([]*stream.Sink, error) {
+	var from []crilog.Stream
+	if req.Stdout {
+		from = append(from, crilog.Stdout)
+	}
+	if req.Stderr {
+		from = append(from, crilog.Stderr)
+	}
+	if len(c.fds) != len(from) {
+		return nil, fmt.Errorf("attach to container %s: the request asks for %d streams and came with %d descriptors: %w", req.ID, len(from), len(c.fds), errdefs.ErrInvalidArgument)
+	}
+	var sinks []*stream.Sink
+	for i, fd := range c.takeFDs() {
+		_ = unix.SetNonblock(fd, true)
+		sinks = append(sinks, stream.NewSink(from[i], os.NewFile(uintptr(fd), "attached caller")))
+	}
+	return sinks, nil
+}
+
+func openAttached(req *monitorv1.AttachRequest, io *stdio) (monitorv1.Attached, int, error) {
+	attached := monitorv1.Attached{TTY: io.spec.TTY}
+	if !req.Stdin {
+		return attached, -1, nil
+	}
+	fd, err := io.inputFD()
+	if err != nil {
+		return attached, -1, err
+	}
+	attached.Stdin = fd >= 0
+	return attached, fd, nil
+}
+
+// answerAttached sends the reply and closes the input, which is the caller's.
+func answerAttached(conn *wire.Conn, attached monitorv1.Attached, input int) error {
+	body, err := json.Marshal(attached)
+	if err != nil {
+		return err
+	}
+	if input < 0 {
+		return conn.Send(monitorv1.Reply{Body: body})
+	}
+	defer func() { _ = unix.Close(input) }()
+	return conn.Send(monitorv1.Reply{Body: body}, input)
+}
+
+// passOn copies output to the caller until it ends, and looks after the input
+// when the caller is done with it.
+func (in *Inner) passOn(ctx context.Context, p *process, c *call, sinks []*stream.Sink) error {
+	var req monitorv1.AttachRequest
+	if err := c.decode(&req); err != nil {
+		return err
+	}
+	// A caller that dies without a word may have written.
+	var wrote, told atomic.Bool
+	inputDone := func() {
+		if !req.Stdin || !p.spec().StdinOnce || told.Load() && !wrote.Load() || in.resting.Load() {
+			return
+		}
+		if err := p.closeStdin(); err != nil {
+			in.cfg.Log.Error("input not closed after its only use", "id", p.id, "error", err)
+		}
+	}
+	ctx, cancel := c.untilHangUp(ctx, in, func(n monitorv1.AttachNote) {
+		if n.StdinDone {
+			told.Store(true)
+			wrote.Store(n.Wrote)
+			inputDone()
+		}
+	})
+	defer cancel()
+	defer inputDone()
+
+	errs := make([]error, len(sinks))
+	var wg sync.WaitGroup
+	for i, s := range sinks {
+		wg.Go(func() {
+			errs[i] = s.Run(ctx)
+			if errs[i] != nil {
+				cancel() // one stream of an attached caller alone is of no use
+			}
+		})
+	}
+	if len(sinks) == 0 {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+		}
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	if in.resting.Load() {
+		return fmt.Errorf("attach to container %s: %w; attach again: %w", p.id, errRest, errdefs.ErrUnavailable)
+	}
+	return nil
+}

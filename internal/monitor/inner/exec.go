@@ -1,0 +1,135 @@
+package inner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/wire"
+)
+
+// exec is OpExec. It closes fds. It returns the terminal's master end, which
+// becomes the caller's, or -1.
+func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int) (monitorv1.Started, int, error) {
+	ends, err := execEnds(&req, fds)
+	if err != nil {
+		wire.CloseAll(fds)
+		return monitorv1.Started{}, -1, err
+	}
+	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Deadline: time.Now().Add(req.Timeout)}
+	p, mine, err := in.table.reserve(req.ID, spec)
+	if err != nil || !mine {
+		wire.CloseAll(ends)
+	}
+	if err != nil {
+		return monitorv1.Started{}, -1, err
+	}
+	if mine {
+		c := &command{argv: req.Command, env: req.Env, pidFile: req.PIDFile, runtimeLog: req.RuntimeLog, deadline: spec.Deadline}
+		in.spawn(func(ctx context.Context) {
+			in.begun(ctx, p, in.startExec(ctx, p, c, startEnds{ends: ends, size: req.Size}))
+		})
+	}
+	started, err := p.awaitStart(ctx)
+	if err != nil {
+		in.abandon(p)
+		return monitorv1.Started{}, -1, err
+	}
+	master := p.takeMaster()
+	if req.TTY && master < 0 {
+		return monitorv1.Started{}, -1, fmt.Errorf("start exec %s: it runs, but its terminal went to an earlier request or with a restart of the monitor; end it and start another: %w", req.ID, errdefs.ErrUnavailable)
+	}
+	return started, master, nil
+}
+
+// abandon closes the terminal of an exec whose caller has gone before it
+// started, which ends what runs on it.
+func (in *Inner) abandon(p *process) {
+	in.spawn(func(ctx context.Context) {
+		select {
+		case <-p.started:
+		case <-ctx.Done():
+			return
+		}
+		if fd := p.takeMaster(); fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	})
+}
+
+// startEnds is what an exec is started with beside its command.
+type startEnds struct {
+	ends []int // input, output, error; none with a terminal
+	size monitorv1.WindowSize
+}
+
+func (in *Inner) startExec(ctx context.Context, p *process, c *command, with startEnds) error {
+	if err := p.change(func(*record.Process) {}); err != nil {
+		wire.CloseAll(with.ends)
+		return err
+	}
+	nothing := func() error { return nil }
+	if !p.spec().TTY {
+		c.stdio = [3]int(with.ends)
+		err := in.runAndAdopt(ctx, p, c, with.ends, nothing)
+		if err != nil {
+			return c.explain(err, nil)
+		}
+		return nil
+	}
+	console, argv, ends, err := in.newConsole(c.argv, with.size)
+	if err != nil {
+		return err
+	}
+	defer console.close()
+	c.argv, c.stdio = argv, [3]int(ends)
+	if err := in.runAndAdopt(ctx, p, c, ends[1:], nothing); err != nil {
+		return c.explain(err, console.quote())
+	}
+	fd, err := console.terminal()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.master = fd
+	p.mu.Unlock()
+	return nil
+}
+
+// execEnds checks the request and puts the descriptors in their places.
+func execEnds(req *monitorv1.ExecRequest, fds []int) ([]int, error) {
+	if err := checkExec(req); err != nil {
+		return nil, err
+	}
+	want := 0
+	for _, passed := range req.Stdio {
+		if passed {
+			want++
+		}
+	}
+	if want != len(fds) {
+		return nil, fmt.Errorf("start exec %s: the request names %d descriptors and came with %d: %w", req.ID, want, len(fds), errdefs.ErrInvalidArgument)
+	}
+	if req.TTY {
+		return nil, nil
+	}
+	var ends []int
+	for _, passed := range req.Stdio {
+		if passed {
+			ends, fds = append(ends, fds[0]), fds[1:]
+			continue
+		}
+		fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+		}
+		ends = append(ends, fd)
+	}
+	return ends, nil
+}

@@ -1,0 +1,277 @@
+package inner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/journal"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/outer"
+	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/wire"
+)
+
+// Config says where the process works and what it inherited.
+type Config struct {
+	StateDir string
+	Binary   string
+	Version  string
+	Control  int // descriptor of the connection to the outer process
+	Lock     int // descriptor of the lock of the state directory
+	Log      *slog.Logger
+}
+
+// Inner is the state of the process.
+type Inner struct {
+	cfg     Config
+	dir     string
+	records *record.Dir
+	pool    *journal.Pool
+	link    *link
+	table   *table
+	started time.Time
+	score   *int // oom_score_adj for runtime commands; nil leaves it
+
+	// spawn runs something beside the request that asked for it, until the
+	// process comes to rest. Run owns all of it.
+	spawn   func(func(context.Context))
+	wg      sync.WaitGroup // every goroutine
+	resting atomic.Bool
+	rest    chan reason // why Run shall end
+}
+
+// reason is why the process comes to rest, and so what it does next.
+type reason int
+
+const (
+	outerDied reason = iota
+	upgrade
+	shutdown
+)
+
+// errRest is the cause of the context's end.
+var errRest = errors.New("the monitor is restarting")
+
+// Run is the inner process. Except after a shutdown it does not return: the
+// process becomes its own successor, or the outer process.
+func Run(ctx context.Context, cfg Config) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	dir := outer.Dir(cfg.StateDir)
+	in := &Inner{
+		cfg: cfg, dir: dir, started: time.Now(),
+		rest: make(chan reason, 4),
+	}
+	in.spawn = func(work func(context.Context)) { in.wg.Go(func() { work(ctx) }) }
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
+	signal.Ignore(unix.SIGPIPE)
+	if err := linux.BecomeSubreaper(); err != nil {
+		return fmt.Errorf("become the parent of containers: %w", err)
+	}
+	listener, err := in.begin(ctx)
+	if err != nil {
+		return err
+	}
+	in.wg.Go(func() { in.serve(ctx, listener) })
+	if err := in.link.send(handover.Ready, ""); err != nil {
+		cfg.Log.Warn("outer process not told of readiness", "error", err)
+	}
+	why := in.loop(ctx, signals)
+	return in.leave(why, cancel, listener)
+}
+
+// begin takes over descriptors, records and processes.
+func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
+	var err error
+	if in.records, err = record.Open(in.dir); err != nil {
+		return nil, err
+	}
+	in.table = newTable(in.records, in.cfg.Log)
+	if in.link, err = connect(in.cfg.Control); err != nil {
+		return nil, err
+	}
+	in.wg.Go(func() { in.listenToOuter() })
+	in.lowerScore()
+	if err := os.MkdirAll(in.consoleDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("make folder for console sockets: %w", err)
+	}
+	if err := in.load(ctx); err != nil {
+		return nil, err
+	}
+	fd, ok := in.link.take(handover.KeyListener)
+	if !ok {
+		return nil, errors.New("start serving: the outer process passed no socket")
+	}
+	return wire.NewListener(os.NewFile(uintptr(fd), "listener"))
+}
+
+// loop reaps until there is a reason to rest.
+func (in *Inner) loop(ctx context.Context, signals <-chan os.Signal) reason {
+	in.reap()
+	for {
+		select {
+		case why := <-in.rest:
+			return why
+		case <-ctx.Done():
+			return shutdown
+		case sig := <-signals:
+			switch sig {
+			case unix.SIGCHLD:
+				in.reap()
+			case unix.SIGHUP:
+				in.forwardUpgrade()
+			case unix.SIGTERM, unix.SIGINT:
+				in.spawn(in.stopIfIdle)
+			}
+		}
+	}
+}
+
+// reap records and reaps every child that has ended. Nothing here waits for a
+// disk or for a container.
+func (in *Inner) reap() {
+	for {
+		e, ok := linux.NextEnded()
+		if !ok {
+			return
+		}
+		in.table.childEnded(e)
+		linux.Reap(e.PID)
+	}
+}
+
+func (in *Inner) forwardUpgrade() {
+	if err := unix.Kill(os.Getppid(), unix.SIGHUP); err != nil {
+		in.cfg.Log.Error("outer process not told to upgrade", "error", err)
+	}
+}
+
+// stopIfIdle is the answer to a request to end, by systemd or a user: it is
+// obeyed when nothing would lose its parent.
+func (in *Inner) stopIfIdle(ctx context.Context) {
+	if err := in.prepareShutdown(ctx, monitorv1.ShutdownRequest{}); err != nil {
+		in.cfg.Log.Warn("request to end refused", "error", err)
+		return
+	}
+	in.rest <- shutdown
+}
+
+// How long to wait for what is under way before an exec. What is cut off is
+// recovered as after a crash.
+const (
+	startsGrace = 3 * time.Second
+	copyGrace   = time.Second
+)
+
+// leave brings everything to rest and becomes what why says.
+func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wire.Listener) error {
+	// New callers wait in the socket's queue, which outlives this process.
+	_ = listener.SetDeadline(time.Unix(1, 0))
+	in.table.refuse()
+	in.resting.Store(true)
+	if why != shutdown {
+		in.table.awaitStarts(startsGrace)
+	}
+	if why == upgrade {
+		in.keepPidfds()
+	}
+	cancel(errRest)
+	if why != outerDied {
+		// Its reader ends with the connection; it waits for no more than that.
+		in.link.rest()
+	}
+	waitFor(&in.wg, copyGrace)
+	switch why {
+	case upgrade:
+		return in.execSelf()
+	case outerDied:
+		return in.becomeOuter()
+	}
+	return in.link.send(handover.Shutdown, "")
+}
+
+// waitFor waits for the goroutines, but not for one that hangs in the kernel.
+func waitFor(wg *sync.WaitGroup, limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
+}
+
+func (in *Inner) execSelf() error {
+	if err := in.link.send(handover.Upgrade, ""); err != nil {
+		return err
+	}
+	for _, fd := range []int{in.cfg.Lock, in.link.conn.FD()} {
+		if err := linux.KeepOnExec(fd); err != nil {
+			return err
+		}
+	}
+	return handover.Exec(in.cfg.Binary, []string{
+		handover.Arg(handover.FlagRole, handover.RoleInner),
+		handover.Arg(handover.FlagState, in.cfg.StateDir),
+		handover.Arg(handover.FlagBinary, in.cfg.Binary),
+		handover.ArgFD(handover.FlagControl, in.link.conn.FD()),
+		handover.ArgFD(handover.FlagLock, in.cfg.Lock),
+	}, os.Getenv("GOMAXPROCS"))
+}
+
+// becomeOuter makes this process the outer one, with all its children. They
+// are not lost to the new inner process: it is told of their exits by records.
+func (in *Inner) becomeOuter() error {
+	held := in.link.held()
+	for _, p := range in.table.all() {
+		p.handOver(held)
+	}
+	cfg := outer.Config{StateDir: in.cfg.StateDir, Binary: in.cfg.Binary}
+	return outer.Become(cfg, handover.State{Held: held, Lock: in.cfg.Lock})
+}
+
+// keepPidfds lets the outer process hold who lives, so that the kernel keeps
+// the exit codes of those that are not our children over the exec.
+func (in *Inner) keepPidfds() {
+	for _, p := range in.table.all() {
+		if fd := p.pidfdNumber(); fd >= 0 {
+			in.link.hold(handover.KeyPidfd+p.id, fd)
+		}
+	}
+}
+
+func (in *Inner) consoleDir() string { return filepath.Join(in.dir, "c") }
+
+// lowerScore makes the monitor the last that the kernel kills for memory, if
+// it may, and remembers what its children are to have instead.
+func (in *Inner) lowerScore() {
+	const last = -999
+	score, err := linux.OOMScore()
+	if err != nil {
+		return
+	}
+	if score <= last {
+		// Inherited from the outer process, whose own value before is 0 in
+		// all but odd set-ups; runtimes set what the container's spec says.
+		score = 0
+	} else if err := linux.SetOOMScore(0, last); err != nil {
+		in.cfg.Log.Warn("oom_score_adj not lowered: the kernel may kill the monitor when memory runs out", "error", err)
+		return
+	}
+	in.score = &score
+}

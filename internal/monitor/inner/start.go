@@ -1,0 +1,301 @@
+package inner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/monitor/cgroup"
+	"fairlead.run/internal/monitor/crilog"
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/wire"
+)
+
+// The places of a start at which a test kills the monitor.
+var (
+	afterFork  = failpoint.Register("monitor.start.after-fork")
+	afterAdopt = failpoint.Register("monitor.start.after-adopt")
+)
+
+// Until the runtime has written the pid file, output may be the runtime's own.
+// What fits the FIFO waits there; a runtime that says more is copied up to
+// talkLimit bytes, which a container cannot reach before its pid is written
+// without waiting for it, and is then given talkGrace to come to the point.
+const (
+	talkative = 32 << 10
+	talkLimit = 4 << 20
+	talkGrace = time.Second
+)
+
+// start is OpStart. The same request again joins the one under way, or gets
+// the answer of the one before.
+func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
+	if err := checkStart(&req); err != nil {
+		return monitorv1.Started{}, err
+	}
+	spec := record.Spec{
+		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir,
+		LogPath: req.LogPath, LogMaxLine: req.LogMaxLine,
+		Stdin: req.Stdin && !req.TTY, StdinOnce: req.StdinOnce, TTY: req.TTY,
+		Deadline: time.Now().Add(req.Timeout),
+	}
+	p, mine, err := in.table.reserve(req.ID, spec)
+	if err != nil {
+		return monitorv1.Started{}, err
+	}
+	if mine {
+		c := &command{argv: req.Command, env: req.Env, pidFile: req.PIDFile, runtimeLog: req.RuntimeLog, deadline: spec.Deadline}
+		in.spawn(func(ctx context.Context) {
+			in.begun(ctx, p, in.startContainer(ctx, p, c, req.Size))
+		})
+	}
+	return p.awaitStart(ctx)
+}
+
+func (p *process) awaitStart(ctx context.Context) (monitorv1.Started, error) {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return monitorv1.Started{}, fmt.Errorf("wait for process %s to start: %w: %w", p.id, errdefs.ErrUnavailable, context.Cause(ctx))
+	}
+	if p.startErr != nil {
+		return monitorv1.Started{}, p.startErr
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rec.Started(), nil
+}
+
+// begun ends a start: the process is followed from now on, or there is none
+// and nothing is left of it.
+func (in *Inner) begun(ctx context.Context, p *process, err error) {
+	if err != nil && ctx.Err() != nil {
+		// At rest: the successor finds the record and goes on from there.
+		p.startErr = err
+		close(p.started)
+		return
+	}
+	if err != nil {
+		p.startErr = fmt.Errorf("start %s %s: %w", p.kind(), p.id, err)
+		in.undoStart(p)
+		in.table.remove(p)
+		in.table.startDone()
+		close(p.started)
+		p.dismiss()
+		return
+	}
+	in.table.startDone()
+	close(p.started)
+	in.supervise(ctx, p)
+}
+
+// undoStart removes what a failed start has made.
+func (in *Inner) undoStart(p *process) {
+	p.mu.Lock()
+	io, pidfd, master := p.io, p.pidfd, p.master
+	p.pidfd, p.master = nil, -1
+	p.mu.Unlock()
+	if pidfd != nil {
+		_ = linux.SignalProcess(pidfd, unix.SIGKILL)
+		_ = pidfd.Close()
+	}
+	if master >= 0 {
+		_ = unix.Close(master)
+	}
+	if io != nil {
+		io.close()
+	}
+	if err := in.records.Remove(p.id); err != nil {
+		in.cfg.Log.Error("record of a failed start not removed", "id", p.id, "error", err)
+	}
+}
+
+// startContainer does the work of a start.
+func (in *Inner) startContainer(ctx context.Context, p *process, c *command, size monitorv1.WindowSize) error {
+	if err := p.change(func(*record.Process) {}); err != nil {
+		return err
+	}
+	io := newStdio(p.id, p.spec(), in.link)
+	p.mu.Lock()
+	p.io = io
+	p.mu.Unlock()
+	ends, err := io.create()
+	if err != nil {
+		wire.CloseAll(ends)
+		return err
+	}
+	if io.spec.TTY {
+		return in.startWithTerminal(ctx, p, c, size)
+	}
+	c.stdio = [3]int(ends)
+	talk := &talk{in: in, io: io, command: c}
+	if err := in.runAndAdopt(ctx, p, c, ends, talk.look); err != nil {
+		return c.explain(err, talk.quote())
+	}
+	if err := io.start(in, in.pool, 0); err != nil {
+		return err
+	}
+	io.open()
+	return nil
+}
+
+func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *command, size monitorv1.WindowSize) error {
+	console, argv, ends, err := in.newConsole(c.argv, size)
+	if err != nil {
+		return err
+	}
+	defer console.close()
+	c.argv, c.stdio = argv, [3]int(ends)
+	// The null device is there twice.
+	if err := in.runAndAdopt(ctx, p, c, ends[1:], func() error { return nil }); err != nil {
+		return c.explain(err, console.quote())
+	}
+	fd, err := console.terminal()
+	if err != nil {
+		return err
+	}
+	in.link.hold(handover.KeyTTY+p.id, fd)
+	if err := p.io.setMaster(fd); err != nil {
+		return err
+	}
+	return p.io.start(in, in.pool, 0)
+}
+
+// runAndAdopt runs the command, closes the descriptors that were for it, and
+// makes the process that it leaves p's.
+func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *command, ends []int, look func() error) error {
+	who, done, err := in.fork(c)
+	wire.CloseAll(ends)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(afterFork); err != nil {
+		return err
+	}
+	if err := p.change(func(r *record.Process) { r.Command = who }); err != nil {
+		in.table.killCommand(who.PID)
+		return err
+	}
+	if err := in.await(ctx, c, who.PID, done, look); err != nil {
+		if ctx.Err() == nil {
+			c.killLeft()
+		}
+		return err
+	}
+	pid, err := c.readPID()
+	if err != nil {
+		return err
+	}
+	if err := in.adopt(p, pid, c.began); err != nil {
+		c.killLeft()
+		return err
+	}
+	return failpoint.Hit(afterAdopt)
+}
+
+// adopt makes the process with this pid p's own. It may have ended already.
+func (in *Inner) adopt(p *process, pid int, since time.Time) error {
+	who := record.Ident{PID: pid}
+	var pidfd *os.File
+	if s, err := linux.ReadStat(pid); err == nil {
+		who.Start = s.Start
+		pidfd, err = linux.OpenProcess(pid, s.Start)
+		if err != nil && err != os.ErrProcessDone {
+			return fmt.Errorf("open process %d: %w", pid, err)
+		}
+	}
+	if pidfd == nil && who.Start == 0 {
+		if e, ok := in.exitSince(pid, since); ok {
+			who.Start = e.Start
+		}
+	}
+	if err := p.run(who, cgroup.Of(pid), pidfd); err != nil {
+		return err
+	}
+	if e, ok := in.table.identify(p, who, since); ok {
+		p.end(e, false)
+		return nil
+	}
+	if pidfd == nil {
+		in.resolve(p, who, nil)
+	}
+	return nil
+}
+
+// exitSince looks for how a process ended that was gone before its start time
+// could be read, among what the outer process has reaped.
+func (in *Inner) exitSince(pid int, since time.Time) (linux.Ended, bool) {
+	for _, e := range in.records.Exits() {
+		if e.PID == pid && !e.At.Before(since) {
+			return e, true
+		}
+	}
+	return linux.Ended{}, false
+}
+
+// talk watches how much a runtime says before its container starts.
+type talk struct {
+	in      *Inner
+	io      *stdio
+	command *command
+	full    time.Time // since when the limit is reached
+}
+
+// look is called now and then while the command runs.
+func (t *talk) look() error {
+	copiers := t.io.running()
+	if len(copiers) == 0 {
+		for _, f := range t.io.sources {
+			if linux.Buffered(linux.RawFD(f)) >= talkative {
+				return t.io.start(t.in, t.in.pool, talkLimit)
+			}
+		}
+		return nil
+	}
+	if _, err := t.command.readPID(); err == nil {
+		t.io.open() // it is the container that talks
+		return nil
+	}
+	for _, c := range copiers {
+		if !c.AtLimit() {
+			continue
+		}
+		if t.full.IsZero() {
+			t.full = time.Now()
+		}
+		if time.Since(t.full) > talkGrace {
+			return fmt.Errorf("%s wrote more than %d MiB of messages without starting the container and was killed: %w", t.command.name(), talkLimit>>20, errdefs.ErrInternal)
+		}
+	}
+	return nil
+}
+
+// quote returns the end of what a failed command said on its error output.
+func (t *talk) quote() []byte {
+	if copiers := t.io.running(); len(copiers) > 0 {
+		t.io.stop()
+		select {
+		case <-t.io.done:
+			return copiers[crilog.Stderr-1].Tail()
+		case <-time.After(copyGrace):
+			return nil
+		}
+	}
+	if len(t.io.sources) < int(crilog.Stderr) {
+		return nil
+	}
+	said := make([]byte, 64<<10)
+	n, err := linux.Read(linux.RawFD(t.io.sources[crilog.Stderr-1]), said)
+	if err != nil {
+		return nil
+	}
+	return said[:n]
+}

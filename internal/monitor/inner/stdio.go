@@ -1,0 +1,347 @@
+package inner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/crilog"
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/journal"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/stream"
+)
+
+// stdio is the input and output of one container.
+type stdio struct {
+	id      string
+	spec    record.Spec
+	log     *crilog.File
+	fan     stream.Fan
+	sources []*os.File // read ends of the FIFOs: output, error
+	link    *link
+
+	mu      sync.Mutex
+	copiers []*stream.Copier
+	input   int // the FIFO's write end, -1 when there is none
+	master  *os.File
+	done    chan struct{} // closed when all copiers have ended
+	stop    context.CancelFunc
+}
+
+func newStdio(id string, spec record.Spec, l *link) *stdio {
+	return &stdio{id: id, spec: spec, link: l, input: -1, done: make(chan struct{}), stop: func() {}}
+}
+
+// The names of the FIFOs in the process's folder.
+const (
+	fifoIn  = "stdin"
+	fifoOut = "stdout"
+	fifoErr = "stderr"
+)
+
+func (s *stdio) path(name string) string { return filepath.Join(s.spec.IODir, name) }
+
+// create opens the log, makes the FIFOs and returns the container's ends:
+// input, output, error. Close them with wire.CloseAll.
+func (s *stdio) create() ([]int, error) {
+	if s.spec.LogPath != "" {
+		log, err := crilog.Open(s.spec.LogPath)
+		if err != nil {
+			return nil, err
+		}
+		s.log = log
+	}
+	if s.spec.TTY {
+		return nil, nil
+	}
+	if err := os.MkdirAll(s.spec.IODir, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder for FIFOs: %w", err)
+	}
+	var ends []int
+	in, err := s.createInput()
+	if err != nil {
+		return nil, err
+	}
+	ends = append(ends, in)
+	for _, name := range []string{fifoOut, fifoErr} {
+		if err := makeFIFO(s.path(name)); err != nil {
+			return ends, err
+		}
+		// For reading and writing: a container that keeps both ends never gets
+		// SIGPIPE, whoever of the monitor is dead.
+		fd, err := unix.Open(s.path(name), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return ends, fmt.Errorf("open FIFO %s: %w", s.path(name), err)
+		}
+		ends = append(ends, fd)
+	}
+	return ends, s.openOutputs()
+}
+
+func makeFIFO(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove old FIFO: %w", err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return fmt.Errorf("make FIFO %s: %w", path, err)
+	}
+	return nil
+}
+
+// createInput returns the container's end of its input.
+func (s *stdio) createInput() (int, error) {
+	if !s.spec.Stdin {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, fmt.Errorf("open %s: %w", os.DevNull, err)
+		}
+		return fd, nil
+	}
+	path := s.path(fifoIn)
+	if err := makeFIFO(path); err != nil {
+		return -1, err
+	}
+	// Read-only, so that the container sees the end of its input; not to block
+	// here, and blocking for the container.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open FIFO %s: %w", path, err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("fcntl", err)
+	}
+	if err := s.openInput(); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// openInput opens the write end of the input, which needs a reader, and lets
+// the outer process hold it too.
+func (s *stdio) openInput() error {
+	fd, err := unix.Open(s.path(fifoIn), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("open FIFO %s for writing: %w", s.path(fifoIn), err)
+	}
+	s.mu.Lock()
+	s.input = fd
+	s.mu.Unlock()
+	s.link.hold(handover.KeyStdin+s.id, fd)
+	return nil
+}
+
+func (s *stdio) openOutputs() error {
+	for _, name := range []string{fifoOut, fifoErr} {
+		fd, err := unix.Open(s.path(name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return fmt.Errorf("open FIFO %s: %w", s.path(name), err)
+		}
+		s.sources = append(s.sources, os.NewFile(uintptr(fd), s.path(name)))
+	}
+	return nil
+}
+
+// setMaster takes over the terminal's master end.
+func (s *stdio) setMaster(fd int) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return os.NewSyscallError("fcntl", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.master = os.NewFile(uintptr(fd), "terminal")
+	return nil
+}
+
+// start begins to copy. With a limit, each copier stops after about that many
+// bytes until open is called.
+func (s *stdio) start(in *Inner, pool *journal.Pool, limit int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.copiers) > 0 {
+		return nil
+	}
+	sources := s.sources
+	if s.spec.TTY {
+		sources = []*os.File{s.master}
+	}
+	for i, source := range sources {
+		c, err := stream.New(stream.Config{
+			ID: s.id, Stream: crilog.Stream(i + 1), Source: source, TTY: s.spec.TTY,
+			Log: s.log, MaxLine: s.spec.LogMaxLine, Pool: pool, Fan: &s.fan,
+		})
+		if err != nil {
+			return fmt.Errorf("copy output of container %s: %w", s.id, err)
+		}
+		c.Limit(limit)
+		s.copiers = append(s.copiers, c)
+	}
+	copiers := s.copiers
+	ready := make(chan struct{})
+	in.spawn(func(ctx context.Context) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		s.stop = stop
+		close(ready)
+		s.copy(ctx, in, copiers)
+	})
+	<-ready
+	return nil
+}
+
+// copy runs the copiers and ends when all have.
+func (s *stdio) copy(ctx context.Context, in *Inner, copiers []*stream.Copier) {
+	defer close(s.done)
+	var wg sync.WaitGroup
+	for _, c := range copiers {
+		wg.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				in.cfg.Log.Error("output is not copied any more", "id", s.id, "stream", c.Stream.String(), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+	s.fan.End()
+	if err := s.log.Close(); err != nil {
+		in.cfg.Log.Error("log not closed", "id", s.id, "error", err)
+	}
+}
+
+// open lets copiers that were started with a limit go on.
+func (s *stdio) open() {
+	for _, c := range s.running() {
+		c.Open()
+	}
+}
+
+func (s *stdio) running() []*stream.Copier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copiers
+}
+
+// drain waits until what the ended process wrote is copied, at most for limit.
+func (s *stdio) drain(ctx context.Context, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, c := range s.running() {
+		c.Ended()
+	}
+	for _, c := range s.running() {
+		select {
+		case <-c.Drained():
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *stdio) problem() string {
+	for _, c := range s.running() {
+		if text := c.Problem(); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// reopen opens the log anew. Whoever waits for the log to become writable
+// tries at once.
+func (s *stdio) reopen() error {
+	select {
+	case <-s.done:
+		return nil // closed, complete
+	default:
+	}
+	if err := s.log.Reopen(); err != nil {
+		return err
+	}
+	for _, c := range s.running() {
+		c.Retry()
+	}
+	return nil
+}
+
+func (s *stdio) resize(size monitorv1.WindowSize) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.master == nil {
+		return fmt.Errorf("resize terminal of container %s: it has none: %w", s.id, errdefs.ErrPrecondition)
+	}
+	return linux.SetWindowSize(s.master, size.Width, size.Height)
+}
+
+// inputFD returns a descriptor to write to, which becomes the caller's, or -1
+// when the input is closed.
+func (s *stdio) inputFD() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.input
+	if s.master != nil {
+		from = linux.RawFD(s.master)
+	}
+	if from < 0 {
+		return -1, nil
+	}
+	fd, err := unix.FcntlInt(uintptr(from), unix.F_DUPFD_CLOEXEC, 0)
+	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// closeInput closes the input for good. A terminal has no end of input.
+func (s *stdio) closeInput() {
+	s.mu.Lock()
+	fd := s.input
+	s.input = -1
+	s.mu.Unlock()
+	if fd < 0 {
+		return
+	}
+	s.link.drop(handover.KeyStdin + s.id)
+	_ = unix.Close(fd)
+}
+
+// close ends all copying and removes what create made.
+func (s *stdio) close() {
+	s.closeInput()
+	s.mu.Lock()
+	stop, started, master := s.stop, len(s.copiers) > 0, s.master
+	s.mu.Unlock()
+	stop()
+	if started {
+		select {
+		case <-s.done:
+		case <-time.After(copyGrace):
+		}
+	} else {
+		for _, f := range s.sources {
+			_ = f.Close()
+		}
+		_ = s.log.Close()
+	}
+	if master != nil {
+		s.link.drop(handover.KeyTTY + s.id)
+		_ = master.Close()
+	}
+	if s.spec.IODir == "" {
+		return
+	}
+	for _, name := range []string{fifoIn, fifoOut, fifoErr} {
+		_ = os.Remove(s.path(name))
+	}
+	// Stays if the caller keeps something else there.
+	_ = os.Remove(s.spec.IODir)
+}

@@ -1,0 +1,110 @@
+package inner
+
+import (
+	"context"
+	"os"
+	"time"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/monitor/cgroup"
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/record"
+)
+
+// drainLimit bounds how long an exit waits for the output that the process
+// left. Output that takes longer, because the log cannot be written, is copied
+// after the exit was published.
+const drainLimit = 2 * time.Second
+
+// supervise follows a process from its start to the day it is forgotten.
+func (in *Inner) supervise(ctx context.Context, p *process) {
+	defer close(p.gone)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	in.awaitEnd(ctx, p)
+	if !p.hasEnded() {
+		return // at rest; the successor goes on
+	}
+	if p.io != nil {
+		p.io.drain(ctx, drainLimit)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if p.state() != monitorv1.Exited {
+		oom := p.kind() == monitorv1.KindContainer && cgroup.OOMKilled(p.cgroups())
+		in.table.publish(p, oom)
+		in.link.drop(handover.KeyPidfd + p.id)
+	}
+	in.closePidfd(p)
+	select {
+	case <-ctx.Done():
+	case <-p.forget:
+	}
+}
+
+func (p *process) cgroups() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rec.Cgroups
+}
+
+func (in *Inner) closePidfd(p *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pidfd != nil {
+		_ = p.pidfd.Close()
+		p.pidfd = nil
+	}
+}
+
+// awaitEnd returns when the process has ended and that is recorded, or with
+// ctx. For children, reap does it; for those of the outer process and of init
+// it is seen here.
+func (in *Inner) awaitEnd(ctx context.Context, p *process) {
+	p.mu.Lock()
+	pidfd := p.pidfd
+	p.mu.Unlock()
+	if pidfd == nil || p.hasEnded() {
+		return
+	}
+	wake := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer wake()
+	if err := linux.AwaitEnd(pidfd); err != nil {
+		return // ctx
+	}
+	who := p.main()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		select {
+		case <-p.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		// As long as it is a zombie, its parent will record it.
+		if s, err := linux.ReadStat(who.PID); err == nil && s.Start == who.Start {
+			continue
+		}
+		in.resolve(p, who, pidfd)
+	}
+}
+
+// resolve finds out how a process ended that somebody else has reaped.
+func (in *Inner) resolve(p *process, who record.Ident, pidfd *os.File) {
+	if e, ok := in.records.Exit(who); ok {
+		p.end(e, false)
+		return
+	}
+	e := linux.Ended{PID: who.PID, Start: who.Start, At: time.Now()}
+	if pidfd != nil {
+		if code, signal, ok := linux.EndOfReaped(pidfd); ok {
+			e.Code, e.Signal = code, signal
+			p.end(e, false)
+			return
+		}
+	}
+	in.cfg.Log.Warn("exit lost: both processes of the monitor were dead when it happened", "id", p.id, "pid", who.PID)
+	p.end(e, true)
+}

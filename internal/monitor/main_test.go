@@ -1,0 +1,120 @@
+package monitor_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/monitor"
+	"fairlead.run/internal/monitor/pause"
+)
+
+// TestMain makes the test binary the monitor, the pause program, a small OCI
+// runtime and what runs in containers, by its first argument; the testing
+// package's own all begin with "-test.".
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
+		os.Exit(program(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+func program(args []string) int {
+	switch args[0] {
+	case "pause":
+		return pause.Main()
+	case "runtime":
+		return runtimeMain(args[1:])
+	case "print":
+		return printMain(args[1:])
+	}
+	return monitor.Main("test", args)
+}
+
+// runtimeMain is "runtime PIDFILE CONSOLE PROGRAM ARG...": it starts the
+// program in a session of its own, with its own stdio or a new terminal that
+// it delivers to the socket CONSOLE, and leaves it.
+func runtimeMain(args []string) int {
+	pidFile, console, argv := args[0], args[1], args[2:]
+	attr := &syscall.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if console != "" {
+		slave, err := deliverTerminal(console)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "deliver terminal:", err)
+			return 1
+		}
+		attr.Files = []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}
+		attr.Sys.Setctty, attr.Sys.Ctty = true, 0
+	}
+	pid, err := syscall.ForkExec(argv[0], argv, attr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start container:", err)
+		return 1
+	}
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(pid)), 0o600); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func deliverTerminal(socket string) (int, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, err
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return -1, err
+	}
+	slave, err := unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		return -1, err
+	}
+	return slave, unix.Sendmsg(fd, []byte("terminal"), unix.UnixRights(master), nil, 0)
+}
+
+// printMain is "print NAME SECONDS": numbered lines of changing lengths on both
+// streams, as fast as they are taken, and at the end how many there were.
+func printMain(args []string) int {
+	seconds, err := strconv.ParseFloat(args[1], 64)
+	if err != nil {
+		return 2
+	}
+	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	filler := strings.Repeat("0123456789", 30)
+	n := 0
+	for ; time.Now().Before(end); n++ {
+		to := os.Stdout
+		if n%7 == 0 {
+			to = os.Stderr
+		}
+		if _, err := fmt.Fprintf(to, "%s %d %s.\n", args[0], n, filler[:n%300]); err != nil {
+			return 3
+		}
+		if n%200 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	fmt.Printf("%s total %d\n", args[0], n)
+	return 0
+}

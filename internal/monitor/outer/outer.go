@@ -1,0 +1,200 @@
+package outer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/wire"
+)
+
+// Config says where the monitor works.
+type Config struct {
+	StateDir string // absolute
+	Binary   string // absolute; what inner processes and upgrades run
+	Ready    int    // a pipe to report readiness on; zero means none
+	Resume   *handover.State
+	Log      *slog.Logger
+}
+
+// MaxProcs is what GOMAXPROCS is set to: this process does next to nothing.
+const MaxProcs = "1"
+
+// innerMaxProcs lets the inner process copy two streams at a time.
+const innerMaxProcs = "2"
+
+// Dir returns the monitor's folder in a state directory.
+func Dir(stateDir string) string { return filepath.Join(stateDir, "monitor") }
+
+// Socket returns the path of the socket on which the inner process serves.
+func Socket(stateDir string) string { return filepath.Join(Dir(stateDir), "monitor.sock") }
+
+// outer is the state of the process. The main loop owns what is not under mu.
+type outer struct {
+	cfg     Config
+	records *record.Dir
+	lock    int
+	inner   int          // pid, zero while there is none
+	check   int          // pid of a new binary's self test
+	spawned time.Time    // the inner process
+	fails   int          // deaths in a row soon after the start
+	exits   []exitRecord // recorded, oldest first
+	wg      sync.WaitGroup
+
+	events chan event    // what the control connection says
+	read   chan struct{} // closed when nobody reads the connection any more
+
+	mu   sync.Mutex
+	conn *wire.Conn
+	held map[string]int
+}
+
+type exitRecord = record.Ident
+
+// event is what the reader of the control connection leaves to the main loop.
+type event struct{ op handover.Op }
+
+// Run is the outer process. It returns when the monitor was shut down, or with
+// an error when it could not start.
+func Run(ctx context.Context, cfg Config) error {
+	o := &outer{cfg: cfg, held: map[string]int{}, events: make(chan event, 8)}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
+	signal.Ignore(unix.SIGPIPE)
+	if err := linux.BecomeSubreaper(); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	if err := o.begin(); err != nil {
+		return err
+	}
+	defer o.wg.Wait()
+	return o.loop(ctx, signals)
+}
+
+// begin takes the state directory, or takes over from a predecessor.
+func (o *outer) begin() error {
+	dir := Dir(o.cfg.StateDir)
+	if s := o.cfg.Resume; s != nil {
+		o.lock, o.held, o.cfg.Ready = s.Lock, s.Held, s.Ready
+		if o.held == nil {
+			o.held = map[string]int{}
+		}
+		o.inner, o.spawned = s.Inner, time.Now()
+		if s.Control > 0 {
+			conn, err := wire.NewConn(s.Control)
+			if err != nil {
+				return err
+			}
+			o.listenTo(conn)
+		}
+	} else {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make state directory of the monitor: %w", err)
+		}
+		lock, err := lockDir(dir)
+		if err != nil {
+			return err
+		}
+		o.lock = lock
+		listener, err := wire.Listen(Socket(o.cfg.StateDir))
+		if err != nil {
+			return err
+		}
+		o.held[handover.KeyListener] = listener
+	}
+	var err error
+	o.records, err = record.Open(dir)
+	return err
+}
+
+// loop reaps and respawns until the monitor is shut down.
+func (o *outer) loop(ctx context.Context, signals <-chan os.Signal) error {
+	stopping := false
+	for {
+		innerDied := o.reap()
+		if innerDied {
+			o.forget()
+		}
+		if o.inner == 0 && stopping {
+			return o.leave()
+		}
+		var retry <-chan time.Time
+		if o.inner == 0 {
+			retry = o.respawn()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case sig := <-signals:
+			o.signal(sig)
+		case e := <-o.events:
+			stopping = o.handle(e) || stopping
+		case <-retry:
+		}
+	}
+}
+
+func (o *outer) signal(sig os.Signal) {
+	switch sig {
+	case unix.SIGHUP:
+		o.startUpgrade()
+	case unix.SIGTERM, unix.SIGINT:
+		// The inner process knows whether anything lives.
+		o.tell(handover.Shutdown)
+	}
+}
+
+func (o *outer) handle(e event) (stopping bool) {
+	switch e.op {
+	case handover.Ready:
+		o.reportReady()
+	case handover.Upgrade:
+		o.upgrade()
+	case handover.Shutdown:
+		return true
+	}
+	return false
+}
+
+// tell sends a message that carries nothing; an inner process that is dead
+// does not need it.
+func (o *outer) tell(op handover.Op) {
+	o.mu.Lock()
+	conn := o.conn
+	o.mu.Unlock()
+	if conn == nil {
+		return
+	}
+	if err := conn.Send(handover.Message{Op: op}); err != nil {
+		o.cfg.Log.Warn("message to the inner process lost", "op", string(op), "error", err)
+	}
+}
+
+// leave removes everything that the monitor has made.
+func (o *outer) leave() error {
+	o.cfg.Log.Info("shut down")
+	return os.RemoveAll(Dir(o.cfg.StateDir))
+}
+
+// reportReady tells who started the monitor that it serves.
+func (o *outer) reportReady() {
+	notifySystemd("READY=1")
+	if o.cfg.Ready <= 0 {
+		return
+	}
+	// A starter that has gone does not need to know.
+	_, _ = syscall.Write(o.cfg.Ready, []byte("ok\n"))
+	_ = syscall.Close(o.cfg.Ready)
+	o.cfg.Ready = 0
+}

@@ -1,0 +1,96 @@
+package outer
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/linux"
+)
+
+// SelfTest is the argument with which a new binary shows that it runs here,
+// before both processes become it.
+const SelfTest = "self-test"
+
+// startUpgrade tries the binary that is on disk by now. If it ends well, the
+// inner process is asked to come to rest; its answer leads to upgrade.
+func (o *outer) startUpgrade() {
+	if o.check != 0 {
+		return
+	}
+	pid, err := handover.Spawn(o.cfg.Binary, []string{SelfTest}, MaxProcs, nil)
+	if err != nil {
+		o.cfg.Log.Error("upgrade refused: the binary does not run", "binary", o.cfg.Binary, "error", err)
+		return
+	}
+	o.check = pid
+}
+
+func (o *outer) checked(e linux.Ended) {
+	o.check = 0
+	if e.Code != 0 {
+		o.cfg.Log.Error("upgrade refused: the binary fails its self test", "binary", o.cfg.Binary, "code", e.Code)
+		return
+	}
+	o.cfg.Log.Info("upgrade begins", "binary", o.cfg.Binary)
+	o.tell(handover.Upgrade)
+}
+
+// upgrade becomes the new binary. The inner process has announced that it does
+// the same, and says nothing more until it has.
+func (o *outer) upgrade() {
+	o.mu.Lock()
+	conn, held := o.conn, o.held
+	o.mu.Unlock()
+	if conn == nil {
+		return
+	}
+	// Nobody reads the connection any more, so nothing changes held.
+	state := handover.State{Held: held, Lock: o.lock, Control: conn.FD(), Inner: o.inner, Ready: o.cfg.Ready}
+	fd, err := state.Pack()
+	if err == nil {
+		err = handover.Exec(o.cfg.Binary, resumeArgs(o.cfg, fd), MaxProcs)
+	}
+	// Still the old program, whole: the inner process will say hello to it.
+	o.cfg.Log.Error("upgrade of the outer process failed", "error", err)
+	o.listenTo(conn)
+}
+
+func resumeArgs(cfg Config, fd int) []string {
+	return []string{
+		handover.Arg(handover.FlagRole, handover.RoleOuter),
+		handover.Arg(handover.FlagState, cfg.StateDir),
+		handover.Arg(handover.FlagBinary, cfg.Binary),
+		handover.ArgFD(handover.FlagHandover, fd),
+	}
+}
+
+// Become turns the calling process, an inner one whose outer one has died,
+// into the outer process. It returns only with an error.
+func Become(cfg Config, state handover.State) error {
+	fd, err := state.Pack()
+	if err != nil {
+		return err
+	}
+	return handover.Exec(cfg.Binary, resumeArgs(cfg, fd), MaxProcs)
+}
+
+// notifySystemd sends one message to systemd, if it is there and asked for it.
+func notifySystemd(message string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if path[0] == '@' {
+		path = "\x00" + path[1:]
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1})
+	// systemd that does not listen misses a report; nothing else depends on it.
+	_ = unix.Sendto(fd, []byte(message), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: path})
+}

@@ -1,0 +1,56 @@
+package record
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"fairlead.run/internal/monitor/linux"
+)
+
+// SaveExit records how a child ended that its reaper does not know. It is
+// called before the child is reaped: as long as the process is seen, the
+// record may come; once it is gone, the record is there.
+func (d *Dir) SaveExit(e linux.Ended) error {
+	if err := save(d.exit(Ident{PID: e.PID, Start: e.Start}), e); err != nil {
+		return fmt.Errorf("record exit of process %d: %w", e.PID, err)
+	}
+	return nil
+}
+
+func (d *Dir) exit(who Ident) string {
+	return filepath.Join(d.exits, strconv.Itoa(who.PID)+"-"+strconv.FormatUint(who.Start, 10)+suffix)
+}
+
+// Exit looks for how a process ended.
+func (d *Dir) Exit(who Ident) (linux.Ended, bool) {
+	var e linux.Ended
+	err := load(d.exit(who), &e)
+	return e, err == nil
+}
+
+// Exits reads all unclaimed exits.
+func (d *Dir) Exits() []linux.Ended {
+	entries, err := os.ReadDir(d.exits)
+	if err != nil {
+		return nil
+	}
+	var all []linux.Ended
+	for _, entry := range entries {
+		var e linux.Ended
+		if strings.HasPrefix(entry.Name(), ".") || load(filepath.Join(d.exits, entry.Name()), &e) != nil {
+			continue
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// DropExit removes an exit that was claimed or that nobody will ask for. One
+// that does not exist is fine.
+func (d *Dir) DropExit(who Ident) {
+	// A file that stays is dropped at the next start; it says nothing wrong.
+	_ = os.Remove(d.exit(who))
+}
