@@ -100,19 +100,13 @@ func (p pullSource) fail(cause, kind error, format string, args ...any) error {
 
 // describePull says what went wrong with a pull, where, and what to do.
 func describePull(ctx context.Context, err error, src pullSource) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return src.fail(context.Cause(ctx), errdefs.ErrUnavailable, "from %s: %v", src.where(), context.Cause(ctx))
+	}
 	for _, describe := range []func(error, pullSource) error{describeImage, describeTransfer, describeStatus, describeNetwork} {
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			break
-		}
 		if d := describe(err, src); d != nil {
 			return d
 		}
-	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errStalled):
-		return src.fail(cause, errdefs.ErrUnavailable, "%s: %v; the registry or the network to it hangs", src.where(), cause)
-	case cause != nil && errors.Is(err, context.Canceled):
-		return src.fail(errors.Join(cause, context.Canceled), errdefs.ErrUnavailable, "%v", cause)
 	}
 	return fmt.Errorf("pull image %s: %w", src.named, err)
 }

@@ -66,16 +66,13 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *t
 	return img, nil
 }
 
-// errStalled ends a pull whose registry keeps the connection but sends nothing.
-var errStalled = errors.New("no data arrived")
-
 // watch gives up the pull when a transfer has brought nothing for
 // StallTimeout. Its goroutine ends with the returned function.
 func (s *Store) watch(ctx context.Context, track *tracker) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(stopped)
 		tick := time.NewTicker(s.cfg.StallTimeout/8 + 1)
 		defer tick.Stop()
 		for {
@@ -85,11 +82,11 @@ func (s *Store) watch(ctx context.Context, track *tracker) (context.Context, fun
 			case <-tick.C:
 			}
 			if track.idle() > s.cfg.StallTimeout {
-				cancel(fmt.Errorf("%w for %s", errStalled, s.cfg.StallTimeout))
+				cancel(ended(fmt.Sprintf("no data arrived for %s; the registry or the network to it hangs", s.cfg.StallTimeout)))
 			}
 		}
 	}()
-	return ctx, func() { cancel(nil); <-ended }
+	return ctx, func() { cancel(nil); <-stopped }
 }
 
 // lease keeps everything that is made or found under the returned context from

@@ -9,8 +9,18 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// Some of the libraries' messages come without a context, and would go to
+// standard error in logrus's format. Before main is the only moment at which
+// nobody reads the variable.
+func init() {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	l.AddHook(bridge{})
+	log.L = logrus.NewEntry(l)
+}
+
 // newLogger makes the logger that containerd's libraries get in their context.
-// It hands every entry to slog, and touches no global of logrus.
+// It hands every entry to slog.
 func newLogger(to *slog.Logger) *log.Entry {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
@@ -18,11 +28,12 @@ func newLogger(to *slog.Logger) *log.Entry {
 	if to.Enabled(context.Background(), slog.LevelDebug) {
 		l.SetLevel(logrus.DebugLevel)
 	}
-	l.AddHook(bridge{to.With("component", "containerd")})
+	l.AddHook(bridge{to})
 	return logrus.NewEntry(l)
 }
 
-// bridge is a logrus hook that writes to slog.
+// bridge is a logrus hook that writes to slog; to nil is slog's default, for
+// messages without a context.
 type bridge struct{ to *slog.Logger }
 
 func (b bridge) Levels() []logrus.Level { return logrus.AllLevels }
@@ -30,8 +41,12 @@ func (b bridge) Levels() []logrus.Level { return logrus.AllLevels }
 // Fire maps levels one step down: what is worth an info line to containerd is
 // a step of a pull to us, and the pull itself returns its error.
 func (b bridge) Fire(e *logrus.Entry) error {
+	to, loud := b.to, logrus.WarnLevel
+	if to == nil { // such are about what this host's file system lacks
+		to, loud = slog.Default(), logrus.ErrorLevel
+	}
 	level := slog.LevelDebug
-	if e.Level <= logrus.WarnLevel {
+	if e.Level <= loud {
 		level = slog.LevelWarn
 	}
 	attrs := make([]slog.Attr, 0, len(e.Data)+1)
@@ -39,6 +54,6 @@ func (b bridge) Fire(e *logrus.Entry) error {
 	for k, v := range e.Data {
 		attrs = append(attrs, slog.Any(k, v))
 	}
-	b.to.LogAttrs(context.Background(), level, "image library", attrs...)
+	to.LogAttrs(context.Background(), level, "image library", attrs...)
 	return nil
 }

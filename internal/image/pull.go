@@ -76,9 +76,16 @@ type pullOp struct {
 	err     error
 }
 
-var (
-	errAbandoned = errors.New("every caller has given up")
-	errClosing   = errors.New("the image store is closing")
+// ended is why a pull was told to stop. HTTP clients return the cause of a
+// cancelled context in place of context.Canceled, so it has to be that as well.
+type ended string
+
+func (e ended) Error() string { return string(e) }
+func (e ended) Unwrap() error { return context.Canceled }
+
+const (
+	errAbandoned ended = "every caller has given up"
+	errClosing   ended = "the image store is closing"
 )
 
 // join finds the operation with that key or starts one. The goroutine it

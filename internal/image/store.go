@@ -82,7 +82,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) (err error) {
-	for _, dir := range []string{s.cfg.Root, s.contentDir(), s.snapshotDir(), s.emptyDir()} {
+	// Without the folder for blobs, the content store would stop a collection
+	// before it gets to broken downloads.
+	for _, dir := range []string{s.cfg.Root, s.contentDir(), filepath.Join(s.contentDir(), "blobs", "sha256"), s.snapshotDir(), s.emptyDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

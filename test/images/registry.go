@@ -23,6 +23,7 @@ type Registry struct {
 	auth   auth
 	faults []*Fault
 	seen   []string
+	closed chan struct{}
 }
 
 type repo struct {
@@ -52,20 +53,21 @@ type Fault struct {
 
 // NewRegistry starts a registry in plain HTTP. Close ends it.
 func NewRegistry() *Registry {
-	r := &Registry{repos: map[string]*repo{}}
+	r := &Registry{repos: map[string]*repo{}, closed: make(chan struct{})}
 	r.srv = httptest.NewServer(r)
 	return r
 }
 
 // NewTLSRegistry starts a registry with a certificate that nobody trusts.
 func NewTLSRegistry() *Registry {
-	r := &Registry{repos: map[string]*repo{}}
+	r := &Registry{repos: map[string]*repo{}, closed: make(chan struct{})}
 	r.srv = httptest.NewTLSServer(r)
 	return r
 }
 
 // Close ends the registry and cuts its connections.
 func (r *Registry) Close() {
+	close(r.closed) // lets go of answers that stall
 	r.srv.CloseClientConnections()
 	r.srv.Close()
 }
@@ -187,7 +189,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Docker-Content-Digest", digest.FromBytes(body).String())
-	deliver(w, req, fault, body)
+	r.deliver(w, req, fault, body)
 }
 
 // fault is called with the lock held.
@@ -228,7 +230,7 @@ func (r *Registry) find(path string) (body []byte, mediaType string, ok bool) {
 }
 
 // deliver sends the body, as far as the fault allows.
-func deliver(w http.ResponseWriter, req *http.Request, f Fault, body []byte) {
+func (r *Registry) deliver(w http.ResponseWriter, req *http.Request, f Fault, body []byte) {
 	if f.Corrupt && len(body) > 0 {
 		body = bytes.Clone(body)
 		body[len(body)/2] ^= 0xff
@@ -240,7 +242,7 @@ func deliver(w http.ResponseWriter, req *http.Request, f Fault, body []byte) {
 	if f.Stall > 0 {
 		stop = f.Stall
 	}
-	if stop == 0 || req.Method == http.MethodHead {
+	if stop == 0 || stop >= int64(len(body)) || req.Method == http.MethodHead {
 		if f.NoRange {
 			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 			_, _ = w.Write(body)
@@ -250,10 +252,13 @@ func deliver(w http.ResponseWriter, req *http.Request, f Fault, body []byte) {
 		return
 	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-	_, _ = w.Write(body[:min(stop, int64(len(body)))])
+	_, _ = w.Write(body[:stop])
 	_ = http.NewResponseController(w).Flush()
 	if f.Stall > 0 {
-		<-req.Context().Done()
+		select {
+		case <-req.Context().Done():
+		case <-r.closed:
+		}
 	}
 	panic(http.ErrAbortHandler) // the server's way to cut a connection
 }
