@@ -1,0 +1,318 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	nodev1 "k8s.io/api/node/v1"
+	nodev1alpha1 "k8s.io/api/node/v1alpha1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"fairlead.run/pkg/runtimeclass"
+)
+
+// maxFaults bounds the errors reported for one set of manifests.
+const maxFaults = 20
+
+// errTooMany ends the decoding of manifests that are wrong all over.
+var errTooMany = invalid("more faults follow; the first %d are shown", maxFaults)
+
+// Decode reads the objects of all sources. The error joins the faults found,
+// one to a line, each starting with where it is.
+func Decode(sources []Source) (*Objects, error) {
+	d := decoder{objects: newObjects()}
+	for _, s := range sources {
+		docs, err := split(s)
+		if err != nil {
+			d.faults = append(d.faults, err)
+			continue
+		}
+		if len(docs) == 0 {
+			d.faults = append(d.faults, invalid("%s: holds no document", s.Name))
+		}
+		for _, doc := range docs {
+			if len(d.faults) >= maxFaults {
+				break
+			}
+			d.document(doc)
+		}
+	}
+	if len(d.faults) == 0 {
+		d.finish()
+	}
+	if len(d.faults) > maxFaults {
+		d.faults = append(d.faults[:maxFaults], errTooMany)
+	}
+	if len(d.faults) > 0 {
+		return nil, errors.Join(d.faults...)
+	}
+	return d.objects, nil
+}
+
+type decoder struct {
+	objects *Objects
+	faults  []error
+}
+
+// finish checks what needs all documents.
+func (d *decoder) finish() {
+	if len(d.objects.Pods) > MaxPods {
+		d.faults = append(d.faults, invalid("the manifests ask for %d pods; the most is %d",
+			len(d.objects.Pods), MaxPods))
+		return
+	}
+	for _, p := range d.objects.Pods {
+		for _, why := range d.objects.references(p.Pod) {
+			d.faults = append(d.faults, invalid("%s: %s", p.Origin, why))
+		}
+	}
+}
+
+// target is one object while it is decoded.
+type target struct {
+	doc  *document
+	kind string // "Pod"
+	meta *metav1.ObjectMeta
+}
+
+func (t *target) origin(line int) string {
+	name := Key{t.meta.Namespace, t.meta.Name}.String()
+	if t.meta.Name == "" {
+		name = "without a name"
+	}
+	return fmt.Sprintf("%s: %s %s", t.doc.where(line), t.kind, name)
+}
+
+// fault reports a fault of the field that message starts with.
+func (d *decoder) fault(t *target, message string) {
+	path, _, _ := strings.Cut(message, ": ")
+	d.faults = append(d.faults, invalid("%s: %s", t.origin(t.doc.lineOf(path)), message))
+}
+
+// document decodes one document, and adds its object if all is well.
+func (d *decoder) document(doc *document) {
+	if err := doc.parse(); err != nil {
+		d.faults = append(d.faults, err)
+		return
+	}
+	version, _ := doc.tree["apiVersion"].(string)
+	kind, _ := doc.tree["kind"].(string)
+	if version == "" || kind == "" {
+		d.faults = append(d.faults, doc.fault(1, "apiVersion and kind are required"))
+		return
+	}
+	table, known := tables[version+" "+kind]
+	if !known {
+		kinds := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
+		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something fairlead run knows; it knows %s", kind, version, kinds))
+		return
+	}
+	switch version + " " + kind {
+	case "v1 Pod":
+		d.pod(doc, table)
+	case "apps/v1 Deployment", "extensions/v1beta1 Deployment":
+		d.deployment(doc, table, version)
+	case "v1 ConfigMap":
+		d.configMap(doc, table)
+	case "v1 Secret":
+		d.secret(doc, table)
+	default:
+		d.class(doc, table, version)
+	}
+}
+
+// into decodes the document strictly into out, whose metadata is t.meta, and
+// reports every field that is unknown, doubled or not honoured.
+func (d *decoder) into(t *target, table []Field, out any) bool {
+	before := len(d.faults)
+	strict, err := kjson.UnmarshalStrict(t.doc.json, out)
+	if t.meta.Namespace == "" && t.kind != "RuntimeClass" {
+		t.meta.Namespace = metav1.NamespaceDefault
+	}
+	if err != nil {
+		d.faults = append(d.faults, invalid("%s: %s", t.origin(0), readable(err)))
+		return false
+	}
+	unknown := map[string]bool{}
+	for _, s := range strict {
+		path := quoted(s.Error())
+		unknown[path] = true
+		message := s.Error()
+		if strings.HasPrefix(message, "unknown field") {
+			message = "is not a field of " + t.kind + hint(out, path)
+		}
+		d.fault(t, path+": "+message)
+	}
+	for _, c := range unhonoured(table, t.doc.tree) {
+		if !unknown[c.path] {
+			d.fault(t, c.path+": "+c.why)
+		}
+	}
+	for _, why := range checkMeta(t.meta) {
+		d.fault(t, why)
+	}
+	return len(d.faults) == before
+}
+
+// quoted is what stands within the quotes of a message.
+func quoted(s string) string {
+	_, s, _ = strings.Cut(s, `"`)
+	s, _, _ = strings.Cut(s, `"`)
+	return s
+}
+
+// readable takes Go's words out of a type mismatch.
+func readable(err error) string {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return fmt.Sprintf("%s: a %s does not fit here, want %s", mismatch.Field, mismatch.Value, mismatch.Type)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// add takes the object's name in its kind.
+func (d *decoder) add(t *target) bool {
+	if err := d.objects.claim(t.kind, Key{t.meta.Namespace, t.meta.Name}, t.doc.where(1)); err != nil {
+		d.faults = append(d.faults, invalid("%s: %s", t.origin(t.doc.lineOf("metadata.name")), err))
+		return false
+	}
+	return true
+}
+
+func (d *decoder) pod(doc *document, table []Field) {
+	pod := &corev1.Pod{}
+	t := &target{doc, "Pod", &pod.ObjectMeta}
+	if !d.into(t, table, pod) {
+		return
+	}
+	before := len(d.faults)
+	for _, why := range checkPod("", pod) {
+		d.fault(t, why)
+	}
+	if len(d.faults) == before && d.add(t) {
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: t.origin(1)})
+	}
+}
+
+func (d *decoder) deployment(doc *document, table []Field, version string) {
+	dep := &appsv1.Deployment{}
+	t := &target{doc, "Deployment", &dep.ObjectMeta}
+	ok := false
+	if version == "apps/v1" {
+		ok = d.into(t, table, dep)
+	} else {
+		old := &extensionsv1beta1.Deployment{}
+		t.meta = &old.ObjectMeta
+		ok = d.into(t, table, old)
+		dep.ObjectMeta, dep.Spec = old.ObjectMeta, appsv1.DeploymentSpec{
+			Replicas: old.Spec.Replicas, Selector: old.Spec.Selector, Template: old.Spec.Template,
+		}
+		if dep.Spec.Selector == nil {
+			dep.Spec.Selector = &metav1.LabelSelector{MatchLabels: dep.Spec.Template.Labels}
+		}
+	}
+	if !ok {
+		return
+	}
+	before := len(d.faults)
+	for _, why := range checkDeployment(dep) {
+		d.fault(t, why)
+	}
+	pods := replicas(dep)
+	if len(d.faults) > before || !d.add(t) {
+		return
+	}
+	for _, pod := range pods {
+		origin := t.origin(1)
+		if err := d.objects.claim("Pod", Key{pod.Namespace, pod.Name}, doc.where(1)); err != nil {
+			d.faults = append(d.faults, invalid("%s: its pod %s %s", origin, pod.Name, err))
+			return
+		}
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: origin, Owner: dep.Name})
+	}
+}
+
+func (d *decoder) configMap(doc *document, table []Field) {
+	cm := &corev1.ConfigMap{}
+	t := &target{doc, "ConfigMap", &cm.ObjectMeta}
+	if !d.into(t, table, cm) {
+		return
+	}
+	if why := checkKeys(cm.Data, cm.BinaryData); why != "" {
+		d.fault(t, why)
+		return
+	}
+	if d.add(t) {
+		d.objects.ConfigMaps[Key{cm.Namespace, cm.Name}] = cm
+	}
+}
+
+func (d *decoder) secret(doc *document, table []Field) {
+	s := &corev1.Secret{}
+	t := &target{doc, "Secret", &s.ObjectMeta}
+	if !d.into(t, table, s) {
+		return
+	}
+	if why := checkKeys(s.StringData, s.Data); why != "" && !strings.Contains(why, "both") {
+		d.fault(t, why)
+		return
+	}
+	if !d.add(t) {
+		return
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	for k, v := range s.StringData { // wins over data, as the API says
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+	d.objects.Secrets[Key{s.Namespace, s.Name}] = s
+}
+
+func (d *decoder) class(doc *document, table []Field, version string) {
+	class := &nodev1.RuntimeClass{}
+	t := &target{doc, "RuntimeClass", &class.ObjectMeta}
+	ok := false
+	switch version {
+	case "node.k8s.io/v1alpha1":
+		old := &nodev1alpha1.RuntimeClass{}
+		t.meta = &old.ObjectMeta
+		ok = d.into(t, table, old)
+		class = runtimeclass.FromV1alpha1(old)
+	case "node.k8s.io/v1beta1":
+		old := &nodev1beta1.RuntimeClass{}
+		t.meta = &old.ObjectMeta
+		ok = d.into(t, table, old)
+		class = runtimeclass.FromV1beta1(old)
+	default:
+		ok = d.into(t, table, class)
+	}
+	if !ok {
+		return
+	}
+	before := len(d.faults)
+	for _, why := range runtimeclass.Validate(class) {
+		if version == "node.k8s.io/v1alpha1" {
+			why = strings.Replace(why, "handler: ", "spec.runtimeHandler: ", 1)
+		}
+		d.fault(t, why)
+	}
+	if len(d.faults) > before || !d.add(t) {
+		return
+	}
+	d.objects.Classes[class.Name] = class
+	if s := class.Scheduling; s != nil && len(s.NodeSelector)+len(s.Tolerations) > 0 {
+		d.objects.Notes = append(d.objects.Notes, t.origin(doc.lineOf("scheduling"))+
+			": scheduling has no meaning on one machine and is left out")
+	}
+}

@@ -1,0 +1,13 @@
+// Package manifest reads the files given to fairlead run: documents of YAML or
+// JSON that hold RuntimeClasses, Pods, Deployments, ConfigMaps and Secrets.
+//
+// What it returns is complete and sound by the rules of Kubernetes, and holds
+// no field that fairlead run would ignore: a field that is set must be in the
+// table of honoured fields (honoured.go), or the manifest is refused with the
+// field's path. The table is also where the matrix in the user guide comes
+// from.
+//
+// Manifests may come from strangers, so size, depth and aliases are bounded.
+// The package does not look at the machine: whether a host path exists or a
+// handler works is for others to say.
+package manifest

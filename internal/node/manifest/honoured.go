@@ -1,0 +1,304 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Field is a field that fairlead run honours.
+type Field struct {
+	// Path names it, as in "spec.containers[].image". What is below it is
+	// honoured too, unless longer paths say which parts.
+	Path string
+	// Only are the values that are honoured; empty means all.
+	Only []string
+	// Note says what a reader of the user guide should know.
+	Note string
+}
+
+// podFields is the table for Pods, and for the templates of Deployments.
+var podFields = slices.Concat(
+	[]Field{
+		{Path: "metadata.labels"},
+		{Path: "metadata.annotations", Note: "annotations never change how a pod runs"},
+
+		{Path: "spec.runtimeClassName", Note: "the class must be in one of the files; without it the default handler runs the pod"},
+		{Path: "spec.overhead", Note: "comes from the class; if written, it must be the same"},
+		{Path: "spec.restartPolicy", Note: "with the kubelet's backoff; with --detach nobody restarts"},
+		{Path: "spec.terminationGracePeriodSeconds"},
+		{Path: "spec.dnsPolicy", Note: "no cluster DNS exists: ClusterFirst means the node's own, as in the kubelet without one"},
+		{Path: "spec.dnsConfig.nameservers"},
+		{Path: "spec.dnsConfig.searches"},
+		{Path: "spec.dnsConfig.options[].name"},
+		{Path: "spec.dnsConfig.options[].value"},
+		{Path: "spec.hostNetwork"},
+		{Path: "spec.hostPID"},
+		{Path: "spec.hostIPC"},
+		{Path: "spec.shareProcessNamespace"},
+		{Path: "spec.hostname"},
+		{Path: "spec.hostAliases[].ip"},
+		{Path: "spec.hostAliases[].hostnames"},
+		{Path: "spec.imagePullSecrets[].name", Note: "Secrets of type kubernetes.io/dockerconfigjson or dockercfg in one of the files"},
+		{Path: "spec.enableServiceLinks", Note: "no Services exist here, so no links"},
+		{Path: "spec.automountServiceAccountToken", Only: []string{"false"}},
+		{Path: "spec.serviceAccountName", Only: []string{"default"}},
+		{Path: "spec.serviceAccount", Only: []string{"default"}},
+		{Path: "spec.schedulerName", Only: []string{"default-scheduler"}},
+		{Path: "spec.hostUsers", Only: []string{"true"}},
+		{Path: "spec.os.name", Only: []string{"linux"}},
+
+		{Path: "spec.securityContext.runAsUser"},
+		{Path: "spec.securityContext.runAsGroup"},
+		{Path: "spec.securityContext.runAsNonRoot"},
+		{Path: "spec.securityContext.supplementalGroups"},
+		{Path: "spec.securityContext.supplementalGroupsPolicy"},
+		{Path: "spec.securityContext.fsGroup", Note: "given to emptyDir, configMap, secret, downwardAPI and projected volumes"},
+		{Path: "spec.securityContext.fsGroupChangePolicy", Note: "volumes are new in every run, so both policies do the same"},
+		{Path: "spec.securityContext.sysctls[].name"},
+		{Path: "spec.securityContext.sysctls[].value"},
+		{Path: "spec.securityContext.seLinuxOptions"},
+		{Path: "spec.securityContext.seccompProfile.type", Note: "without one the handler's default profile is used"},
+		{Path: "spec.securityContext.seccompProfile.localhostProfile", Note: "a path below seccomp/ in the root directory"},
+		{Path: "spec.securityContext.appArmorProfile.type"},
+		{Path: "spec.securityContext.appArmorProfile.localhostProfile"},
+
+		{Path: "spec.volumes[].name"},
+		{Path: "spec.volumes[].emptyDir.medium", Only: []string{"Memory"}},
+		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "with medium Memory only"},
+		{Path: "spec.volumes[].hostPath.path"},
+		{Path: "spec.volumes[].hostPath.type"},
+		{Path: "spec.volumes[].configMap", Note: "read once, when the pod starts"},
+		{Path: "spec.volumes[].secret", Note: "kept in memory; read once, when the pod starts"},
+		{Path: "spec.volumes[].downwardAPI", Note: "read once, when the pod starts"},
+		{Path: "spec.volumes[].projected.defaultMode"},
+		{Path: "spec.volumes[].projected.sources[].configMap"},
+		{Path: "spec.volumes[].projected.sources[].secret"},
+		{Path: "spec.volumes[].projected.sources[].downwardAPI"},
+	},
+	containerFields("spec.containers[]"),
+	containerFields("spec.initContainers[]"),
+)
+
+// containerFields is the table for one list of containers.
+func containerFields(list string) []Field {
+	fields := []Field{
+		{Path: "name"},
+		{Path: "image"},
+		{Path: "imagePullPolicy"},
+		{Path: "command"},
+		{Path: "args"},
+		{Path: "workingDir"},
+		{Path: "env[].name"},
+		{Path: "env[].value"},
+		{Path: "env[].valueFrom.configMapKeyRef"},
+		{Path: "env[].valueFrom.secretKeyRef"},
+		{Path: "env[].valueFrom.fieldRef"},
+		{Path: "env[].valueFrom.resourceFieldRef"},
+		{Path: "envFrom[].prefix"},
+		{Path: "envFrom[].configMapRef"},
+		{Path: "envFrom[].secretRef"},
+		{Path: "ports[].name"},
+		{Path: "ports[].containerPort"},
+		{Path: "ports[].hostPort"},
+		{Path: "ports[].hostIP"},
+		{Path: "ports[].protocol"},
+		{Path: "resources.limits.cpu"},
+		{Path: "resources.limits.memory"},
+		{Path: "resources.requests.cpu"},
+		{Path: "resources.requests.memory"},
+		{Path: "securityContext.capabilities"},
+		{Path: "securityContext.privileged"},
+		{Path: "securityContext.seLinuxOptions"},
+		{Path: "securityContext.runAsUser"},
+		{Path: "securityContext.runAsGroup"},
+		{Path: "securityContext.runAsNonRoot"},
+		{Path: "securityContext.readOnlyRootFilesystem"},
+		{Path: "securityContext.allowPrivilegeEscalation"},
+		{Path: "securityContext.procMount"},
+		{Path: "securityContext.seccompProfile.type"},
+		{Path: "securityContext.seccompProfile.localhostProfile"},
+		{Path: "securityContext.appArmorProfile.type"},
+		{Path: "securityContext.appArmorProfile.localhostProfile"},
+		{Path: "volumeMounts[].name"},
+		{Path: "volumeMounts[].mountPath"},
+		{Path: "volumeMounts[].readOnly"},
+		{Path: "volumeMounts[].recursiveReadOnly"},
+		{Path: "volumeMounts[].subPath"},
+		{Path: "volumeMounts[].mountPropagation"},
+		{Path: "terminationMessagePath"},
+		{Path: "terminationMessagePolicy"},
+		{Path: "stdin"},
+		{Path: "stdinOnce"},
+		{Path: "tty"},
+	}
+	for i := range fields {
+		fields[i].Path = list + "." + fields[i].Path
+	}
+	if list == "spec.initContainers[]" {
+		return append(fields, Field{Path: list + ".restartPolicy", Only: []string{"Never"}})
+	}
+	return fields
+}
+
+var headFields = []Field{
+	{Path: "apiVersion"},
+	{Path: "kind"},
+	{Path: "metadata.name"},
+}
+
+var namespaceField = Field{Path: "metadata.namespace"}
+
+// labelFields are for kinds whose labels and annotations nothing here reads.
+var labelFields = []Field{
+	{Path: "metadata.labels"},
+	{Path: "metadata.annotations"},
+}
+
+// tables holds the fields of each kind, by its API version and kind.
+var tables = map[string][]Field{
+	"v1 Pod": slices.Concat(headFields, []Field{namespaceField}, podFields),
+	"apps/v1 Deployment": slices.Concat(headFields, []Field{namespaceField}, labelFields,
+		deploymentFields("must select the labels of the template")),
+	"extensions/v1beta1 Deployment": slices.Concat(headFields, []Field{namespaceField}, labelFields,
+		deploymentFields("defaults to the labels of the template")),
+	"v1 ConfigMap": slices.Concat(headFields, []Field{namespaceField}, labelFields,
+		[]Field{{Path: "data"}, {Path: "binaryData"}, {Path: "immutable"}}),
+	"v1 Secret": slices.Concat(headFields, []Field{namespaceField}, labelFields,
+		[]Field{{Path: "data"}, {Path: "stringData"}, {Path: "type"}, {Path: "immutable"}}),
+	"node.k8s.io/v1 RuntimeClass":       classFields(""),
+	"node.k8s.io/v1beta1 RuntimeClass":  classFields(""),
+	"node.k8s.io/v1alpha1 RuntimeClass": classFields("spec."),
+}
+
+func deploymentFields(selector string) []Field {
+	fields := []Field{
+		{Path: "spec.replicas", Note: "each replica is a pod named NAME-0, NAME-1, ..."},
+		{Path: "spec.selector", Note: selector},
+	}
+	for _, f := range podFields {
+		f.Path = "spec.template." + f.Path
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+func classFields(prefix string) []Field {
+	handler := "handler"
+	if prefix != "" {
+		handler = "runtimeHandler"
+	}
+	const scheduling = "nothing is scheduled on one machine: accepted with a note"
+	return slices.Concat(headFields, labelFields, []Field{
+		{Path: prefix + handler},
+		{Path: prefix + "overhead.podFixed"},
+		{Path: prefix + "scheduling.nodeSelector", Note: scheduling},
+		{Path: prefix + "scheduling.tolerations", Note: scheduling},
+	})
+}
+
+// Tables gives the honoured fields of every kind, by "API version, space,
+// kind". It is what the user guide's matrix is made of.
+func Tables() map[string][]Field {
+	out := make(map[string][]Field, len(tables))
+	for kind, fields := range tables {
+		out[kind] = slices.Clone(fields)
+	}
+	return out
+}
+
+// complaint is a field that is set and not honoured.
+type complaint struct{ path, why string }
+
+// unhonoured finds every field of the tree that is set, and that the table
+// does not honour. A field with an empty value (false, 0, "", no entries) asks
+// for nothing and counts as not set.
+func unhonoured(table []Field, tree map[string]any) []complaint {
+	w := walker{exact: map[string]Field{}, inner: map[string]bool{}}
+	for _, f := range table {
+		w.exact[f.Path] = f
+		for p := parent(f.Path); p != ""; p = parent(p) {
+			w.inner[p] = true
+		}
+	}
+	w.object("", "", tree)
+	return w.found
+}
+
+type walker struct {
+	exact map[string]Field
+	inner map[string]bool
+	found []complaint
+}
+
+func (w *walker) object(pattern, path string, o map[string]any) {
+	names := make([]string, 0, len(o))
+	for name := range o {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		w.value(join(pattern, name), join(path, name), o[name])
+	}
+}
+
+func (w *walker) value(pattern, path string, v any) {
+	if isZero(v) {
+		return
+	}
+	if f, ok := w.exact[pattern]; ok {
+		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, got) {
+			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by fairlead run yet, only %s",
+				got, strings.Join(f.Only, ", "))})
+		}
+		return
+	}
+	if list, ok := v.([]any); ok && w.inner[pattern+"[]"] {
+		for i, item := range list {
+			w.value(pattern+"[]", path+"["+strconv.Itoa(i)+"]", item)
+		}
+		return
+	}
+	if o, ok := v.(map[string]any); ok && w.inner[pattern] {
+		w.object(pattern, path, o)
+		return
+	}
+	w.found = append(w.found, complaint{path, "not honoured by fairlead run yet; remove it"})
+}
+
+func isZero(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case fmt.Stringer: // json.Number
+		return v.String() == "0"
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// parent cuts the last step off a path: "a.b[].c" becomes "a.b[]", then "a.b".
+func parent(path string) string {
+	if p, ok := strings.CutSuffix(path, "[]"); ok {
+		return p
+	}
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i]
+	}
+	return ""
+}

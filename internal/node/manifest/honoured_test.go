@@ -1,0 +1,108 @@
+package manifest
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	nodev1 "k8s.io/api/node/v1"
+	nodev1alpha1 "k8s.io/api/node/v1alpha1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
+)
+
+var kinds = map[string]reflect.Type{
+	"v1 Pod":                            reflect.TypeFor[corev1.Pod](),
+	"v1 ConfigMap":                      reflect.TypeFor[corev1.ConfigMap](),
+	"v1 Secret":                         reflect.TypeFor[corev1.Secret](),
+	"apps/v1 Deployment":                reflect.TypeFor[appsv1.Deployment](),
+	"extensions/v1beta1 Deployment":     reflect.TypeFor[extensionsv1beta1.Deployment](),
+	"node.k8s.io/v1 RuntimeClass":       reflect.TypeFor[nodev1.RuntimeClass](),
+	"node.k8s.io/v1beta1 RuntimeClass":  reflect.TypeFor[nodev1beta1.RuntimeClass](),
+	"node.k8s.io/v1alpha1 RuntimeClass": reflect.TypeFor[nodev1alpha1.RuntimeClass](),
+}
+
+// TestTablesNameRealFields keeps the table, and so the user guide, free of
+// fields that Kubernetes does not have.
+func TestTablesNameRealFields(t *testing.T) {
+	for kind, fields := range Tables() {
+		root, ok := kinds[kind]
+		if !ok {
+			t.Errorf("%s: the test does not know its type", kind)
+			continue
+		}
+		for _, f := range fields {
+			if !exists(root, f.Path) {
+				t.Errorf("%s: there is no field %s", kind, f.Path)
+			}
+		}
+	}
+}
+
+func exists(t reflect.Type, path string) bool {
+	for step := range strings.SplitSeq(path, ".") {
+		t = deref(t)
+		if t.Kind() == reflect.Map {
+			t = t.Elem()
+			continue
+		}
+		if t.Kind() != reflect.Struct {
+			return false
+		}
+		next, ok := fieldNames(t)[strings.TrimSuffix(step, "[]")]
+		if !ok {
+			return false
+		}
+		t = deref(next)
+		if strings.HasSuffix(step, "[]") {
+			if t.Kind() != reflect.Slice {
+				return false
+			}
+			t = t.Elem()
+		}
+	}
+	return true
+}
+
+func deref(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// TestUnknownToTheTableIsRefused sets every field of a Pod that the table does
+// not hold, one at a time, and wants each refused.
+func TestUnknownToTheTableIsRefused(t *testing.T) {
+	table := tables["v1 Pod"]
+	known := map[string]bool{}
+	for _, f := range table {
+		for p := f.Path; p != ""; p = parent(p) {
+			known[strings.TrimSuffix(p, "[]")] = true
+		}
+	}
+	checked := 0
+	for name := range fieldNames(reflect.TypeFor[corev1.PodSpec]()) {
+		if known["spec."+name] {
+			continue
+		}
+		checked++
+		found := unhonoured(table, map[string]any{"spec": map[string]any{name: map[string]any{"x": true}}})
+		if len(found) != 1 || found[0].path != "spec."+name {
+			t.Errorf("spec.%s: %v", name, found)
+		}
+	}
+	if checked < 5 {
+		t.Errorf("only %d fields were checked", checked)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for word, want := range map[string]string{"nativ": "native", "crunn": "crun", "xyzzy": "", "": ""} {
+		if got := Nearest(word, []string{"native", "crun", "sandboxed"}); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package manifest
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// references finds what a pod refers to and the manifests do not hold.
+// RuntimeClasses are looked up later, where the handlers are known too.
+func (o *Objects) references(pod *corev1.Pod) []string {
+	r := refs{objects: o, namespace: pod.Namespace}
+	for i, s := range pod.Spec.ImagePullSecrets {
+		r.secret(fmt.Sprintf("spec.imagePullSecrets[%d].name", i), s.Name, "", nil)
+	}
+	for i, v := range pod.Spec.Volumes {
+		r.volume(fmt.Sprintf("spec.volumes[%d]", i), v)
+	}
+	for i := range pod.Spec.InitContainers {
+		r.env(fmt.Sprintf("spec.initContainers[%d]", i), &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		r.env(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i])
+	}
+	return r.missing
+}
+
+type refs struct {
+	objects   *Objects
+	namespace string
+	missing   []string
+}
+
+// configMap wants an object and, unless key is empty, a key in it.
+func (r *refs) configMap(path, name, key string, optional *bool) {
+	if optional != nil && *optional {
+		return
+	}
+	cm, ok := r.objects.ConfigMaps[Key{r.namespace, name}]
+	if !ok {
+		r.lack(path, "ConfigMap", name)
+		return
+	}
+	_, text := cm.Data[key]
+	_, binary := cm.BinaryData[key]
+	if key != "" && !text && !binary {
+		r.missing = append(r.missing, fmt.Sprintf("%s: ConfigMap %s/%s has no key %q", path, r.namespace, name, key))
+	}
+}
+
+func (r *refs) secret(path, name, key string, optional *bool) {
+	if optional != nil && *optional {
+		return
+	}
+	s, ok := r.objects.Secrets[Key{r.namespace, name}]
+	if !ok {
+		r.lack(path, "Secret", name)
+		return
+	}
+	if _, ok := s.Data[key]; key != "" && !ok {
+		r.missing = append(r.missing, fmt.Sprintf("%s: Secret %s/%s has no key %q", path, r.namespace, name, key))
+	}
+}
+
+func (r *refs) lack(path, kind, name string) {
+	r.missing = append(r.missing, fmt.Sprintf("%s: no %s %s/%s is in the files given; add it with another -f", path, kind, r.namespace, name))
+}
+
+func (r *refs) volume(path string, v corev1.Volume) {
+	if c := v.ConfigMap; c != nil {
+		r.configMapItems(path+".configMap", c.Name, c.Items, c.Optional)
+	}
+	if s := v.Secret; s != nil {
+		r.secretItems(path+".secret", s.SecretName, s.Items, s.Optional)
+	}
+	if v.Projected == nil {
+		return
+	}
+	for i, s := range v.Projected.Sources {
+		at := fmt.Sprintf("%s.projected.sources[%d]", path, i)
+		if s.ConfigMap != nil {
+			r.configMapItems(at+".configMap", s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional)
+		}
+		if s.Secret != nil {
+			r.secretItems(at+".secret", s.Secret.Name, s.Secret.Items, s.Secret.Optional)
+		}
+	}
+}
+
+func (r *refs) configMapItems(path, name string, items []corev1.KeyToPath, optional *bool) {
+	if len(items) == 0 {
+		r.configMap(path, name, "", optional)
+	}
+	for i, item := range items {
+		r.configMap(fmt.Sprintf("%s.items[%d].key", path, i), name, item.Key, optional)
+	}
+}
+
+func (r *refs) secretItems(path, name string, items []corev1.KeyToPath, optional *bool) {
+	if len(items) == 0 {
+		r.secret(path, name, "", optional)
+	}
+	for i, item := range items {
+		r.secret(fmt.Sprintf("%s.items[%d].key", path, i), name, item.Key, optional)
+	}
+}
+
+func (r *refs) env(path string, ct *corev1.Container) {
+	for i, e := range ct.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		at := fmt.Sprintf("%s.env[%d].valueFrom", path, i)
+		if k := e.ValueFrom.ConfigMapKeyRef; k != nil {
+			r.configMap(at+".configMapKeyRef", k.Name, k.Key, k.Optional)
+		}
+		if k := e.ValueFrom.SecretKeyRef; k != nil {
+			r.secret(at+".secretKeyRef", k.Name, k.Key, k.Optional)
+		}
+	}
+	for i, e := range ct.EnvFrom {
+		at := fmt.Sprintf("%s.envFrom[%d]", path, i)
+		if c := e.ConfigMapRef; c != nil {
+			r.configMap(at+".configMapRef", c.Name, "", c.Optional)
+		}
+		if s := e.SecretRef; s != nil {
+			r.secret(at+".secretRef", s.Name, "", s.Optional)
+		}
+	}
+}
