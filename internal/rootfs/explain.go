@@ -48,7 +48,7 @@ func explain(s Spec, err error) error {
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w; this kernel has no overlay file system (modprobe overlay)", err)
 	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%w; a layer of the image is gone, pull the image again", err)
+		return fmt.Errorf("%w; a layer of the image is gone from the disk; remove the image and pull it again", err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrExhausted)
 	}

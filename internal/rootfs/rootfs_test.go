@@ -253,7 +253,7 @@ func TestMountErrors(t *testing.T) {
 	}{
 		"no layers":   {Spec{Dir: "/d", Target: "/t"}, errdefs.ErrInvalidArgument, "no layers"},
 		"relative":    {relative, errdefs.ErrInvalidArgument, "not absolute"},
-		"gone":        {gone, unix.ENOENT, "pull the image again"},
+		"gone":        {gone, unix.ENOENT, "pull it again"},
 		"on overlay":  {onOverlay, errdefs.ErrPrecondition, "--root"},
 		"target file": {Spec{Lower: gone.Lower, Dir: gone.Dir, Target: "/dev/null/x"}, unix.ENOTDIR, ""},
 	} {

@@ -23,6 +23,7 @@ type Registry struct {
 	auth   auth
 	faults []*Fault
 	seen   []string
+	told   []string
 	closed chan struct{}
 }
 
@@ -139,6 +140,13 @@ func (r *Registry) Requests() []string {
 	return slices.Clone(r.seen)
 }
 
+// Authorizations are the Authorization headers that came with requests so far.
+func (r *Registry) Authorizations() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told)
+}
+
 // repo is called with the lock held.
 func (r *Registry) repo(name string) *repo {
 	if r.repos[name] == nil {
@@ -162,6 +170,9 @@ func manifestType(b []byte) string {
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.seen = append(r.seen, req.Method+" "+req.URL.Path)
+	if a := req.Header.Get("Authorization"); a != "" {
+		r.told = append(r.told, a)
+	}
 	fault := r.fault(req)
 	r.mu.Unlock()
 	if fault.Delay > 0 {
