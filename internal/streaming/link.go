@@ -1,0 +1,136 @@
+package streaming
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+var (
+	errClientGone = errors.New("the client has gone")
+	errEnded      = errors.New("the stream has ended")
+)
+
+// watchEvery is how often a link looks whether its client is still there and
+// anything has moved. Reading notices a client that goes, but not while what
+// it sent before is waiting for a process that does not read its input.
+const watchEvery = time.Second
+
+// link is the connection of one client once it has left HTTP. It ends the
+// stream's context when the client has gone, and closes when that context ends.
+type link struct {
+	net.Conn
+	r     *bufio.Reader // holds what came with the HTTP request
+	gone  context.CancelCauseFunc
+	moved atomic.Int64 // unix nanoseconds
+	done  sync.WaitGroup
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	return n, l.note(n, err)
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	n, err := l.Conn.Write(p)
+	return n, l.note(n, err)
+}
+
+func (l *link) note(n int, err error) error {
+	if n > 0 {
+		l.moved.Store(time.Now().UnixNano())
+	}
+	if err != nil {
+		l.gone(errClientGone)
+	}
+	return err
+}
+
+// watch ends the context when the client has gone or nothing moves any more.
+func (l *link) watch(ctx context.Context, idle time.Duration) {
+	tick := time.NewTicker(min(watchEvery, max(idle/4, time.Millisecond)))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			_ = l.Conn.Close()
+			return
+		case <-tick.C:
+		}
+		switch {
+		case time.Since(time.Unix(0, l.moved.Load())) > idle:
+			l.gone(fmt.Errorf("nothing moved on the stream for %s: %w", idle, errdefs.ErrDeadline))
+		case hungUp(l.Conn):
+			l.gone(errClientGone)
+		}
+	}
+}
+
+// hungUp says whether the peer closed its end. Neither SPDY nor WebSocket has
+// a use for a connection that is half open.
+func hungUp(c net.Conn) bool {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var info *unix.TCPInfo
+	if cerr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }); cerr != nil || err != nil {
+		return true
+	}
+	const established = 1 // TCP_ESTABLISHED of linux/tcp_states.h
+	return info.State != established
+}
+
+// upgrade is a response writer whose connection becomes a link when it is
+// taken over.
+type upgrade struct {
+	http.ResponseWriter
+	adopt func(net.Conn, *bufio.Reader) *link
+	gone  context.CancelCauseFunc
+	link  *link
+}
+
+// newUpgrade returns the context of a new stream, which ends with its client.
+func newUpgrade(parent context.Context, w http.ResponseWriter, idle time.Duration) (context.Context, *upgrade) {
+	ctx, gone := context.WithCancelCause(parent)
+	adopt := func(c net.Conn, r *bufio.Reader) *link {
+		l := &link{Conn: c, r: r, gone: gone}
+		l.moved.Store(time.Now().UnixNano())
+		l.done.Go(func() { l.watch(ctx, idle) })
+		return l
+	}
+	return ctx, &upgrade{ResponseWriter: w, adopt: adopt, gone: gone}
+}
+
+// Hijack implements http.Hijacker.
+func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = conn.SetDeadline(time.Time{}) // those of HTTP hold no longer
+	u.link = u.adopt(conn, rw.Reader)
+	return u.link, rw, nil
+}
+
+// close ends the stream and waits for what watches it.
+func (u *upgrade) close() {
+	u.gone(errEnded)
+	if u.link != nil {
+		u.link.done.Wait()
+	}
+}

@@ -1,0 +1,49 @@
+package streaming
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// linger is how long a client may take to read the end of a stream and close
+// its connection before it is closed for it.
+const linger = time.Second
+
+// wanted are the streams that the CRI call asked for.
+type wanted struct {
+	stdin, stdout, stderr, tty bool
+}
+
+// session is one exec or attach as its client sees it. What was not asked for
+// is nil.
+type session struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	resize         io.Reader // JSON, one size after the other
+	// end tells the client how it went, and gives it time to read that.
+	end func(outcome)
+	// background waits until the connection is closed, and no longer.
+	background sync.WaitGroup
+}
+
+// serveSession opens the streams that the client wants, does the work and tells
+// the client how that went.
+func (s *Server) serveSession(w http.ResponseWriter, r *http.Request, want wanted, work func(context.Context, *session) outcome) {
+	ctx, u := newUpgrade(r.Context(), w, s.cfg.IdleTimeout)
+	defer u.close()
+	open := s.openSPDY
+	if isWebSocket(r) {
+		open = s.openWebSocket
+	}
+	sess, err := open(ctx, u, r, want)
+	if err != nil {
+		s.cfg.Log.DebugContext(ctx, "stream was not opened", "error", err)
+		return
+	}
+	sess.end(work(ctx, sess))
+	u.close() // frees what waits for the client
+	sess.background.Wait()
+}
