@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/errdefs"
+)
+
+// makeDirs makes the state and root directories, closed to everybody but root.
+func makeDirs(cfg *config.Config) error {
+	for _, d := range []struct{ flag, path string }{{"--state", cfg.State}, {"--root", cfg.Root}} {
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
+			return fmt.Errorf("make the directory of %s: %w", d.flag, err)
+		}
+		if err := os.Chmod(d.path, 0o700); err != nil {
+			return fmt.Errorf("close the directory of %s to others: %w", d.flag, err)
+		}
+	}
+	return nil
+}
+
+// systemdCgroups resolves the cgroup driver: what the configuration says, else
+// systemd where it is in charge of a host with cgroup v2 alone.
+func systemdCgroups(cfg *config.Config) bool {
+	switch cfg.Cgroup.Driver {
+	case "systemd":
+		return true
+	case "cgroupfs":
+		return false
+	}
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil && unifiedCgroups()
+}
+
+// unifiedCgroups says whether the host has cgroup v2 alone.
+func unifiedCgroups() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// monitorProgram finds fairlead-monitor: as configured, beside this program, or
+// on PATH.
+func monitorProgram(cfg *config.Config) (string, error) {
+	if cfg.Monitor.Path != "" {
+		return cfg.Monitor.Path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "fairlead-monitor")
+		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("fairlead-monitor")
+	if err != nil {
+		return "", fmt.Errorf("find fairlead-monitor: it is neither beside this program nor on PATH; install it, or name it as monitor.path or by --monitor: %w", errdefs.ErrNotFound)
+	}
+	return path, nil
+}

@@ -1,0 +1,67 @@
+package cri
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"fairlead.run/test/hostprep"
+	"fairlead.run/test/images"
+)
+
+// What all tests share: the programs, and a registry with the test images.
+var (
+	bin      string
+	registry *images.Registry
+	// busybox runs sh and most small tools.
+	busybox string
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("test/cri needs root; every test in it is skipped")
+		return 0
+	}
+	release, err := hostprep.Cgroups()
+	if err != nil {
+		return failed("prepare cgroups for crun", err)
+	}
+	defer release()
+	dir, err := os.MkdirTemp("", "fairlead-cri")
+	if err != nil {
+		return failed("make a folder", err)
+	}
+	defer os.RemoveAll(dir)
+	bin = filepath.Join(dir, "bin")
+	if err := build(bin); err != nil {
+		return failed("build the programs", err)
+	}
+	registry = images.NewRegistry()
+	defer registry.Close()
+	if err := push(); err != nil {
+		return failed("make the test images", err)
+	}
+	return m.Run()
+}
+
+func failed(what string, err error) int {
+	fmt.Fprintf(os.Stderr, "test/cri: %s: %v\n", what, err)
+	return 1
+}
+
+func build(to string) error {
+	args := append([]string{"build", "-tags", "grpcnotrace", "-ldflags", "-s -w"}, raceFlags...)
+	cmd := exec.Command("go", append(args, "-o", to+"/", "../../cmd/...")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}

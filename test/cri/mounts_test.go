@@ -1,0 +1,200 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// hostDir is a folder of the test with a file in it.
+func hostDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("from the host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mounts(m ...*runtimeapi.Mount) func(*containerConfig) {
+	return func(c *containerConfig) { c.Mounts = m }
+}
+
+func TestMountReadWriteAndReadOnly(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		dir := hostDir(t)
+		got := n.inside(h, "cat /rw/file; echo new > /rw/made; touch /ro/x 2>&1 || true; cat /one",
+			mounts(
+				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/rw"},
+				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/ro", Readonly: true},
+				&runtimeapi.Mount{HostPath: dir + "/file", ContainerPath: "/one"},
+			))
+		if strings.Count(got, "from the host") != 2 || !strings.Contains(got, "Read-only file system") {
+			t.Errorf("%q", got)
+		}
+		if b, err := os.ReadFile(dir + "/made"); err != nil || string(b) != "new\n" {
+			t.Error(string(b), err)
+		}
+	})
+}
+
+func TestMountOfSymlinkAndOfMissingPath(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		dir := hostDir(t)
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		missing := filepath.Join(t.TempDir(), "not", "there")
+		got := n.inside(h, "cat /linked/file; ls -a /missing | wc -l", mounts(
+			&runtimeapi.Mount{HostPath: link, ContainerPath: "/linked"},
+			&runtimeapi.Mount{HostPath: missing, ContainerPath: "/missing"},
+		))
+		must(t, got, "from the host\n2")
+		if st, err := os.Stat(missing); err != nil || !st.IsDir() {
+			t.Error("the missing path was not made:", err)
+		}
+	})
+}
+
+func TestRecursiveReadOnly(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		dir := hostDir(t)
+		below := filepath.Join(dir, "below")
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("none", below, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(below, unix.MNT_DETACH)
+		const try = "touch /m/below/x 2>/dev/null && echo writable || echo closed"
+		plain := &runtimeapi.Mount{HostPath: dir, ContainerPath: "/m", Readonly: true}
+		must(t, n.inside(h, try, mounts(plain)), "writable")
+		rro := &runtimeapi.Mount{HostPath: dir, ContainerPath: "/m", Readonly: true, RecursiveReadOnly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_PRIVATE}
+		if !n.features(h).GetRecursiveReadOnlyMounts() {
+			s := n.runPod(h)
+			cfg := script(try)
+			mounts(rro)(cfg)
+			if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "recursive") {
+				t.Errorf("a handler without the feature must refuse it: %v", err)
+			}
+			return
+		}
+		must(t, n.inside(h, try, mounts(rro)), "closed")
+	})
+}
+
+// features are those that Status reports for a handler.
+func (n *node) features(handler string) *runtimeapi.RuntimeHandlerFeatures {
+	n.t.Helper()
+	st, err := n.runtime.Status(n.ctx(), &runtimeapi.StatusRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, h := range st.RuntimeHandlers {
+		if h.Name == handler {
+			return h.Features
+		}
+	}
+	n.t.Fatalf("handler %q is not in Status", handler)
+	return nil
+}
+
+func TestMountPropagation(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		shared := t.TempDir()
+		if err := unix.Mount(shared, shared, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(shared, unix.MNT_DETACH)
+		if err := unix.Mount("", shared, "", unix.MS_SHARED, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(shared+"/sub", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			mode        runtimeapi.MountPropagation
+			sees, makes bool
+		}{
+			{runtimeapi.MountPropagation_PROPAGATION_PRIVATE, false, false},
+			{runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, true, false},
+			{runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, true, true},
+		} {
+			t.Run(tt.mode.String(), func(t *testing.T) {
+				n.t = t
+				s := n.runPod(h, privilegedPod)
+				cfg := script("sleep 1000")
+				cfg.Linux.SecurityContext.Privileged = true
+				mounts(&runtimeapi.Mount{HostPath: shared, ContainerPath: "/m", Propagation: tt.mode})(cfg)
+				c := s.start(cfg)
+				if err := unix.Mount("none", shared+"/sub", "tmpfs", 0, ""); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(shared+"/sub/late", nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				got := strings.TrimSpace(c.exec("sh", "-c", "[ -e /m/sub/late ] && echo yes || echo no")) == "yes"
+				if err := unix.Unmount(shared+"/sub", unix.MNT_DETACH); err != nil {
+					t.Fatal(err)
+				}
+				if got != tt.sees {
+					t.Errorf("the container sees the host's mount: %v", got)
+				}
+				c.exec("mount", "-t", "tmpfs", "none", "/m/sub")
+				c.exec("touch", "/m/sub/inner")
+				_, err := os.Stat(shared + "/sub/inner")
+				if (err == nil) != tt.makes {
+					t.Errorf("the host sees the container's mount: %v", err)
+				}
+				if tt.makes {
+					c.exec("umount", "/m/sub")
+				}
+				s.remove()
+			})
+		}
+	})
+}
+
+func privilegedPod(p *runtimeapi.PodSandboxConfig) { p.Linux.SecurityContext.Privileged = true }
+
+func TestReadOnlyRootfs(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		got := n.inside(h, "touch /x 2>&1; touch /dev/shm/ok && echo shm", func(c *containerConfig) {
+			c.Linux.SecurityContext.ReadonlyRootfs = true
+		})
+		if !strings.Contains(got, "Read-only file system") || !strings.Contains(got, "shm") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestMaskedAndReadOnlyPaths(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		got := n.inside(h, "wc -c < /proc/timer_list; echo 1 > /proc/sys/kernel/printk || echo closed", func(c *containerConfig) {
+			c.Linux.SecurityContext.MaskedPaths = []string{"/proc/timer_list"}
+			c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
+		})
+		mustContain(t, got, "0", "closed")
+	})
+}
+
+func TestSharedMemoryIsThePods(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		a := s.start(script("echo hello > /dev/shm/x; sleep 1000"))
+		b := s.start(script("sleep 1000"))
+		eventually(t, "the file", func() bool {
+			return strings.Contains(a.exec("ls", "/dev/shm"), "x")
+		})
+		must(t, b.exec("cat", "/dev/shm/x"), "hello")
+	})
+}

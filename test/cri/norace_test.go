@@ -1,0 +1,7 @@
+//go:build !race
+
+package cri
+
+var raceFlags []string
+
+const cgo = "0"

@@ -1,0 +1,8 @@
+//go:build race
+
+package cri
+
+// raceFlags make the programs under test watch for races as the tests do.
+var raceFlags = []string{"-race"}
+
+const cgo = "1"

@@ -1,0 +1,354 @@
+package cri
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	utilexec "k8s.io/client-go/util/exec"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestExecSync(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script("sleep 1000"))
+		r, err := n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sh", "-c", "echo out; echo err >&2; exit 5"}})
+		if err != nil || string(r.Stdout) != "out\n" || string(r.Stderr) != "err\n" || r.ExitCode != 5 {
+			t.Errorf("%+v %v", r, err)
+		}
+		_, err = n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/no/such/program"}})
+		if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+			t.Errorf("missing program: %v", err)
+		}
+		_, err = n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Timeout: 1, Cmd: []string{"sh", "-c", "sleep 500 & sleep 600"}})
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a timeout: %v", err)
+		}
+		eventually(t, "what the exec started is gone", func() bool {
+			ps := c.exec("ps")
+			return !strings.Contains(ps, "sleep 500") && !strings.Contains(ps, "sleep 600")
+		})
+	})
+}
+
+// execURL asks for a stream; client-go's executor speaks to it.
+func (c *container) execURL(r *runtimeapi.ExecRequest) string {
+	c.s.n.t.Helper()
+	r.ContainerId = c.id
+	out, err := c.s.n.runtime.Exec(c.s.n.ctx(), r)
+	if err != nil {
+		c.s.n.t.Fatal(err)
+	}
+	return out.Url
+}
+
+func spdyExecutor(raw string) (remotecommand.Executor, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return remotecommand.NewSPDYExecutor(&rest.Config{}, "POST", u)
+}
+
+func webSocketExecutor(raw string) (remotecommand.Executor, error) {
+	return remotecommand.NewWebSocketExecutor(&rest.Config{}, "GET", raw)
+}
+
+func TestExecStreams(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script("sleep 1000"))
+		for name, dial := range map[string]func(string) (remotecommand.Executor, error){"spdy": spdyExecutor, "websocket": webSocketExecutor} {
+			t.Run(name, func(t *testing.T) {
+				e, err := dial(c.execURL(&runtimeapi.ExecRequest{
+					Cmd: []string{"sh", "-c", "cat; echo err >&2; exit 9"}, Stdin: true, Stdout: true, Stderr: true,
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out, errOut bytes.Buffer
+				big := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
+				err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errOut})
+				var code utilexec.CodeExitError
+				if !errors.As(err, &code) || code.Code != 9 {
+					t.Errorf("exit code: %v", err)
+				}
+				if out.String() != big || errOut.String() != "err\n" {
+					t.Errorf("%d bytes of output, want %d; stderr %q", out.Len(), len(big), errOut.String())
+				}
+			})
+		}
+	})
+}
+
+type sizes chan remotecommand.TerminalSize
+
+func (s sizes) Next() *remotecommand.TerminalSize {
+	v, ok := <-s
+	if !ok {
+		return nil
+	}
+	return &v
+}
+
+func TestExecTerminalAndResize(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script("sleep 1000"))
+		e, err := spdyExecutor(c.execURL(&runtimeapi.ExecRequest{
+			Cmd: []string{"sh", "-c", "until [ \"$(stty size)\" = '33 77' ]; do sleep 0.05; done; echo resized"}, Tty: true, Stdin: true, Stdout: true,
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		queue := make(sizes, 1)
+		queue <- remotecommand.TerminalSize{Width: 77, Height: 33}
+		defer close(queue)
+		stdin, closeStdin := io.Pipe()
+		defer closeStdin.Close()
+		var out bytes.Buffer
+		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Tty: true, TerminalSizeQueue: queue})
+		if err != nil || !strings.Contains(out.String(), "resized") {
+			t.Errorf("%q %v", out.String(), err)
+		}
+	})
+}
+
+func TestExecEndsWithItsClient(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script("sleep 1000"))
+		e, err := spdyExecutor(c.execURL(&runtimeapi.ExecRequest{Cmd: []string{"sh", "-c", "echo up; sleep 700 & sleep 800"}, Stdout: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(n.ctx())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
+		}()
+		eventually(t, "the exec runs", func() bool { return strings.Contains(c.exec("ps"), "sleep 700") })
+		leave()
+		<-done
+		eventually(t, "the exec is gone with its client", func() bool {
+			ps := c.exec("ps")
+			return !strings.Contains(ps, "sleep 700") && !strings.Contains(ps, "sleep 800")
+		})
+	})
+}
+
+func TestStreamURLsWorkOnce(t *testing.T) {
+	n := startNode(t, "")
+	n.pull(busybox)
+	c := n.runPod("").start(script("sleep 1000"))
+	raw := c.execURL(&runtimeapi.ExecRequest{Cmd: []string{"true"}, Stdout: true})
+	for i := range 2 {
+		e, err := spdyExecutor(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdout: io.Discard})
+		if (err == nil) != (i == 0) {
+			t.Errorf("use %d: %v", i+1, err)
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
+		t.Errorf("the streaming server is not on loopback: %s", raw)
+	}
+}
+
+func TestAttach(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		cfg := script("while read line; do echo got $line; done; echo bye")
+		cfg.Stdin, cfg.StdinOnce = true, true
+		c := s.start(cfg)
+		r, err := n.runtime.Attach(n.ctx(), &runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := spdyExecutor(r.Url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out, errOut bytes.Buffer
+		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader("one\ntwo\n"), Stdout: &out, Stderr: &errOut})
+		if err != nil {
+			t.Error(err)
+		}
+		if st := c.wait(); st.ExitCode != 0 {
+			t.Errorf("%+v", st)
+		}
+		must(t, c.log(), "got one\ngot two\nbye")
+		if got := out.String(); !strings.Contains(got, "got one") || !strings.Contains(got, "got two") {
+			t.Errorf("attached: %q", got)
+		}
+	})
+}
+
+func TestPortForward(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		s.start(script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
+		r, err := n.runtime.PortForward(n.ctx(), &runtimeapi.PortForwardRequest{PodSandboxId: s.id, Port: []int32{8080}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(r.Url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, ready := make(chan struct{}), make(chan struct{})
+		fw, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- fw.ForwardPorts() }()
+		select {
+		case <-ready:
+		case err := <-done:
+			t.Fatal(err)
+		case <-time.After(patience):
+			t.Fatal("not ready")
+		}
+		ports, err := fw.GetPorts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page string
+		eventually(t, "a page", func() bool {
+			page = fetch(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
+			return page != ""
+		})
+		must(t, page, "page")
+		close(stop)
+		<-done
+	})
+}
+
+// fetch returns the body, or nothing.
+func fetch(u string) string {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get(u)
+	if err != nil {
+		return ""
+	}
+	defer r.Body.Close()
+	b, _ := io.ReadAll(r.Body)
+	return string(b)
+}
+
+func TestReopenLog(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script(numbers))
+		grown(t, []*container{c})
+		var old []string
+		for i := range 3 {
+			moved := fmt.Sprintf("%s.%d", c.logPath(), i)
+			if err := os.Rename(c.logPath(), moved); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.runtime.ReopenContainerLog(n.ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.id}); err != nil {
+				t.Fatal(err)
+			}
+			old = append(old, moved)
+			grown(t, []*container{c})
+		}
+		c.exec("touch", "/stop")
+		c.wait()
+		last := c.logPath()
+		var all []byte
+		for _, p := range append(old, last) {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+		if err := os.WriteFile(last, all, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		checkNumbers(t, c.log())
+		s.remove()
+	})
+}
+
+func TestLogFormat(t *testing.T) {
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		c := s.start(script("echo out; sleep 0.3; echo err >&2; sleep 0.3; head -c 40000 /dev/zero | tr '\\0' x; echo; printf tail"))
+		c.wait()
+		raw, err := os.ReadFile(c.logPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var partial, longest int
+		for line := range strings.Lines(string(raw)) {
+			f := strings.SplitN(line, " ", 4)
+			if len(f) != 4 || !strings.HasSuffix(line, "\n") {
+				t.Fatalf("%q", line)
+			}
+			if _, err := time.Parse(time.RFC3339Nano, f[0]); err != nil || !strings.Contains(f[0], ".") {
+				t.Errorf("stamp %q: %v", f[0], err)
+			}
+			if f[1] != "stdout" && f[1] != "stderr" || f[2] != "P" && f[2] != "F" {
+				t.Errorf("%q %q", f[1], f[2])
+			}
+			if f[2] == "P" {
+				partial++
+			}
+			longest = max(longest, len(f[3]))
+		}
+		if partial < 2 || longest > 16<<10+1 {
+			t.Errorf("%d partial lines, the longest %d bytes", partial, longest)
+		}
+		got := c.log()
+		if !strings.HasPrefix(got, "out\nerr\n") || strings.Count(got, "x") != 40000 || !strings.Contains(got, "tail") {
+			t.Errorf("%d bytes: %.40q ... %q", len(got), got, got[max(0, len(got)-20):])
+		}
+		if !strings.Contains(string(raw), " stderr F err\n") {
+			t.Error("stderr is not marked")
+		}
+	})
+}
+
+func TestDaemonEndsByItselfWithoutPods(t *testing.T) {
+	n := startNode(t, "")
+	n.pull(busybox)
+	s := n.runPod("")
+	s.start(script("true")).wait()
+	s.remove()
+	n.kill(syscall.SIGTERM)
+	if p := ours(t); len(p) != 0 {
+		t.Errorf("still there: %v", p)
+	}
+	n.start()
+}
