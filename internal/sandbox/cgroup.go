@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -90,7 +91,7 @@ func (d *Driver) removeCgroup(ctx context.Context, id pod.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	paths := m.GetPaths()
+	paths := maps.Clone(m.GetPaths()) // Destroy empties it
 	if err := m.Destroy(); err != nil {
 		return fmt.Errorf("remove the cgroup %s, which has processes in it or is in use: %w: %w", name, err, errdefs.ErrPrecondition)
 	}

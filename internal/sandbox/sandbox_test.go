@@ -419,6 +419,11 @@ func TestCgroups(t *testing.T) {
 			t.Errorf("%s is left: %v", p, err)
 		}
 	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/fairlead/pod*"); len(left) > 0 {
+		t.Logf("other pods are here: %v", left)
+	} else if left, _ := filepath.Glob("/sys/fs/cgroup/*/fairlead"); len(left) > 0 {
+		t.Errorf("the cgroup above is left: %v", left)
+	}
 	// A cgroup of the caller is neither made nor removed.
 	_, s = create(t, d, &pod.Config{CgroupParent: "/kubepods/pod1"})
 	if s.Cgroup != "/kubepods/pod1" {
