@@ -131,7 +131,7 @@ func (s *Switch) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 		}
 	}
 	for _, e := range s.ledger.List("") {
-		if owned := live(e.ID); !owned && s.ledger.Inherited(e.ID) {
+		if !live(e.ID) && s.ledger.Inherited(e.ID) {
 			errs = append(errs, s.Detach(ctx, e.ID))
 		}
 	}

@@ -117,7 +117,7 @@ func (d *Driver) remake() error {
 func (d *Driver) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	for _, e := range d.entries() {
-		if owned := live(e.ID); owned || !d.ledger.Inherited(e.ID) {
+		if live(e.ID) || !d.ledger.Inherited(e.ID) {
 			continue
 		}
 		if err := d.Detach(ctx, e.ID); err != nil {

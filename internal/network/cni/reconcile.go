@@ -19,7 +19,7 @@ func (d *Driver) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	used := d.used()
 	for _, e := range d.ledger.List(Name) {
-		if owned := live(e.ID); !owned && e.Driver == Name && d.ledger.Inherited(e.ID) {
+		if !live(e.ID) && e.Driver == Name && d.ledger.Inherited(e.ID) {
 			errs = append(errs, d.Detach(ctx, e.ID))
 		}
 	}
@@ -60,7 +60,7 @@ func (d *Driver) delUnrecorded(ctx context.Context, live func(pod.ID) bool) erro
 	for _, a := range cached {
 		id := pod.ID(a.ContainerID)
 		_, recorded := d.ledger.Get(id)
-		if owned := live(id); !owned && !recorded {
+		if !live(id) && !recorded {
 			errs = append(errs, d.delCached(ctx, a.ContainerID))
 		}
 	}
@@ -100,7 +100,7 @@ func (d *Driver) gc(ctx context.Context, cl conflist, live func(pod.ID) bool) er
 	defer cancel()
 	args := &libcni.GCArgs{ValidAttachments: []types.GCAttachment{}}
 	for _, e := range d.ledger.List(Name) {
-		if owned := live(e.ID); owned || !d.ledger.Inherited(e.ID) {
+		if live(e.ID) || !d.ledger.Inherited(e.ID) {
 			args.ValidAttachments = append(args.ValidAttachments,
 				types.GCAttachment{ContainerID: string(e.ID), IfName: network.InterfaceName})
 		}

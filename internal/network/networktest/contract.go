@@ -191,11 +191,11 @@ func testRestart(t *testing.T, s Subject) {
 func testInterrupted(t *testing.T, s Subject) {
 	r, p := newRig(t, s), NewPod(t, "p")
 	r.attach(p)
-	p.Drop()
 	r.restart()
 	again := NewPod(t, "p")
 	again.Req.ID = p.Req.ID
 	res := r.attach(again)
+	p.Drop()
 	if err := r.Check(context.Background(), p.Req.ID); err != nil {
 		t.Errorf("Check: %v", err)
 	}

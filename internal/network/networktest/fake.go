@@ -131,7 +131,7 @@ func (f *Fake) Status(ctx context.Context) error { return f.fail(ctx, "status", 
 func (f *Fake) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
 	var errs []error
 	for _, e := range f.ledger.List(f.Name()) {
-		if owned := live(e.ID); !owned && f.ledger.Inherited(e.ID) {
+		if !live(e.ID) && f.ledger.Inherited(e.ID) {
 			errs = append(errs, f.Detach(ctx, e.ID))
 		}
 	}
