@@ -244,7 +244,11 @@ func pack(l Layer) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, n := range names {
-		if err := writeEntry(w, n, files[n]); err != nil {
+		f := files[n]
+		if to, ok := files[f.Hardlink]; ok { // one file, so one owner and mode
+			f.Mode, f.UID, f.GID = to.Mode, to.UID, to.GID
+		}
+		if err := writeEntry(w, n, f); err != nil {
 			return nil, fmt.Errorf("%s: %w", n, err)
 		}
 	}
