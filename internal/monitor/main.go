@@ -45,6 +45,7 @@ const maxStateDir = 80
 // options is the command line.
 type options struct {
 	role, state, binary, cgroup    string
+	score                          string
 	handover, control, lock, ready int
 	version, launch                bool
 }
@@ -86,6 +87,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.state, handover.FlagState, "/run/fairlead", "")
 	f.StringVar(&o.cgroup, handover.FlagCgroup, "", "")
 	f.StringVar(&o.role, handover.FlagRole, handover.RoleOuter, "")
+	f.StringVar(&o.score, handover.FlagScore, "", "")
 	f.StringVar(&o.binary, handover.FlagBinary, "", "")
 	f.IntVar(&o.handover, handover.FlagHandover, 0, "")
 	f.IntVar(&o.control, handover.FlagControl, 0, "")
@@ -139,7 +141,7 @@ func (o *options) run(version string) error {
 	case o.role == handover.RoleInner:
 		return inner.Run(ctx, inner.Config{
 			StateDir: o.state, Binary: o.binary, Version: version,
-			Control: o.control, Lock: o.lock, Log: log,
+			Score: o.score, Control: o.control, Lock: o.lock, Log: log,
 		})
 	}
 	cfg := outer.Config{StateDir: o.state, Binary: o.binary, Ready: o.ready, Log: log}

@@ -100,6 +100,7 @@ func printMain(args []string) int {
 	if err != nil {
 		return 2
 	}
+	time.Sleep(200 * time.Millisecond) // until all have been started
 	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
 	filler := strings.Repeat("0123456789", 30)
 	n := 0

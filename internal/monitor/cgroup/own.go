@@ -69,14 +69,18 @@ func write(path, value string) error {
 	return err
 }
 
-// Remove removes the cgroup name from every hierarchy. One that is in use, or
-// missing, stays as it is.
-func Remove(name string) {
+// Remove removes the cgroup name from every hierarchy, and says whether it is
+// gone from all. One that is in use stays.
+func Remove(name string) bool {
 	all, err := hierarchies()
 	if err != nil || name == "" {
-		return
+		return false
 	}
+	gone := true
 	for _, h := range all {
-		_ = os.Remove(h.dir(name))
+		if err := os.Remove(h.dir(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			gone = false
+		}
 	}
+	return gone
 }

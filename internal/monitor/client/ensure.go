@@ -137,8 +137,7 @@ func (c *Client) Shutdown(ctx context.Context, force bool) error {
 			_ = f.Close()
 		}
 	}()
-	err = c.tell(ctx, request{op: monitorv1.OpShutdown, body: monitorv1.ShutdownRequest{Force: force}, once: true})
-	if err != nil {
+	if err := c.askToEnd(ctx, force); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(startLimit)
@@ -152,10 +151,34 @@ func (c *Client) Shutdown(ctx context.Context, force bool) error {
 	return nil
 }
 
-// removeCgroup removes the monitor's cgroup, which takes a moment to notice
-// that its processes are gone.
+// askToEnd sends the request until it is answered or nobody is left to answer.
+func (c *Client) askToEnd(ctx context.Context, force bool) error {
+	r := request{op: monitorv1.OpShutdown, body: monitorv1.ShutdownRequest{Force: force}, once: true}
+	for deadline := time.Now().Add(gap); ; {
+		conn, _, _, err := c.try(ctx, r, nil)
+		switch {
+		case err == nil:
+			return conn.Close()
+		case errors.Is(err, errNobody):
+			return nil
+		case !errors.Is(err, errdefs.ErrUnavailable), time.Now().After(deadline), ctx.Err() != nil:
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// removeCgroup removes the monitor's cgroup, which takes the kernel a moment
+// after the end of its processes. What cannot be removed is in use by others.
 func (c *Client) removeCgroup() {
-	if name := c.options.cgroup(); name != "" {
-		cgroup.Remove(name)
+	name := c.options.cgroup()
+	if name == "" {
+		return
+	}
+	for range 50 {
+		if cgroup.Remove(name) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -28,8 +28,8 @@ func (c *Client) Start(ctx context.Context, req monitorv1.StartRequest) (monitor
 
 // Exec starts one more process in a container, with the caller's files as its
 // input, output and error; nil is /dev/null. The files stay the caller's, who
-// closes them as soon as it wants to see the end of the output. With a
-// terminal there are no files, and its master end is returned.
+// only closes them, as soon as it wants to see the end of the output: they are
+// put in blocking mode for the process. With a terminal there are no files, and its master end is returned.
 func (c *Client) Exec(ctx context.Context, req monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error) {
 	var passed []int
 	for i, f := range stdio {
@@ -42,6 +42,8 @@ func (c *Client) Exec(ctx context.Context, req monitorv1.ExecRequest, stdio [3]*
 			wire.CloseAll(passed)
 			return monitorv1.Started{}, nil, fmt.Errorf("pass descriptor to exec %s: %w", req.ID, err)
 		}
+		// What an os.File of a pipe waits with is not what a program expects.
+		_ = unix.SetNonblock(fd, false)
 		req.Stdio[i] = true
 		passed = append(passed, fd)
 	}

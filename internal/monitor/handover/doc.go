@@ -34,7 +34,9 @@ const MaxMessage = 4096
 // The keys of descriptors; those of a process end in its id.
 const (
 	KeyListener = "listener"
-	KeyStdin    = "stdin/" // the write end of its input FIFO
-	KeyTTY      = "tty/"   // its terminal's master end
-	KeyPidfd    = "pidfd/" // itself, so that the kernel keeps its exit code
+	KeyStdin    = "stdin/"  // the write end of its input FIFO
+	KeyStdout   = "stdout/" // the read end of its output FIFO
+	KeyStderr   = "stderr/" // the read end of its error FIFO
+	KeyTTY      = "tty/"    // its terminal's master end
+	KeyPidfd    = "pidfd/"  // itself, so that the kernel keeps its exit code
 )

@@ -22,6 +22,9 @@ type State struct {
 	// both are zero when there is none because the sender was it.
 	Control int `json:"control,omitempty"`
 	Inner   int `json:"inner,omitempty"`
+	// Score is the oom_score_adj that the monitor had before it lowered its
+	// own, empty if it did not.
+	Score string `json:"score,omitempty"`
 	// Ready is the pipe of a starter that still waits; zero means none.
 	Ready int `json:"ready,omitempty"`
 }
@@ -29,6 +32,12 @@ type State struct {
 // Pack writes the state to a descriptor that survives an exec, marks all that
 // it names to survive too, and returns its number.
 func (s *State) Pack() (int, error) {
+	// One that was closed a moment ago must not cost the others.
+	for key, fd := range s.Held {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			delete(s.Held, key)
+		}
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		return -1, fmt.Errorf("encode state to hand over: %w", err)
@@ -44,7 +53,7 @@ func (s *State) Pack() (int, error) {
 	for _, kept := range s.descriptors() {
 		if err := linux.KeepOnExec(kept); err != nil {
 			_ = unix.Close(fd)
-			return -1, err
+			return -1, fmt.Errorf("keep descriptor %d: %w", kept, err)
 		}
 	}
 	return fd, nil
@@ -93,6 +102,7 @@ const (
 	FlagControl  = "control-fd"
 	FlagLock     = "lock-fd"
 	FlagReady    = "ready-fd"
+	FlagScore    = "oom-score" // for runtime commands
 	FlagCgroup   = "cgroup"
 	RoleInner    = "inner"
 	RoleOuter    = "outer"

@@ -44,9 +44,9 @@ func (in *Inner) fork(c *command) (record.Ident, <-chan linux.Ended, error) {
 	if err != nil {
 		return record.Ident{}, nil, fmt.Errorf("run %s: %w: %w", c.argv[0], errdefs.ErrInvalidArgument, err)
 	}
-	if in.score != nil {
+	if score, err := strconv.Atoi(in.cfg.Score); err == nil {
 		// Before it can have started anything. It has ended if this fails.
-		_ = linux.SetOOMScore(pid, *in.score)
+		_ = linux.SetOOMScore(pid, score)
 	}
 	who := record.Ident{PID: pid}
 	if s, err := linux.ReadStat(pid); err == nil {

@@ -28,8 +28,9 @@ type Config struct {
 	StateDir string
 	Binary   string
 	Version  string
-	Control  int // descriptor of the connection to the outer process
-	Lock     int // descriptor of the lock of the state directory
+	Score    string // oom_score_adj for runtime commands; empty leaves it
+	Control  int    // descriptor of the connection to the outer process
+	Lock     int    // descriptor of the lock of the state directory
 	Log      *slog.Logger
 }
 
@@ -42,7 +43,6 @@ type Inner struct {
 	link    *link
 	table   *table
 	started time.Time
-	score   *int // oom_score_adj for runtime commands; nil leaves it
 
 	// spawn runs something beside the request that asked for it, until the
 	// process comes to rest. Run owns all of it.
@@ -75,6 +75,10 @@ func Run(ctx context.Context, cfg Config) error {
 		rest: make(chan reason, 4),
 	}
 	in.spawn = func(work func(context.Context)) { in.wg.Go(func() { work(ctx) }) }
+	// Inherited on purpose by this process, and by none of its children.
+	if err := linux.CloseOnExec(cfg.Lock); err != nil {
+		return fmt.Errorf("take over the lock: %w", err)
+	}
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
 	signal.Ignore(unix.SIGPIPE)
@@ -104,7 +108,6 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 		return nil, err
 	}
 	in.wg.Go(func() { in.listenToOuter() })
-	in.lowerScore()
 	if err := os.MkdirAll(in.consoleDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("make folder for console sockets: %w", err)
 	}
@@ -231,6 +234,7 @@ func (in *Inner) execSelf() error {
 		handover.Arg(handover.FlagBinary, in.cfg.Binary),
 		handover.ArgFD(handover.FlagControl, in.link.conn.FD()),
 		handover.ArgFD(handover.FlagLock, in.cfg.Lock),
+		handover.Arg(handover.FlagScore, in.cfg.Score),
 	}, os.Getenv("GOMAXPROCS"))
 }
 
@@ -242,7 +246,7 @@ func (in *Inner) becomeOuter() error {
 		p.handOver(held)
 	}
 	cfg := outer.Config{StateDir: in.cfg.StateDir, Binary: in.cfg.Binary}
-	return outer.Become(cfg, handover.State{Held: held, Lock: in.cfg.Lock})
+	return outer.Become(cfg, handover.State{Held: held, Lock: in.cfg.Lock, Score: in.cfg.Score})
 }
 
 // keepPidfds lets the outer process hold who lives, so that the kernel keeps
@@ -256,22 +260,3 @@ func (in *Inner) keepPidfds() {
 }
 
 func (in *Inner) consoleDir() string { return filepath.Join(in.dir, "c") }
-
-// lowerScore makes the monitor the last that the kernel kills for memory, if
-// it may, and remembers what its children are to have instead.
-func (in *Inner) lowerScore() {
-	const last = -999
-	score, err := linux.OOMScore()
-	if err != nil {
-		return
-	}
-	if score <= last {
-		// Inherited from the outer process, whose own value before is 0 in
-		// all but odd set-ups; runtimes set what the container's spec says.
-		score = 0
-	} else if err := linux.SetOOMScore(0, last); err != nil {
-		in.cfg.Log.Warn("oom_score_adj not lowered: the kernel may kill the monitor when memory runs out", "error", err)
-		return
-	}
-	in.score = &score
-}

@@ -142,13 +142,22 @@ func (s *stdio) openInput() error {
 	return nil
 }
 
+// outputKeys are the keys of the sources. The outer process holds them too: a
+// FIFO that nobody has open forgets what is in it.
+var outputKeys = []string{handover.KeyStdout, handover.KeyStderr}
+
 func (s *stdio) openOutputs() error {
-	for _, name := range []string{fifoOut, fifoErr} {
+	for i, name := range []string{fifoOut, fifoErr} {
+		if fd, ok := s.link.take(outputKeys[i] + s.id); ok {
+			s.sources = append(s.sources, os.NewFile(uintptr(fd), s.path(name)))
+			continue
+		}
 		fd, err := unix.Open(s.path(name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return fmt.Errorf("open FIFO %s: %w", s.path(name), err)
 		}
 		s.sources = append(s.sources, os.NewFile(uintptr(fd), s.path(name)))
+		s.link.hold(outputKeys[i]+s.id, fd)
 	}
 	return nil
 }
@@ -214,8 +223,19 @@ func (s *stdio) copy(ctx context.Context, in *Inner, copiers []*stream.Copier) {
 	}
 	wg.Wait()
 	s.fan.End()
+	if in.resting.Load() {
+		return // the successor goes on with the same descriptors
+	}
+	s.closeSources()
 	if err := s.log.Close(); err != nil {
 		in.cfg.Log.Error("log not closed", "id", s.id, "error", err)
+	}
+}
+
+func (s *stdio) closeSources() {
+	for i, f := range s.sources {
+		s.link.drop(outputKeys[i] + s.id)
+		_ = f.Close()
 	}
 }
 
@@ -327,9 +347,7 @@ func (s *stdio) close() {
 		case <-time.After(copyGrace):
 		}
 	} else {
-		for _, f := range s.sources {
-			_ = f.Close()
-		}
+		s.closeSources()
 		_ = s.log.Close()
 	}
 	if master != nil {

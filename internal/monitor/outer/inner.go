@@ -18,8 +18,10 @@ import (
 // counts as a failure; every second attempt then runs the binary that this
 // process is, in case the one on disk is broken.
 const (
-	healthy    = 5 * time.Second
-	maxBackoff = 5 * time.Second
+	healthy     = 5 * time.Second
+	freeRetries = 3
+	minBackoff  = 20 * time.Millisecond
+	maxBackoff  = time.Second
 )
 
 // maxExits bounds the files of exits that no inner process has claimed, as it
@@ -99,10 +101,10 @@ func (o *outer) respawn() <-chan time.Time {
 }
 
 func (o *outer) backoff() time.Duration {
-	if o.fails < 2 {
+	if o.fails < freeRetries {
 		return 0
 	}
-	pause := min(50*time.Millisecond<<min(o.fails-2, 10), maxBackoff)
+	pause := min(minBackoff<<min(o.fails-freeRetries, 10), maxBackoff)
 	return max(0, pause-time.Since(o.spawned))
 }
 
@@ -122,6 +124,9 @@ func (o *outer) spawn() error {
 		handover.Arg(handover.FlagBinary, o.cfg.Binary),
 		handover.ArgFD(handover.FlagControl, 3),
 		handover.ArgFD(handover.FlagLock, 4),
+	}
+	if o.score != "" {
+		args = append(args, handover.Arg(handover.FlagScore, o.score))
 	}
 	files := []uintptr{uintptr(pair[1]), uintptr(o.lock)}
 	start := handover.SpawnSelf

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -45,11 +46,12 @@ type outer struct {
 	cfg     Config
 	records *record.Dir
 	lock    int
-	inner   int          // pid, zero while there is none
-	check   int          // pid of a new binary's self test
-	spawned time.Time    // the inner process
-	fails   int          // deaths in a row soon after the start
-	exits   []exitRecord // recorded, oldest first
+	inner   int            // pid, zero while there is none
+	check   int            // pid of a new binary's self test
+	spawned time.Time      // the inner process
+	fails   int            // deaths in a row soon after the start
+	exits   []record.Ident // recorded, oldest first
+	score   string         // see handover.State
 	wg      sync.WaitGroup
 
 	events chan event    // what the control connection says
@@ -59,8 +61,6 @@ type outer struct {
 	conn *wire.Conn
 	held map[string]int
 }
-
-type exitRecord = record.Ident
 
 // event is what the reader of the control connection leaves to the main loop.
 type event struct{ op handover.Op }
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config) error {
 func (o *outer) begin() error {
 	dir := Dir(o.cfg.StateDir)
 	if s := o.cfg.Resume; s != nil {
-		o.lock, o.held, o.cfg.Ready = s.Lock, s.Held, s.Ready
+		o.lock, o.held, o.cfg.Ready, o.score = s.Lock, s.Held, s.Ready, s.Score
 		if o.held == nil {
 			o.held = map[string]int{}
 		}
@@ -112,6 +112,7 @@ func (o *outer) begin() error {
 			return err
 		}
 		o.held[handover.KeyListener] = listener
+		o.lowerScore()
 	}
 	var err error
 	o.records, err = record.Open(dir)
@@ -125,6 +126,8 @@ func (o *outer) loop(ctx context.Context, signals <-chan os.Signal) error {
 		innerDied := o.reap()
 		if innerDied {
 			o.forget()
+			// Its last words may be that it was not to be replaced.
+			stopping = o.handleAll() || stopping
 		}
 		if o.inner == 0 && stopping {
 			return o.leave()
@@ -152,6 +155,18 @@ func (o *outer) signal(sig os.Signal) {
 	case unix.SIGTERM, unix.SIGINT:
 		// The inner process knows whether anything lives.
 		o.tell(handover.Shutdown)
+	}
+}
+
+// handleAll handles what was said up to now.
+func (o *outer) handleAll() (stopping bool) {
+	for {
+		select {
+		case e := <-o.events:
+			stopping = o.handle(e) || stopping
+		default:
+			return stopping
+		}
 	}
 }
 
@@ -197,4 +212,24 @@ func (o *outer) reportReady() {
 	_, _ = syscall.Write(o.cfg.Ready, []byte("ok\n"))
 	_ = syscall.Close(o.cfg.Ready)
 	o.cfg.Ready = 0
+}
+
+// lowerScore makes the monitor the last that the kernel kills for memory, if
+// it may, and remembers what its children are to have instead.
+func (o *outer) lowerScore() {
+	const last = -999
+	score, err := linux.OOMScore()
+	if err != nil {
+		return
+	}
+	if score <= last {
+		// systemd has done it, so what would have been is the default.
+		o.score = "0"
+		return
+	}
+	if err := linux.SetOOMScore(0, last); err != nil {
+		o.cfg.Log.Warn("oom_score_adj not lowered: the kernel may kill the monitor when memory runs out", "error", err)
+		return
+	}
+	o.score = strconv.Itoa(score)
 }

@@ -47,7 +47,7 @@ func (o *outer) upgrade() {
 		return
 	}
 	// Nobody reads the connection any more, so nothing changes held.
-	state := handover.State{Held: held, Lock: o.lock, Control: conn.FD(), Inner: o.inner, Ready: o.cfg.Ready}
+	state := handover.State{Held: held, Lock: o.lock, Control: conn.FD(), Inner: o.inner, Ready: o.cfg.Ready, Score: o.score}
 	fd, err := state.Pack()
 	if err == nil {
 		err = handover.Exec(o.cfg.Binary, resumeArgs(o.cfg, fd), MaxProcs)

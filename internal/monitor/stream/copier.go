@@ -18,8 +18,8 @@ import (
 type Config struct {
 	ID      string
 	Stream  crilog.Stream
-	Source  *os.File // non-blocking; the copier closes it
-	TTY     bool     // Source is a terminal's master, which stays the caller's
+	Source  *os.File // non-blocking; stays the caller's
+	TTY     bool     // Source is a terminal's master, not a FIFO
 	Log     *crilog.File
 	MaxLine int
 	Pool    *journal.Pool
@@ -71,14 +71,11 @@ func New(c Config) (*Copier, error) {
 	}, nil
 }
 
-// Run copies until the source ends or ctx does, and closes a FIFO. A log that
-// cannot be written delays it and is reported by Problem.
+// Run copies until the source ends or ctx does. A log that cannot be written
+// delays it and is reported by Problem.
 func (c *Copier) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, c.kick)
 	defer stop()
-	if !c.TTY {
-		defer func() { _ = c.Source.Close() }()
-	}
 	defer c.markDrained()
 	pause := firstPause
 	for ctx.Err() == nil {

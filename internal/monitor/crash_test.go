@@ -1,0 +1,299 @@
+package monitor_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
+)
+
+// printers starts three containers that print as fast as they can.
+func (n *node) printers(seconds float64) []string {
+	n.t.Helper()
+	ids := []string{"p1", "p2", "p3"}
+	for _, id := range ids {
+		n.start(n.container(id, n.bin, "print", id, strconv.FormatFloat(seconds, 'f', 2, 64)))
+	}
+	return ids
+}
+
+// complete checks that a printer's log has every line once, uncut and, within
+// a stream, in order.
+func (n *node) complete(id string) {
+	n.t.Helper()
+	seen := map[int]int{}
+	total := -1
+	last := map[string]int{}
+	for _, stream := range []string{"stdout", "stderr"} {
+		for line := range strings.Lines(n.text(id, stream)) {
+			line = strings.TrimSuffix(line, "\n")
+			if rest, ok := strings.CutPrefix(line, id+" total "); ok {
+				total, _ = strconv.Atoi(rest)
+				continue
+			}
+			fields := strings.Split(line, " ")
+			if len(fields) != 3 || fields[0] != id {
+				n.t.Fatalf("%s: broken line %q", id, line)
+			}
+			i, err := strconv.Atoi(fields[1])
+			if err != nil || len(fields[2]) != i%300+1 || !strings.HasSuffix(line, ".") {
+				n.t.Fatalf("%s: broken line %q", id, line)
+			}
+			if i < last[stream] {
+				n.t.Fatalf("%s: line %d after %d", id, i, last[stream])
+			}
+			last[stream] = i
+			seen[i]++
+		}
+	}
+	lost, doubled := 0, 0
+	for i := range total {
+		switch seen[i] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			doubled++
+		}
+	}
+	if total < 100 || lost > 0 || doubled > 0 {
+		n.t.Errorf("%s: %d lines, %d lost, %d doubled", id, total, lost, doubled)
+	}
+	n.t.Logf("%s: %d lines", id, total)
+}
+
+// check waits for the printers and checks how they ended.
+func (n *node) check(ids []string, lost bool) {
+	n.t.Helper()
+	for _, id := range ids {
+		if e := n.wait(id); !lost && (e.Lost || e.Code != 0) || e.Signal != 0 {
+			n.t.Errorf("exit of %s: %+v", id, e)
+		}
+	}
+	for _, id := range ids {
+		n.complete(id)
+	}
+}
+
+func TestKillInner(t *testing.T) {
+	n := newNode(t)
+	ids := n.printers(2.5)
+	for range 8 {
+		time.Sleep(250 * time.Millisecond)
+		before := n.info()
+		n.kill(before.InnerPID)
+		if after := n.info(); after.InnerPID == before.InnerPID || after.OuterPID != before.OuterPID || after.Live != 3 {
+			t.Fatalf("after %+v came %+v", before, after)
+		}
+	}
+	n.check(ids, false)
+}
+
+func TestKillOuter(t *testing.T) {
+	n := newNode(t)
+	ids := n.printers(2.5)
+	for range 4 {
+		time.Sleep(400 * time.Millisecond)
+		before := n.info()
+		n.kill(before.OuterPID)
+		n.eventually("a new pair", func() bool {
+			i, err := n.Info(n.ctx)
+			return err == nil && i.OuterPID == before.InnerPID && i.InnerPID != before.InnerPID
+		})
+	}
+	n.check(ids, false)
+}
+
+// The two by turns: children then belong to the inner process, the outer one
+// and init, and the exit codes of all are known.
+func TestKillByTurns(t *testing.T) {
+	n := newNode(t)
+	ids := n.printers(3)
+	n.start(n.shell("early", "sleep 0.9; exit 11"))
+	n.start(n.shell("late", "sleep 3; exit 12"))
+	for range 3 {
+		time.Sleep(300 * time.Millisecond)
+		n.kill(n.info().InnerPID)
+		time.Sleep(100 * time.Millisecond)
+		before := n.info()
+		n.kill(before.OuterPID)
+		n.eventually("a new pair", func() bool {
+			i, err := n.Info(n.ctx)
+			return err == nil && i.OuterPID == before.InnerPID
+		})
+		n.start(n.shell(fmt.Sprintf("x%d", before.InnerPID), "exit 5"))
+	}
+	n.check(ids, false)
+	for id, code := range map[string]int{"early": 11, "late": 12} {
+		e := n.wait(id)
+		if e.Code != code && !(e.Lost && !kernelTells()) {
+			t.Errorf("exit of %s: %+v", id, e)
+		}
+	}
+}
+
+// kernelTells says whether the kernel knows how a process of somebody else's
+// ended (PIDFD_INFO_EXIT).
+func kernelTells() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var major, minor int
+	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return major > 6 || major == 6 && minor >= 15
+}
+
+// With both dead, the next request starts a new pair. Output waits for it, and
+// so do exits, except those that happened in between: they are lost, and said
+// to be.
+func TestKillBoth(t *testing.T) {
+	n := newNode(t)
+	ids := n.printers(2.5)
+	n.start(n.shell("meanwhile", "sleep 0.6; echo bye; exit 9"))
+	n.start(n.shell("after", "sleep 2; exit 10"))
+	time.Sleep(300 * time.Millisecond)
+	i := n.info()
+	n.kill(i.OuterPID)
+	n.kill(i.InnerPID)
+	time.Sleep(600 * time.Millisecond)
+	e := n.wait("meanwhile")
+	// Where init is slow to reap, the kernel still knows the code.
+	if lost := e.Lost && e.Code == monitorv1.LostCode; !lost && e.Code != 9 {
+		t.Errorf("exit that nobody saw: %+v", e)
+	}
+	if e := n.wait("after"); e.Code != 10 && kernelTells() {
+		t.Errorf("exit of an orphan: %+v", e)
+	}
+	n.check(ids, !kernelTells())
+}
+
+func TestUpgrade(t *testing.T) {
+	n := newNode(t)
+	ids := n.printers(2.5)
+	n.start(n.terminal("tty", "sleep 2; echo still here"))
+	first := n.info()
+	for i := range 5 {
+		time.Sleep(300 * time.Millisecond)
+		pid := first.OuterPID
+		if i%2 == 1 {
+			pid = first.InnerPID
+		}
+		started := n.info().StartedAt
+		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		n.eventually("an upgraded inner process", func() bool {
+			i, err := n.Info(n.ctx)
+			return err == nil && i.StartedAt.After(started)
+		})
+		if now := n.info(); now.InnerPID != first.InnerPID || now.OuterPID != first.OuterPID {
+			t.Fatalf("pids changed: %+v, then %+v", first, now)
+		}
+	}
+	n.check(ids, false)
+	if e := n.wait("tty"); e.Code != 0 || !strings.Contains(n.text("tty", "stdout"), "still here") {
+		t.Errorf("terminal: %+v %q", e, n.text("tty", "stdout"))
+	}
+}
+
+// Killed at each place within a step, again and again, the monitor still
+// writes each line once.
+func TestKillWithinStep(t *testing.T) {
+	for _, place := range []string{"after-peek", "after-arm", "after-write", "after-consume"} {
+		t.Run(place, func(t *testing.T) {
+			n := newNode(t, failpoint.MonitorEnv+"=monitor.copy."+place+"=kill@40")
+			ids := n.printers(1)
+			n.check(ids, false)
+			if log, err := os.ReadFile(n.dir + "/s/monitor/monitor.log"); err != nil || !strings.Contains(string(log), "inner process died") {
+				t.Errorf("it was never killed: %v", err)
+			}
+		})
+	}
+}
+
+// Killed within a start, the monitor finishes it or says that it did not
+// happen, and the caller's repeated request gets the answer.
+func TestKillWithinStart(t *testing.T) {
+	for _, place := range []string{"after-fork", "after-adopt"} {
+		t.Run(place, func(t *testing.T) {
+			n := newNode(t, failpoint.MonitorEnv+"=monitor.start."+place+"=kill")
+			req := n.shell("a", "echo here; sleep 0.3; exit 6")
+			_, err := n.Start(n.ctx, req)
+			if place == "after-fork" {
+				// The command was not recorded yet, so its container is not ours.
+				if err == nil || !strings.Contains(err.Error(), "restarted") {
+					t.Fatalf("error: %v", err)
+				}
+				time.Sleep(400 * time.Millisecond) // it ends by itself
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := n.wait("a"); e.Code != 6 || n.text("a", "stdout") != "here\n" {
+				t.Errorf("exit %+v, log %q", e, n.text("a", "stdout"))
+			}
+		})
+	}
+}
+
+func TestManyExitsAtOnce(t *testing.T) {
+	n := newNode(t)
+	const many = 100
+	for i := range many {
+		n.start(n.shell(fmt.Sprintf("c%d", i), fmt.Sprintf("trap 'exit %d' TERM; echo up; while :; do sleep 100 & wait; done", i%50)))
+	}
+	for i := range many {
+		id := fmt.Sprintf("c%d", i)
+		n.eventually(id, func() bool { return n.text(id, "stdout") == "up\n" })
+	}
+	defer func() {
+		for i := range many {
+			_ = n.Signal(n.ctx, fmt.Sprintf("c%d", i), unix.SIGKILL, true)
+		}
+	}()
+	for i := range many {
+		if err := n.Signal(n.ctx, fmt.Sprintf("c%d", i), unix.SIGTERM, false); err != nil {
+			t.Fatal(err)
+		}
+		if i == many/2 {
+			n.kill(n.info().InnerPID)
+		}
+	}
+	var seqs []uint64
+	for i := range many {
+		e := n.wait(fmt.Sprintf("c%d", i))
+		if e.Code != i%50 || e.Lost {
+			t.Errorf("exit of %d: %+v", i, e)
+		}
+		seqs = append(seqs, e.Seq)
+	}
+	slices.Sort(seqs)
+	if len(slices.Compact(seqs)) != many {
+		t.Error("numbers of exits are not unique")
+	}
+	// A caller that comes later gets them all, in order.
+	var last uint64
+	all := make(chan monitorv1.Exit, many)
+	go func() { _ = n.Events(n.ctx, func(e monitorv1.Exit) { all <- e }) }()
+	for range many {
+		select {
+		case e := <-all:
+			if e.Seq <= last {
+				t.Errorf("event %d after %d", e.Seq, last)
+			}
+			last = e.Seq
+		case <-time.After(5 * time.Second):
+			t.Fatal("events are missing")
+		}
+	}
+}
