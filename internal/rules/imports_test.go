@@ -134,6 +134,9 @@ func TestImportRule(t *testing.T) {
 		{pkg: "internal/cli", imported: "fairlead.run/cmd/fairlead"},
 		{pkg: "internal/cli", imported: "fairlead.run/test/images"},
 		{pkg: "pkg/runtimeclass", imported: "fairlead.run/internal/errdefs"},
+		{pkg: "test/images", imported: "fairlead.run/internal/image"},
+		{pkg: "test/images", imported: "fairlead.run/internal/image", test: true, ok: true},
+		{pkg: "test/cri", imported: "fairlead.run/internal/image", test: true},
 		{pkg: "internal/newcomer", imported: "fairlead.run/internal/pod"},
 		// Fences.
 		{pkg: "internal/image", imported: "github.com/containerd/containerd/v2/core/images", ok: true},

@@ -89,6 +89,8 @@ var layers = []layer{
 	{place: "internal/rules", tests: []string{"internal/pod"}},
 	{place: "build/...", may: []string{"@testkit"}},
 	{place: "examples/...", may: []string{"@testkit"}},
+	// The images made here are tried on the drivers that they are made for.
+	{place: "test/images/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/image", "internal/rootfs", "internal/pod"}},
 	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}},
 }
 
