@@ -59,7 +59,14 @@ func newNode(t *testing.T, env ...string) *node {
 			log, _ := os.ReadFile(filepath.Join(dir, "s/monitor/monitor.log"))
 			t.Logf("log of the monitor:\n%s", log[max(0, len(log)-4000):])
 		}
-		if err := n.Shutdown(ctx, true); err != nil {
+		err := n.Shutdown(ctx, true)
+		for range 5 { // a monitor that a failpoint kills again and again
+			if err == nil {
+				break
+			}
+			err = n.Shutdown(ctx, true)
+		}
+		if err != nil {
 			t.Errorf("shut down: %v", err)
 		}
 		if left, _ := os.ReadDir(filepath.Join(dir, "s")); len(left) != 0 {

@@ -141,7 +141,7 @@ const maxQuote = 2048
 // explain adds to err the end of what the runtime said.
 func (c *command) explain(err error, output []byte) error {
 	said := strings.TrimSpace(string(lastOf(output)))
-	if logged := strings.TrimSpace(string(tailOf(c.runtimeLog))); logged != "" {
+	if logged := strings.TrimSpace(string(tailOf(c.runtimeLog))); logged != "" && logged != said {
 		said = strings.TrimSpace(said + "\n" + logged)
 	}
 	if said == "" {
