@@ -1,0 +1,81 @@
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/errdefs"
+)
+
+// KindOCI is the kind of a handler whose configuration names none.
+const KindOCI = "oci"
+
+// Definition describes a handler before anybody has tried it.
+type Definition struct {
+	Name string
+	// Handler is the configuration; zero for a handler that was discovered.
+	v1alpha1.Handler
+	// Search is where a program that is named without a path is looked for.
+	Search []string
+}
+
+// Kind is Handler.Type, never empty.
+func (d Definition) Kind() string {
+	if d.Type == "" {
+		return KindOCI
+	}
+	return d.Type
+}
+
+// Program is the absolute path of the handler's program at this moment. The
+// error says where it was looked for, and wraps errdefs.ErrNotFound.
+func (d Definition) Program() (string, error) {
+	name := d.Path
+	if name == "" {
+		name = d.Name
+	}
+	if filepath.IsAbs(name) {
+		return name, executable(name)
+	}
+	for _, dir := range d.Search {
+		if path := filepath.Join(dir, name); executable(path) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no program %s in %s; install it, or set handlers.%s.path: %w",
+		name, strings.Join(d.Search, ", "), d.Name, errdefs.ErrNotFound)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("there is no program %s: %w", path, errdefs.ErrNotFound)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no program but a %s: %w", path, info.Mode().Type(), errdefs.ErrNotFound)
+	case info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("%s is not executable (%s): %w", path, info.Mode().Perm(), errdefs.ErrNotFound)
+	}
+	return nil
+}
+
+// discoverable are the handlers that are looked for where none is configured.
+var discoverable = []string{"crun", "runc"}
+
+// SearchPath is where programs are looked for: PATH, and the usual directories,
+// which are missing from the PATH of many services.
+func SearchPath() []string {
+	var dirs []string
+	usual := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), usual...) {
+		// A relative entry would make the program depend on the working directory.
+		if filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}

@@ -1,0 +1,65 @@
+package oci
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Delete makes the runtime forget a container, kills what is left in it, and
+// removes its cgroup. A container that the runtime does not know is no error.
+func (h *Handler) Delete(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	if err := h.delete(ctx, id); err != nil {
+		return fmt.Errorf("delete container %s with handler %s: %w", id, h.def.Name, err)
+	}
+	return nil
+}
+
+func (h *Handler) delete(ctx context.Context, id string) error {
+	g, err := h.group(id)
+	if err != nil {
+		return err
+	}
+	// Runtimes kill by polling, which takes them 100 ms; so nothing is left to
+	// kill when they are asked.
+	if g != nil {
+		if err := killRest(ctx, g); err != nil {
+			return err
+		}
+	}
+	if err := h.deleteState(ctx, id); err != nil {
+		return err
+	}
+	if g == nil {
+		return nil
+	}
+	return g.remove(ctx)
+}
+
+func killRest(ctx context.Context, g *group) error {
+	pids, err := g.pids()
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	if err := g.signal(ctx, unix.SIGKILL); err != nil {
+		return err
+	}
+	return g.empty(ctx)
+}
+
+func (h *Handler) deleteState(ctx context.Context, id string) error {
+	_, err := h.tool.run(ctx, "delete", id)
+	if err == nil || saysNotThere(err) {
+		return nil
+	}
+	// It holds the container for running: one without a bundle here, or one
+	// that a crash left half made.
+	_, forced := h.tool.run(ctx, "delete", "--force", id)
+	if forced == nil || saysNotThere(forced) {
+		return nil
+	}
+	return fmt.Errorf("%w (before, without --force: %s)", forced, err)
+}

@@ -1,0 +1,94 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime"
+)
+
+// Monitor is what handlers need of fairlead-monitor; internal/monitor/client
+// has it, with the meaning of each method.
+type Monitor interface {
+	Start(ctx context.Context, r monitorv1.StartRequest) (monitorv1.Started, error)
+	Exec(ctx context.Context, r monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error)
+	Wait(ctx context.Context, id string) (monitorv1.Exit, error)
+	List(ctx context.Context) ([]monitorv1.Process, error)
+	Signal(ctx context.Context, id string, sig syscall.Signal, all bool) error
+	Forget(ctx context.Context, id string) error
+}
+
+// Config is what a Driver is made from.
+type Config struct {
+	// StateDir is the state directory, absolute. Bundles are containers/ID in it.
+	StateDir string
+	// Systemd says that systemd makes the cgroups; otherwise they are directories.
+	Systemd bool
+	Monitor Monitor
+	// LogMaxLine is the length in bytes at which log lines are split; zero is
+	// the monitor's default.
+	LogMaxLine int
+	// Log gets what cannot be returned; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Driver makes handlers of the kind "oci".
+type Driver struct {
+	cfg Config
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Driver, error) {
+	var bad []error
+	if !filepath.IsAbs(cfg.StateDir) {
+		bad = append(bad, fmt.Errorf("state directory %q is not an absolute path: %w", cfg.StateDir, errdefs.ErrInvalidArgument))
+	}
+	if cfg.Monitor == nil {
+		bad = append(bad, fmt.Errorf("no monitor: %w", errdefs.ErrInvalidArgument))
+	}
+	if err := errors.Join(bad...); err != nil {
+		return nil, fmt.Errorf("configure OCI handlers: %w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Driver{cfg: cfg}, nil
+}
+
+// Kind is the driver for a runtime.Registry. as turns a handler into the type
+// that the registry's user wants.
+func Kind[H any](d *Driver, as func(*Handler) H) runtime.Kind[H] {
+	return runtime.Kind[H]{
+		Probe:       d.Probe,
+		Fingerprint: d.Fingerprint,
+		Open: func(def runtime.Definition, info func() pod.HandlerInfo) H {
+			return as(d.Open(def, info))
+		},
+	}
+}
+
+// Open makes the handler of a definition.
+func (d *Driver) Open(def runtime.Definition, info func() pod.HandlerInfo) *Handler {
+	return &Handler{
+		cfg:  d.cfg,
+		def:  def,
+		info: info,
+		tool: tool{def: def, root: d.root(def), systemd: d.cfg.Systemd},
+	}
+}
+
+// root is where the runtime keeps its own state.
+func (d *Driver) root(def runtime.Definition) string {
+	if def.Root != "" {
+		return def.Root
+	}
+	return filepath.Join(d.cfg.StateDir, "runtimes", def.Name)
+}

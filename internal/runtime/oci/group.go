@@ -1,0 +1,278 @@
+package oci
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// cgroupRoot is where cgroups are mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// group is the cgroup of one container: one directory on cgroup v2, one in each
+// hierarchy on v1.
+type group struct {
+	dirs []string // as they would be; each may be absent
+}
+
+// newGroup finds the directories of linux.cgroupsPath.
+func newGroup(root, path string, systemd bool) (*group, error) {
+	if systemd {
+		var err error
+		if path, err = scopePath(path); err != nil {
+			return nil, err
+		}
+	}
+	// A path of one step is a top directory that others share.
+	if path = filepath.Clean("/" + path); strings.Count(path, "/") < 2 {
+		return nil, fmt.Errorf("cgroup %q is not one of a container: %w", path, errdefs.ErrInternal)
+	}
+	hierarchies, err := hierarchiesIn(root)
+	if err != nil {
+		return nil, err
+	}
+	g := &group{}
+	for _, h := range hierarchies {
+		g.dirs = append(g.dirs, filepath.Join(h, path))
+	}
+	return g, nil
+}
+
+// unified tells whether the host has cgroup v2 alone.
+func unified(root string) bool {
+	_, err := os.Stat(filepath.Join(root, "cgroup.controllers"))
+	return err == nil
+}
+
+// hierarchiesIn lists the top directories of the hierarchies. The mount table
+// would tell as well, but it has a line for each container of the host.
+func hierarchiesIn(root string) ([]string, error) {
+	if unified(root) {
+		return []string{root}, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+	}
+	var dirs []string
+	for _, e := range entries {
+		if e.IsDir() { // links such as cpu -> cpu,cpuacct are not
+			dirs = append(dirs, filepath.Join(root, e.Name()))
+		}
+	}
+	return dirs, nil
+}
+
+// scopePath is the directory of "slice:prefix:name", as systemd nests slices:
+// a-b.slice is in a.slice.
+func scopePath(path string) (string, error) {
+	parts := strings.Split(path, ":")
+	if len(parts) != 3 || !strings.HasSuffix(parts[0], ".slice") || parts[2] == "" {
+		return "", fmt.Errorf("cgroup path %q is not slice:prefix:name: %w", path, errdefs.ErrInternal)
+	}
+	var dir, grown string
+	if parts[0] != "-.slice" {
+		for _, step := range strings.Split(strings.TrimSuffix(parts[0], ".slice"), "-") {
+			grown += step
+			dir = filepath.Join(dir, grown+".slice")
+			grown += "-"
+		}
+	}
+	return "/" + filepath.Join(dir, parts[1]+"-"+parts[2]+".scope"), nil
+}
+
+// tree is a cgroup and those below it, parents first.
+func tree(dir string) ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // gone in the meantime, or never there
+		case err != nil:
+			return err
+		case e.IsDir():
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	return dirs, err
+}
+
+// pids lists the processes of the container. Each hierarchy is looked at: a
+// process may have been moved out of the container's cgroup in some.
+func (g *group) pids() ([]int, error) {
+	var all []int
+	for _, top := range g.dirs {
+		dirs, err := tree(top)
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range dirs {
+			found, err := readPIDs(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, found...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func readPIDs(path string) ([]int, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var pids []int
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		// 0 stands for processes that this PID namespace does not see.
+		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	if errors.Is(lines.Err(), unix.ENODEV) || errors.Is(lines.Err(), unix.EOPNOTSUPP) {
+		return pids, nil // removed while it was read, or a threaded cgroup
+	}
+	return pids, lines.Err()
+}
+
+// signal sends a signal to every process of the container. SIGKILL gets all of
+// them, also those that fork as fast as they can.
+func (g *group) signal(ctx context.Context, sig unix.Signal) error {
+	if sig == unix.SIGKILL {
+		if done, err := g.killAtOnce(); done || err != nil {
+			return err
+		}
+		thaw, err := g.freeze(ctx)
+		if err != nil {
+			return err
+		}
+		defer thaw()
+	}
+	pids, err := g.pids()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("signal process %d of the container: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// killAtOnce kills by cgroup v2's own means, where the kernel has them.
+func (g *group) killAtOnce() (done bool, err error) {
+	if len(g.dirs) != 1 {
+		return false, nil
+	}
+	err = os.WriteFile(filepath.Join(g.dirs[0], "cgroup.kill"), []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		_, missing := os.Stat(g.dirs[0])
+		return missing != nil, nil // no cgroup, or a kernel before 5.14
+	}
+	return err == nil, err
+}
+
+// freezeWait bounds the wait for processes to stop. One in an uninterruptible
+// sleep does not; it gets its signal all the same.
+const freezeWait = 500 * time.Millisecond
+
+// freeze stops the processes, so that none forks between being listed and being
+// killed, and returns what lets them go on.
+func (g *group) freeze(ctx context.Context) (thaw func(), err error) {
+	file, stop, run, frozen := "", "FROZEN", "THAWED", ""
+	for _, dir := range g.dirs {
+		for _, name := range []string{"freezer.state", "cgroup.freeze"} {
+			path := filepath.Join(dir, name)
+			if _, err := os.Stat(path); err == nil && file == "" {
+				file, frozen = path, path
+			}
+		}
+	}
+	if file == "" {
+		return func() {}, nil
+	}
+	if filepath.Base(file) == "cgroup.freeze" {
+		stop, run, frozen = "1", "0", filepath.Join(filepath.Dir(file), "cgroup.events")
+	}
+	thaw = func() { _ = os.WriteFile(file, []byte(run), 0) } // gone is as good
+	if err := os.WriteFile(file, []byte(stop), 0); err != nil {
+		thaw()
+		return nil, fmt.Errorf("freeze the container: %w", err)
+	}
+	for deadline := time.Now().Add(freezeWait); ctx.Err() == nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		state, err := os.ReadFile(frozen)
+		if err != nil || strings.HasPrefix(string(state), "FROZEN") || strings.Contains(string(state), "frozen 1") {
+			break
+		}
+		// A v1 freezer takes what was forked in the meantime at the next write.
+		_ = os.WriteFile(file, []byte(stop), 0)
+	}
+	return thaw, nil
+}
+
+// empty waits until no process is left.
+func (g *group) empty(ctx context.Context) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		pids, err := g.pids()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v were killed and do not end; they may wait for a device or a network file system: %w", pids, errdefs.ErrDeadline)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// remove deletes the directories that are left.
+func (g *group) remove(ctx context.Context) error {
+	for pause := time.Millisecond; ; pause *= 2 {
+		err := g.tryRemove()
+		if err == nil || !errors.Is(err, unix.EBUSY) || pause > 100*time.Millisecond {
+			return err
+		}
+		// Processes that have just died leave their cgroup a little later.
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (g *group) tryRemove() error {
+	var failed []error
+	for _, top := range g.dirs {
+		dirs, err := tree(top)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		for _, dir := range slices.Backward(dirs) {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				failed = append(failed, fmt.Errorf("remove cgroup %s: %w", dir, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}

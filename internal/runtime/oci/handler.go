@@ -1,0 +1,188 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime"
+)
+
+// Bounds of runtime commands. A node that is busy with hundreds of pods may
+// need seconds for what takes milliseconds otherwise.
+const (
+	startTimeout  = 2 * time.Minute
+	execTimeout   = time.Minute
+	deleteTimeout = 30 * time.Second
+	updateTimeout = 30 * time.Second
+)
+
+// Handler runs containers by one OCI runtime. It holds no state: a new one for
+// the same directories goes on where the old one was.
+type Handler struct {
+	cfg  Config
+	def  runtime.Definition
+	info func() pod.HandlerInfo
+	tool tool
+}
+
+// Info describes the handler as it was last observed.
+func (h *Handler) Info() pod.HandlerInfo { return h.info() }
+
+// folder is the bundle of a container.
+func (h *Handler) folder(id string) string { return filepath.Join(h.cfg.StateDir, "containers", id) }
+
+// Start runs the bundle's process. If it runs already, or has run and ended
+// since, that one is returned. When it fails, nothing is left of it.
+func (h *Handler) Start(ctx context.Context, s pod.StartRequest) (pod.RunningProcess, error) {
+	started, err := h.start(ctx, s)
+	if err != nil {
+		return pod.RunningProcess{}, fmt.Errorf("start container %s with handler %s: %w", s.ID, h.def.Name, err)
+	}
+	return pod.RunningProcess{PID: started.PID, StartTime: started.StartTime}, nil
+}
+
+func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Started, error) {
+	if err := os.MkdirAll(h.tool.root, 0o700); err != nil {
+		return monitorv1.Started{}, fmt.Errorf("make the runtime's state directory: %w", err)
+	}
+	req, log, err := h.startRequest(s)
+	if err != nil {
+		return monitorv1.Started{}, err
+	}
+	started, err := h.cfg.Monitor.Start(ctx, req)
+	if errors.Is(err, errdefs.ErrAlreadyExists) {
+		return h.startedBefore(ctx, s.ID, err)
+	}
+	if err == nil {
+		return started, nil
+	}
+	if isThere.MatchString(readLog(log)) {
+		// The runtime knows a container that the monitor does not: what is left
+		// of a start that a crash cut off. Nobody was told of it.
+		if started, err = h.startAfresh(ctx, s.ID, req); err == nil {
+			return started, nil
+		}
+	}
+	return monitorv1.Started{}, h.failed(ctx, s, log, err)
+}
+
+func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, string, error) {
+	log := filepath.Join(s.Bundle.Path, "runtime.log")
+	// Otherwise the message of an earlier failure would explain this one.
+	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return monitorv1.StartRequest{}, "", fmt.Errorf("remove an old log of the runtime: %w", err)
+	}
+	pidFile := filepath.Join(s.Bundle.Path, "pid")
+	args := []string{"run", "--detach", "--bundle", s.Bundle.Path, "--pid-file", pidFile}
+	if s.TTY {
+		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
+	}
+	argv, err := h.tool.argv(log, append(args, s.ID)...)
+	if err != nil {
+		return monitorv1.StartRequest{}, "", err
+	}
+	return monitorv1.StartRequest{
+		ID:         s.ID,
+		Command:    argv,
+		Env:        environ(),
+		PIDFile:    pidFile,
+		IODir:      filepath.Join(s.Bundle.Path, "io"),
+		LogPath:    s.LogPath,
+		LogMaxLine: h.cfg.LogMaxLine,
+		Stdin:      s.Stdin,
+		StdinOnce:  s.StdinOnce,
+		TTY:        s.TTY,
+		Timeout:    startTimeout,
+	}, log, nil
+}
+
+// startedBefore finds the process that the monitor has under this id. It ended
+// before the start was recorded; its exit will be told.
+func (h *Handler) startedBefore(ctx context.Context, id string, taken error) (monitorv1.Started, error) {
+	p, err := h.find(ctx, id)
+	if err != nil || p.Kind != monitorv1.KindContainer || p.PID == 0 {
+		return monitorv1.Started{}, errors.Join(taken, err)
+	}
+	return p.Started, nil
+}
+
+func (h *Handler) startAfresh(ctx context.Context, id string, req monitorv1.StartRequest) (monitorv1.Started, error) {
+	if err := h.Delete(ctx, id); err != nil {
+		return monitorv1.Started{}, err
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(req.PIDFile), "runtime.log")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return monitorv1.Started{}, err
+	}
+	return h.cfg.Monitor.Start(ctx, req)
+}
+
+// failed removes what a failed start has left and returns why it failed, in the
+// runtime's words where it had any.
+func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, err error) error {
+	said := readLog(log)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
+	defer cancel()
+	left := h.forget(undo, s.ID)
+	if left == nil {
+		left = h.Delete(undo, s.ID)
+	}
+	if left != nil {
+		left = fmt.Errorf("and clean up after it: %w", left)
+	}
+	if said == "" || errors.Is(err, errdefs.ErrDeadline) {
+		return errors.Join(err, left)
+	}
+	process, _ := readProcess(s.Bundle.Path)
+	if process == nil {
+		return errors.Join(explain(said, nil, nil), left)
+	}
+	return errors.Join(explain(said, process.Args, process.Env), left)
+}
+
+// forget drops what the monitor knows of a start that failed.
+func (h *Handler) forget(ctx context.Context, id string) error {
+	p, err := h.find(ctx, id)
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if p.State != monitorv1.Exited {
+		if err := h.cfg.Monitor.Signal(ctx, id, sigKill, true); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			return err
+		}
+		if _, err := h.cfg.Monitor.Wait(ctx, id); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			return err
+		}
+	}
+	return ignoreNotFound(h.cfg.Monitor.Forget(ctx, id))
+}
+
+// find returns what the monitor knows of a process.
+func (h *Handler) find(ctx context.Context, id string) (monitorv1.Process, error) {
+	list, err := h.cfg.Monitor.List(ctx)
+	if err != nil {
+		return monitorv1.Process{}, err
+	}
+	for _, p := range list {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return monitorv1.Process{}, fmt.Errorf("the monitor knows no process %s: %w", id, errdefs.ErrNotFound)
+}
+
+func ignoreNotFound(err error) error {
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return nil
+	}
+	return err
+}

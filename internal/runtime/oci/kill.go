@@ -1,0 +1,55 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/pod"
+)
+
+// Kill signals the container's first process, or with all everything in its
+// cgroup. It does not wait for the end. What is gone needs no signal, and is no
+// error.
+func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bool) error {
+	number, err := parseSignal(sig)
+	if err != nil {
+		return fmt.Errorf("kill container %s: %w", c.ID, err)
+	}
+	switch {
+	case all:
+		err = h.killAll(ctx, string(c.ID), number)
+	case c.Process == nil || c.Process.StartTime == 0:
+		// Its start was not recorded; the monitor knows.
+		err = ignoreNotFound(h.cfg.Monitor.Signal(ctx, string(c.ID), number, false))
+	default:
+		err = signal(c.Process, number)
+	}
+	if err != nil {
+		return fmt.Errorf("send %s to container %s: %w", sig, c.ID, err)
+	}
+	return nil
+}
+
+func (h *Handler) killAll(ctx context.Context, id string, sig unix.Signal) error {
+	g, err := h.group(id)
+	if err != nil || g == nil {
+		return err
+	}
+	return g.signal(ctx, sig)
+}
+
+// group is the cgroup of a container, or nil if its bundle is gone.
+func (h *Handler) group(id string) (*group, error) {
+	path, err := cgroupsPath(h.folder(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || path == "" {
+		return nil, err
+	}
+	return newGroup(cgroupRoot, path, h.cfg.Systemd)
+}

@@ -1,0 +1,64 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// Observe says whether the process lives, and if not how it ended. Where p is
+// nil, because a crash came before it was recorded, the monitor is asked.
+func (h *Handler) Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen {
+	if p != nil && p.StartTime != 0 {
+		lives, err := alive(p)
+		if err != nil {
+			return pod.Seen{Err: fmt.Errorf("observe process %d of container %s: %w", p.PID, id, err)}
+		}
+		if lives {
+			return pod.Seen{Alive: true}
+		}
+	}
+	seen, err := h.ended(ctx, id)
+	if err != nil {
+		return pod.Seen{Err: fmt.Errorf("observe container %s: %w", id, err)}
+	}
+	if seen.Alive && p != nil && p.StartTime != 0 {
+		// The monitor has not noticed the end yet, or still copies the output.
+		return h.endSoon(ctx, id)
+	}
+	return seen
+}
+
+// ended asks the monitor for its record. Without one, the end was not seen.
+func (h *Handler) ended(ctx context.Context, id string) (pod.Seen, error) {
+	m, err := h.find(ctx, id)
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return pod.Seen{}, nil
+	}
+	if err != nil {
+		return pod.Seen{}, err
+	}
+	if m.State == monitorv1.Exited && m.Exit != nil {
+		exit := exitOf(*m.Exit)
+		return pod.Seen{Exit: &exit}, nil
+	}
+	return pod.Seen{Alive: true}, nil
+}
+
+// endWait bounds the wait for the record of a process that is gone.
+const endWait = 5 * time.Second
+
+func (h *Handler) endSoon(ctx context.Context, id string) pod.Seen {
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	exit, err := wait(ctx, h.cfg.Monitor, id)
+	if err != nil {
+		return pod.Seen{Err: fmt.Errorf("observe container %s: its process is gone, and the monitor has not recorded the end yet: %w", id, err)}
+	}
+	return pod.Seen{Exit: &exit}
+}

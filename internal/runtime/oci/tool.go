@@ -1,0 +1,107 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/runtime"
+)
+
+// tool is a runtime's program with the flags that every call has.
+type tool struct {
+	def     runtime.Definition
+	root    string
+	systemd bool
+}
+
+// argv is a whole command. log is the file that the runtime writes its log to;
+// empty leaves it on standard error.
+func (t tool) argv(log string, args ...string) ([]string, error) {
+	program, err := t.def.Program()
+	if err != nil {
+		return nil, err
+	}
+	argv := append([]string{program}, t.def.Args...)
+	argv = append(argv, "--root", t.root, "--log-format", "json")
+	if log != "" {
+		argv = append(argv, "--log", log)
+	}
+	if t.systemd {
+		argv = append(argv, "--systemd-cgroup")
+	}
+	return append(argv, args...), nil
+}
+
+// environ is the environment of runtimes: nothing of the daemon's but PATH, so
+// that no variable that it was started with changes what a runtime does.
+func environ() []string {
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	return []string{"PATH=" + path}
+}
+
+// errOutput bounds what is kept of a command's output, in bytes. A program that
+// prints more than that says the important part last.
+const errOutput = 64 << 10
+
+// run runs a command to its end and returns its output. When ctx ends, it is
+// killed with everything it started. An error is the runtime's own message.
+func (t tool) run(ctx context.Context, args ...string) ([]byte, error) {
+	argv, err := t.argv("", args...)
+	if err != nil {
+		return nil, err
+	}
+	return runArgv(ctx, argv)
+}
+
+func runArgv(ctx context.Context, argv []string) ([]byte, error) {
+	stdout, stderr := &tail{max: 1 << 20}, &tail{max: errOutput}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = environ(), "/"
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// A group of its own: a terminal's Ctrl-C is the daemon's to handle.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = time.Second // for a grandchild that keeps the pipes open
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return stdout.Bytes(), nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s did not end in time: %w: %w", argv[0], errdefs.ErrDeadline, context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if msg := lastError(stderr.Bytes()); errors.As(err, &exit) && msg != "" {
+		return nil, &toolError{msg: msg}
+	}
+	return nil, fmt.Errorf("run %s: %w", argv[0], err)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	bytes.Buffer
+	max int
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	n := len(p)
+	if len(p) > t.max {
+		p = p[len(p)-t.max:]
+	}
+	if over := t.Len() + len(p) - t.max; over > 0 {
+		t.Next(over)
+	}
+	_, err := t.Buffer.Write(p)
+	return n, err
+}

@@ -1,0 +1,123 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// missing is the program of a trial's container. There is none in its root.
+const missing = "/fairlead-trial"
+
+// try lets the runtime start a container that has no program: it makes the
+// cgroup, the namespaces, the mounts and the root file system, and then cannot
+// find it. That proves all of this, takes no image, and leaves no process.
+func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error) {
+	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, "trials")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("prepare a trial: %w", err)
+		}
+	}
+	bundle, err := os.MkdirTemp(filepath.Join(d.cfg.StateDir, "trials"), t.def.Name+"-")
+	if err != nil {
+		return fmt.Errorf("prepare a trial: %w", err)
+	}
+	id := "trial-" + randomHex(8)
+	s := trialSpec(ociVersion, id, d.cfg.Systemd)
+	defer func() { err = errors.Join(err, d.endTrial(ctx, t, bundle, id)) }()
+	if err := writeTrial(bundle, s); err != nil {
+		return fmt.Errorf("prepare a trial: %w", err)
+	}
+	_, err = t.run(ctx, "run", "--bundle", bundle, id)
+	var said *toolError
+	switch {
+	case err == nil:
+		return errors.New("it says that it has run a program that does not exist")
+	case errors.As(err, &said) && noProgram.MatchString(said.msg):
+		return nil
+	case errors.As(err, &said):
+		return fmt.Errorf("a container on trial fails: %w", explain(said.msg, nil, nil))
+	}
+	return fmt.Errorf("a container on trial fails: %w", err)
+}
+
+func writeTrial(bundle string, s *specs.Spec) error {
+	if err := os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+		return err
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600)
+}
+
+// endTrial removes what a trial leaves: nothing where all went well.
+func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
+	path, err := cgroupsPath(bundle)
+	if err == nil {
+		var g *group
+		if g, err = newGroup(cgroupRoot, path, d.cfg.Systemd); err == nil {
+			err = errors.Join(killRest(ctx, g), h.deleteState(ctx, id), g.remove(ctx))
+			removeParents(g)
+		}
+	}
+	err = errors.Join(err, os.RemoveAll(bundle))
+	if err != nil {
+		return fmt.Errorf("clean up after the trial: %w", err)
+	}
+	return nil
+}
+
+// removeParents removes the directory that trials have in common. It stays
+// while another one runs.
+func removeParents(g *group) {
+	for _, dir := range g.dirs {
+		if parent := filepath.Dir(dir); strings.HasSuffix(parent, trialGroup) {
+			_ = os.Remove(parent)
+		}
+	}
+}
+
+const trialGroup = "/fairlead-trials"
+
+// trialSpec is a container as small as runtimes take it.
+func trialSpec(ociVersion, id string, systemd bool) *specs.Spec {
+	cgroup := trialGroup + "/" + id
+	if systemd {
+		cgroup = "system.slice:fairlead:" + id
+	}
+	return &specs.Spec{
+		Version:  ociVersion,
+		Hostname: "trial",
+		Root:     &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{
+			Args:            []string{missing},
+			Cwd:             "/",
+			Env:             []string{"PATH=/"},
+			NoNewPrivileges: true,
+			Capabilities:    &specs.LinuxCapabilities{},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: cgroup,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+			},
+			MaskedPaths: []string{"/proc/kcore"},
+		},
+	}
+}

@@ -1,0 +1,260 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// Config is what a Registry is made from.
+type Config struct {
+	// Handlers are the configured ones. With none, those of crun and runc that
+	// are installed are the handlers, now or later.
+	Handlers map[string]v1alpha1.Handler
+	// Default is the configured name of the default handler; empty means crun if
+	// it works here, else runc, else the first that works.
+	Default string
+	// Search is where programs are looked for; nil means SearchPath().
+	Search []string
+	// ProbeTimeout bounds one trial of a handler; zero means 5 seconds.
+	ProbeTimeout time.Duration
+	// Log gets what trials found; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Kind is what a Registry needs to know of one kind of handler. H is the type
+// of the drivers, which belongs to those who use them.
+type Kind[H any] struct {
+	// Probe tries a handler and describes it. It ends when ctx does. It sets
+	// Ready, or the Reason why not; the registry fills in what the definition
+	// says.
+	Probe func(ctx context.Context, d Definition) pod.HandlerInfo
+	// Fingerprint is cheap, and changes when another trial may end differently.
+	Fingerprint func(d Definition) string
+	// Open makes the driver, of a handler that works or not. info describes the
+	// handler at any time.
+	Open func(d Definition, info func() pod.HandlerInfo) H
+}
+
+// Registry keeps handlers. H is the type of their drivers.
+type Registry[H any] struct {
+	cfg      Config
+	kinds    map[string]Kind[H]
+	discover bool
+
+	mu      sync.Mutex
+	entries map[string]*entry[H]
+}
+
+// New makes a registry. It tries nothing yet: Run does, and until then whoever
+// asks for a handler waits for the trial of that one.
+func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
+	if cfg.Search == nil {
+		cfg.Search = SearchPath()
+	}
+	if cfg.ProbeTimeout <= 0 {
+		cfg.ProbeTimeout = 5 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	r := &Registry[H]{cfg: cfg, kinds: kinds, discover: len(cfg.Handlers) == 0, entries: map[string]*entry[H]{}}
+	for name, h := range cfg.Handlers {
+		d := Definition{Name: name, Handler: h, Search: cfg.Search}
+		kind, ok := kinds[d.Kind()]
+		if !ok {
+			return nil, fmt.Errorf("configure handler %s: there is no kind %q, but %s: %w", name, d.Kind(),
+				strings.Join(slices.Sorted(maps.Keys(kinds)), ", "), errdefs.ErrInvalidArgument)
+		}
+		r.entries[name] = newEntry(d, kind, cfg)
+	}
+	if d := cfg.Default; d != "" && !r.discover && r.entries[d] == nil {
+		return nil, fmt.Errorf("configure the default handler: there is no %q, but %s: %w", d,
+			strings.Join(r.names(), ", "), errdefs.ErrInvalidArgument)
+	}
+	return r, nil
+}
+
+// Run tries all handlers at once and returns when each trial has ended, or ctx
+// has. Nobody has to wait for it before asking for a handler.
+func (r *Registry[H]) Run(ctx context.Context) error {
+	var trials sync.WaitGroup
+	for _, e := range r.all() {
+		trials.Go(func() { e.current(ctx) })
+	}
+	trials.Wait()
+	return ctx.Err()
+}
+
+// Get resolves a name, "" being the default. The error of a name that stands
+// for no handler wraps errdefs.ErrNotFound, that of one that does not work here
+// errdefs.ErrUnavailable; both name the handlers that do.
+func (r *Registry[H]) Get(name string) (H, error) {
+	var none H
+	ctx := context.Background() // a trial has its own deadline
+	e := r.find(name)
+	if name == "" {
+		e = r.defaultEntry(ctx)
+	}
+	if e == nil {
+		return none, r.unknown(ctx, name)
+	}
+	if info := e.current(ctx); !info.Ready {
+		return none, fmt.Errorf("runtime handler %q does not work here: %s (%s): %w", e.def.Name, info.Reason, r.inventory(ctx, e), errdefs.ErrUnavailable)
+	}
+	return e.driver, nil
+}
+
+// Serving resolves the handler of a pod that exists. It does not matter whether
+// the handler works for new pods.
+func (r *Registry[H]) Serving(name string) (H, error) {
+	e := r.find(name)
+	if e == nil && r.discover && slices.Contains(discoverable, name) {
+		e = r.add(name) // its program is gone; its pods are not
+	}
+	if e == nil {
+		var none H
+		return none, fmt.Errorf("find runtime handler %q of an existing pod: it is in no configuration file any more; put it back until the pod is removed: %w", name, errdefs.ErrNotFound)
+	}
+	return e.driver, nil
+}
+
+// List describes all handlers in the order of their names. For trials that
+// others have begun it waits a moment, and then tells what was known before.
+func (r *Registry[H]) List() []pod.HandlerInfo {
+	ctx, cancel := context.WithTimeout(context.Background(), listWait)
+	defer cancel()
+	// One that is being tried when the time is up may yet be the default.
+	standard := r.defaultEntry(ctx)
+	var list []pod.HandlerInfo
+	for _, e := range r.all() {
+		info := e.current(ctx)
+		info.Default = e == standard
+		list = append(list, info)
+	}
+	return list
+}
+
+// listWait is what List waits for all trials together.
+const listWait = time.Second
+
+// defaultEntry is the handler that "" stands for, or nil. The configured one is
+// it whether it works or not: pods must not change their runtime by surprise.
+func (r *Registry[H]) defaultEntry(ctx context.Context) *entry[H] {
+	if r.cfg.Default != "" {
+		return r.find(r.cfg.Default)
+	}
+	all := r.all()
+	for _, name := range append(slices.Clone(discoverable), r.names()...) {
+		i := slices.IndexFunc(all, func(e *entry[H]) bool { return e.def.Name == name })
+		if i >= 0 && all[i].current(ctx).Ready {
+			return all[i]
+		}
+	}
+	return nil
+}
+
+// find returns the entry of a name, or nil.
+func (r *Registry[H]) find(name string) *entry[H] {
+	for _, e := range r.all() {
+		if e.def.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// all returns the entries in the order of their names. Programs that have been
+// installed since the last call are among them.
+func (r *Registry[H]) all() []*entry[H] {
+	if r.discover {
+		for _, name := range discoverable {
+			if r.has(name) {
+				continue
+			}
+			if _, err := (Definition{Name: name, Search: r.cfg.Search}).Program(); err == nil {
+				r.add(name)
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*entry[H]
+	for _, name := range slices.Sorted(maps.Keys(r.entries)) {
+		list = append(list, r.entries[name])
+	}
+	return list
+}
+
+func (r *Registry[H]) add(name string) *entry[H] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.entries[name]
+	if kind, known := r.kinds[KindOCI]; !ok && known {
+		e = newEntry(Definition{Name: name, Search: r.cfg.Search}, kind, r.cfg)
+		r.entries[name] = e
+	}
+	return e
+}
+
+func (r *Registry[H]) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entries[name] != nil
+}
+
+func (r *Registry[H]) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.entries))
+}
+
+func (r *Registry[H]) unknown(ctx context.Context, name string) error {
+	names := r.names()
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("find runtime handler %q: none exists; neither crun nor runc is in %s; install one, or describe handlers in /etc/fairlead/config.toml: %w",
+			name, strings.Join(r.cfg.Search, ", "), errdefs.ErrNotFound)
+	case name == "" && r.cfg.Default != "":
+		return fmt.Errorf("find the default runtime handler %q: it is not installed (%s): %w", r.cfg.Default, r.inventory(ctx, nil), errdefs.ErrNotFound)
+	case name == "":
+		return fmt.Errorf("find a default runtime handler: none works here (%s): %w", r.inventory(ctx, nil), errdefs.ErrUnavailable)
+	}
+	hint := ""
+	if near := v1alpha1.Nearest(name, names); near != "" {
+		hint = fmt.Sprintf(", did you mean %q?", near)
+	}
+	return fmt.Errorf("there is no runtime handler %q here%s (%s): %w", name, hint, r.inventory(ctx, nil), errdefs.ErrNotFound)
+}
+
+// inventory tells which handlers work and which do not, and why, apart from
+// the one that the sentence is about.
+func (r *Registry[H]) inventory(ctx context.Context, about *entry[H]) string {
+	var works, fails []string
+	for _, e := range r.all() {
+		switch info := e.current(ctx); {
+		case e == about:
+		case info.Ready:
+			works = append(works, info.Name)
+		default:
+			fails = append(fails, fmt.Sprintf("%s does not: %s", info.Name, info.Reason))
+		}
+	}
+	if len(works) == 0 {
+		works = []string{"none"}
+	}
+	return strings.Join(append([]string{"handlers that work: " + strings.Join(works, ", ")}, fails...), "; ")
+}
+
+// errTried says that the time of a caller was up, not that of the trial.
+var errTried = errors.New("it is still being tried; ask again")
