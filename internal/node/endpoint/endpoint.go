@@ -1,0 +1,109 @@
+// Package endpoint reaches a CRI runtime: one behind a socket, or one in this
+// process. Both are the client interfaces of k8s.io/cri-api, so that nothing
+// that uses them can tell which it is.
+//
+// It knows no runtime in particular and adds nothing to the CRI.
+package endpoint
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// maxMessage bounds a reply: lists of a full node are some megabytes.
+const maxMessage = 16 << 20
+
+// dialTimeout is how long the first answer may take.
+const dialTimeout = 5 * time.Second
+
+// Endpoint is a CRI runtime. Close it when done.
+type Endpoint struct {
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	// Name and Version are what the runtime calls itself.
+	Name, Version string
+	// Address is the socket, or "in-process".
+	Address string
+
+	conn *grpc.ClientConn
+}
+
+// Conn is the connection below, for services beside the CRI; nil in-process.
+func (e *Endpoint) Conn() *grpc.ClientConn { return e.conn }
+
+// Close closes the connection. It is safe to call twice.
+func (e *Endpoint) Close() error {
+	if e.conn == nil {
+		return nil
+	}
+	conn := e.conn
+	e.conn = nil
+	return conn.Close()
+}
+
+// Dial connects to a unix socket, given as a path or as unix://path, and waits
+// for the runtime's first answer. The error is errdefs.ErrNotFound where no
+// socket is, and errdefs.ErrUnavailable where nobody serves it.
+func Dial(ctx context.Context, socket string) (*Endpoint, error) {
+	path, err := SocketPath(socket)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		if os.IsNotExist(err) {
+			return nil, fmt.Errorf("connect to the runtime: there is no socket %s: %w", path, errdefs.ErrNotFound)
+		}
+		return nil, fmt.Errorf("connect to the runtime: %w", err)
+	}
+	probe, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the runtime: %w (%w)", err, errdefs.ErrUnavailable)
+	}
+	_ = probe.Close()
+	conn, err := grpc.NewClient("unix://"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the runtime at %s: %w", path, err)
+	}
+	e := &Endpoint{
+		Runtime: runtimeapi.NewRuntimeServiceClient(conn),
+		Images:  runtimeapi.NewImageServiceClient(conn),
+		Address: "unix://" + path, conn: conn,
+	}
+	if err := e.identify(ctx); err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// SocketPath takes the path out of "unix:///path" or "/path".
+func SocketPath(socket string) (string, error) {
+	path := strings.TrimPrefix(socket, "unix://")
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("endpoint %q is not a unix socket such as unix:///run/fairlead/fairlead.sock: %w", socket, errdefs.ErrInvalidArgument)
+	}
+	return path, nil
+}
+
+func (e *Endpoint) identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	v, err := e.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
+	if err != nil {
+		return fmt.Errorf("ask %s for its version: %w (%w)", e.Address, err, errdefs.ErrUnavailable)
+	}
+	e.Name, e.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
+	return nil
+}

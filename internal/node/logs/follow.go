@@ -1,0 +1,220 @@
+package logs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Options say what to read.
+type Options struct {
+	// Tail is how many of the last lines to start with; -1 means all.
+	Tail int
+	// Since leaves out what was written before.
+	Since time.Time
+	// Follow goes on at the end of the file until Ended is closed or the context
+	// ends.
+	Follow bool
+	// Ended is closed when nothing more will be written: what is there is still
+	// read to its end. Nil means never.
+	Ended <-chan struct{}
+}
+
+// maxRecord is the longest record that is read whole. Runtimes cut at 16 KiB.
+const maxRecord = 1 << 20
+
+// Read reads the log at path, and calls each for every line, in order. If each
+// returns an error Read ends with it. A file that does not exist yet is waited
+// for when following, and has no lines otherwise.
+func Read(ctx context.Context, path string, o Options, each func(Line) error) error {
+	r := &reader{path: path, options: o, each: each}
+	defer r.close()
+	if o.Follow {
+		w, err := newWatch(path)
+		if err != nil {
+			return fmt.Errorf("watch log %s: %w", path, err)
+		}
+		r.watch = w
+	}
+	for {
+		// Whether the log has ended is asked before reading: what was written
+		// until then is seen by this pass.
+		ended := !o.Follow || closed(o.Ended)
+		if err := r.pass(); err != nil {
+			return err
+		}
+		if ended {
+			return r.finish()
+		}
+		if err := r.watch.wait(ctx, o.Ended); err != nil {
+			return err
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// reader is one Read.
+type reader struct {
+	path    string
+	options Options
+	each    func(Line) error
+	watch   *watch
+
+	file    *os.File
+	buf     *bufio.Reader
+	pending []byte // a record whose end is not written yet
+	skip    bool   // the rest of a record that is too long
+	joiner  joiner
+	started bool
+}
+
+func (r *reader) close() {
+	if r.file != nil {
+		_ = r.file.Close()
+	}
+	if r.watch != nil {
+		r.watch.close()
+	}
+}
+
+// pass reads all there is, through any number of rotations.
+func (r *reader) pass() error {
+	for {
+		if r.file == nil {
+			if ok, err := r.open(); !ok {
+				return err
+			}
+		}
+		rotated := r.rotated()
+		if err := r.drain(); err != nil {
+			return err
+		}
+		if !rotated {
+			return nil
+		}
+		// The old file was read after the new one was there: it is complete.
+		_ = r.file.Close()
+		r.file, r.pending = nil, nil
+	}
+}
+
+func (r *reader) open() (bool, error) {
+	f, err := os.Open(r.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open log: %w", err)
+	}
+	r.file, r.buf = f, bufio.NewReaderSize(f, 64<<10)
+	if r.started {
+		return true, nil
+	}
+	r.started = true
+	if r.options.Tail >= 0 {
+		at, err := tailOffset(f, r.options.Tail)
+		if err != nil {
+			return false, fmt.Errorf("find the end of log %s: %w", r.path, err)
+		}
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return false, fmt.Errorf("read log %s: %w", r.path, err)
+		}
+	}
+	return true, nil
+}
+
+// rotated says whether the path names another file than the open one, or a
+// file that was cut.
+func (r *reader) rotated() bool {
+	now, err := os.Stat(r.path)
+	if err != nil {
+		return false // between rename and create: the next event tells
+	}
+	open, err := r.file.Stat()
+	if err != nil {
+		return false
+	}
+	if !os.SameFile(now, open) {
+		return true
+	}
+	at, err := r.file.Seek(0, io.SeekCurrent)
+	return err == nil && at > open.Size()
+}
+
+// drain reads to the end of the open file.
+func (r *reader) drain() error {
+	for {
+		part, err := r.buf.ReadSlice('\n')
+		switch {
+		case r.skip:
+			r.skip = err != nil
+		case err == nil && len(r.pending) == 0:
+			if err := r.record(part); err != nil {
+				return err
+			}
+		default:
+			r.pending = append(r.pending, part...)
+			if err == nil {
+				whole := r.pending
+				r.pending = nil
+				if err := r.record(whole); err != nil {
+					return err
+				}
+			} else if len(r.pending) > maxRecord {
+				r.skip, r.pending = true, nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return fmt.Errorf("read log %s: %w", r.path, err)
+		}
+	}
+}
+
+// record handles one record. One that cannot be read (the machine may have
+// lost power while it was written) is shown as it is rather than hidden.
+func (r *reader) record(raw []byte) error {
+	e, err := parse(raw)
+	if err != nil {
+		if raw = bytes.Trim(raw, "\x00\n"); len(raw) == 0 {
+			return nil
+		}
+		return r.each(Line{Stream: "stderr", Text: bytes.Clone(raw)})
+	}
+	if e.time.Before(r.options.Since) {
+		return nil
+	}
+	if line := r.joiner.add(e); line != nil {
+		return r.each(*line)
+	}
+	return nil
+}
+
+func (r *reader) finish() error {
+	if len(r.pending) > 0 {
+		if err := r.record(r.pending); err != nil {
+			return err
+		}
+	}
+	for _, line := range r.joiner.rest() {
+		if err := r.each(*line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Labels by which the kubelet and its tools find pods and containers.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+)
+
+// AnnotationClass records on a sandbox the RuntimeClass that was asked for.
+const AnnotationClass = "fairlead.run/runtime-class"
+
+// AnnotationGrace records on a sandbox the pod's grace period in seconds.
+const AnnotationGrace = "fairlead.run/termination-grace-period"
+
+// Node is what a pod may learn of its machine, or inherit from it.
+type Node struct {
+	Name        string
+	IPs         []string // the first is the main one
+	MemoryBytes int64
+	CPUs        int
+	DNS         DNS
+	SeccompRoot string // folder of localhost profiles
+}
+
+// DNS is what the node's own resolv.conf says.
+type DNS struct {
+	Servers  []string
+	Searches []string
+	Options  []string
+}
+
+// Lookup finds the objects that a pod refers to. Missing ones are nil.
+type Lookup interface {
+	ConfigMap(namespace, name string) *corev1.ConfigMap
+	Secret(namespace, name string) *corev1.Secret
+}
+
+// Context is a pod and what is known around it.
+type Context struct {
+	Pod     *corev1.Pod // with its UID
+	Node    Node
+	Objects Lookup
+	LogDir  string
+	// Overhead is what the class adds; nil if nothing.
+	Overhead corev1.ResourceList
+	// Features of the handler that runs the pod.
+	Features *runtimeapi.RuntimeHandlerFeatures
+	// IPs of the pod; empty before its sandbox runs.
+	IPs []string
+}
+
+func (c *Context) podIPs() []string {
+	if c.Pod.Spec.HostNetwork {
+		return c.Node.IPs
+	}
+	return c.IPs
+}

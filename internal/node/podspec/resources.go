@@ -1,0 +1,137 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kubelet's numbers.
+const (
+	cpuPeriod     = 100_000       // us
+	minQuota      = 1_000         // us, what the kernel takes
+	maxMilli      = 1_000_000_000 // a million CPUs: keeps products within 64 bits
+	minShares     = 2
+	maxShares     = 262_144
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+)
+
+// Resources are the cgroup values of a container.
+func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResources {
+	limits := ct.Resources.Limits
+	out := &runtimeapi.LinuxContainerResources{
+		CpuPeriod:          cpuPeriod,
+		CpuShares:          shares(cpuRequest(ct)),
+		CpuQuota:           quota(limits.Cpu().MilliValue()),
+		MemoryLimitInBytes: limits.Memory().Value(),
+		OomScoreAdj:        oomScore(c, ct),
+	}
+	return out
+}
+
+// cpuRequest is in thousandths of a CPU. A limit without a request is one.
+func cpuRequest(ct *corev1.Container) int64 {
+	if q, ok := ct.Resources.Requests[corev1.ResourceCPU]; ok {
+		return q.MilliValue()
+	}
+	return ct.Resources.Limits.Cpu().MilliValue()
+}
+
+func memoryRequest(ct *corev1.Container) int64 {
+	if q, ok := ct.Resources.Requests[corev1.ResourceMemory]; ok {
+		return q.Value()
+	}
+	return ct.Resources.Limits.Memory().Value()
+}
+
+func shares(milli int64) int64 {
+	return min(max(min(milli, maxMilli)*1024/1000, minShares), maxShares)
+}
+
+// quota is us per period, 0 for no limit.
+func quota(milli int64) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(min(milli, maxMilli)*cpuPeriod/1000, minQuota)
+}
+
+// QOS is the class of service that the pod's requests and limits give it.
+func QOS(pod *corev1.Pod) corev1.PodQOSClass {
+	any, guaranteed := false, true
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			ct := &list[i]
+			limits := ct.Resources.Limits
+			cpu, memory := limits.Cpu().MilliValue(), limits.Memory().Value()
+			any = any || cpuRequest(ct) > 0 || memoryRequest(ct) > 0
+			guaranteed = guaranteed && cpu > 0 && memory > 0 && cpu == cpuRequest(ct) && memory == memoryRequest(ct)
+		}
+	}
+	switch {
+	case !any:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}
+
+// oomScore spares what asked for its memory, and the more it asked for.
+func oomScore(c *Context, ct *corev1.Container) int64 {
+	switch QOS(c.Pod) {
+	case corev1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case corev1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	if c.Node.MemoryBytes <= 0 {
+		return oomBestEffort - 1
+	}
+	share := float64(memoryRequest(ct)) / float64(c.Node.MemoryBytes)
+	score := 1000 - int64(1000*share)
+	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+func overhead(o corev1.ResourceList) *runtimeapi.LinuxContainerResources {
+	if len(o) == 0 {
+		return nil
+	}
+	return &runtimeapi.LinuxContainerResources{
+		CpuPeriod: cpuPeriod, CpuShares: shares(o.Cpu().MilliValue()), CpuQuota: quota(o.Cpu().MilliValue()),
+		MemoryLimitInBytes: o.Memory().Value(),
+	}
+}
+
+// podResources sums the containers. A limit counts only if every container
+// has one.
+func podResources(c *Context) *runtimeapi.LinuxContainerResources {
+	var request, cpu, memory int64
+	allCPU, allMemory := true, true
+	for i := range c.Pod.Spec.Containers {
+		ct := &c.Pod.Spec.Containers[i]
+		limits := ct.Resources.Limits
+		request += cpuRequest(ct)
+		cpu += limits.Cpu().MilliValue()
+		memory += limits.Memory().Value()
+		allCPU = allCPU && !limits.Cpu().IsZero()
+		allMemory = allMemory && !limits.Memory().IsZero()
+	}
+	for i := range c.Pod.Spec.InitContainers { // they run alone, so the larger counts
+		ct := &c.Pod.Spec.InitContainers[i]
+		limits := ct.Resources.Limits
+		request = max(request, cpuRequest(ct))
+		cpu = max(cpu, limits.Cpu().MilliValue())
+		memory = max(memory, limits.Memory().Value())
+		allCPU = allCPU && !limits.Cpu().IsZero()
+		allMemory = allMemory && !limits.Memory().IsZero()
+	}
+	out := &runtimeapi.LinuxContainerResources{CpuPeriod: cpuPeriod, CpuShares: shares(request)}
+	if allCPU {
+		out.CpuQuota = quota(cpu)
+	}
+	if allMemory {
+		out.MemoryLimitInBytes = memory
+	}
+	return out
+}

@@ -1,0 +1,249 @@
+package podspec
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Sandbox is the configuration of the pod's sandbox.
+func Sandbox(c *Context) *runtimeapi.PodSandboxConfig {
+	pod := c.Pod
+	cfg := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
+		LogDirectory: c.LogDir,
+		DnsConfig:    dns(c),
+		Labels:       podLabels(pod),
+		Annotations:  map[string]string{},
+	}
+	if !pod.Spec.HostNetwork {
+		cfg.Hostname = Hostname(pod)
+	}
+	for k, v := range pod.Annotations {
+		cfg.Annotations[k] = v
+	}
+	if pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" {
+		cfg.Annotations[AnnotationClass] = *pod.Spec.RuntimeClassName
+	}
+	cfg.Annotations[AnnotationGrace] = strconv.FormatInt(Grace(pod), 10)
+	for _, ct := range pod.Spec.Containers {
+		for _, p := range ct.Ports {
+			cfg.PortMappings = append(cfg.PortMappings, portMapping(p))
+		}
+	}
+	cfg.Linux = linuxSandbox(c)
+	return cfg
+}
+
+// Hostname is the pod's own name, cut to what a host may be called.
+func Hostname(pod *corev1.Pod) string {
+	if pod.Spec.Hostname != "" {
+		return pod.Spec.Hostname
+	}
+	name := pod.Name
+	if len(name) > 63 {
+		name = strings.TrimRight(name[:63], "-.")
+	}
+	return name
+}
+
+// Grace is the pod's termination grace period in seconds.
+func Grace(pod *corev1.Pod) int64 {
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds
+}
+
+func podLabels(pod *corev1.Pod) map[string]string {
+	labels := map[string]string{}
+	for k, v := range pod.Labels {
+		labels[k] = v
+	}
+	labels[LabelPodName], labels[LabelPodNamespace], labels[LabelPodUID] = pod.Name, pod.Namespace, string(pod.UID)
+	return labels
+}
+
+func portMapping(p corev1.ContainerPort) *runtimeapi.PortMapping {
+	protocol := runtimeapi.Protocol_TCP
+	switch p.Protocol {
+	case corev1.ProtocolUDP:
+		protocol = runtimeapi.Protocol_UDP
+	case corev1.ProtocolSCTP:
+		protocol = runtimeapi.Protocol_SCTP
+	}
+	return &runtimeapi.PortMapping{Protocol: protocol, ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP}
+}
+
+// dns follows dnsPolicy. There is no cluster DNS, and the kubelet without one
+// falls back to the node's for both ClusterFirst policies.
+func dns(c *Context) *runtimeapi.DNSConfig {
+	out := &runtimeapi.DNSConfig{}
+	if c.Pod.Spec.DNSPolicy != corev1.DNSNone {
+		out.Servers = append(out.Servers, c.Node.DNS.Servers...)
+		out.Searches = append(out.Searches, c.Node.DNS.Searches...)
+		out.Options = append(out.Options, c.Node.DNS.Options...)
+	}
+	d := c.Pod.Spec.DNSConfig
+	if d == nil {
+		return out
+	}
+	out.Servers = addNew(out.Servers, d.Nameservers...)
+	out.Searches = addNew(out.Searches, d.Searches...)
+	for _, o := range d.Options {
+		kept := out.Options[:0]
+		for _, old := range out.Options {
+			if name, _, _ := strings.Cut(old, ":"); name != o.Name {
+				kept = append(kept, old)
+			}
+		}
+		text := o.Name
+		if o.Value != nil && *o.Value != "" {
+			text += ":" + *o.Value
+		}
+		out.Options = append(kept, text)
+	}
+	return out
+}
+
+func addNew(list []string, more ...string) []string {
+	seen := map[string]bool{}
+	for _, s := range list {
+		seen[s] = true
+	}
+	for _, s := range more {
+		if !seen[s] {
+			list, seen[s] = append(list, s), true
+		}
+	}
+	return list
+}
+
+func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
+	spec := &c.Pod.Spec
+	security := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(spec),
+		Seccomp:          seccomp(c, nil),
+	}
+	for i := range spec.Containers {
+		security.Privileged = security.Privileged || isTrue(containerSecurity(&spec.Containers[i]).Privileged)
+	}
+	for i := range spec.InitContainers {
+		security.Privileged = security.Privileged || isTrue(containerSecurity(&spec.InitContainers[i]).Privileged)
+	}
+	linux := &runtimeapi.LinuxPodSandboxConfig{SecurityContext: security, Sysctls: map[string]string{}}
+	linux.Overhead = overhead(c.Overhead)
+	linux.Resources = podResources(c)
+	sc := spec.SecurityContext
+	if sc == nil {
+		return linux
+	}
+	if sc.RunAsUser != nil { // a group alone is refused by the CRI
+		security.RunAsUser, security.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+	}
+	security.SupplementalGroups, security.SupplementalGroupsPolicy = groups(sc)
+	security.SelinuxOptions = selinux(sc.SELinuxOptions)
+	for _, s := range sc.Sysctls {
+		linux.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+	}
+	return linux
+}
+
+func namespaces(spec *corev1.PodSpec) *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if isTrue(spec.ShareProcessNamespace) {
+		n.Pid = runtimeapi.NamespaceMode_POD
+	}
+	if spec.HostPID {
+		n.Pid = runtimeapi.NamespaceMode_NODE
+	}
+	if spec.HostIPC {
+		n.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	if spec.HostNetwork {
+		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	return n
+}
+
+func groups(sc *corev1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
+	list := append([]int64(nil), sc.SupplementalGroups...)
+	if sc.FSGroup != nil {
+		list = append(list, *sc.FSGroup)
+	}
+	policy := runtimeapi.SupplementalGroupsPolicy_Merge
+	if sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+		policy = runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return list, policy
+}
+
+// seccomp picks the container's profile, else the pod's, else the handler's
+// default.
+func seccomp(c *Context, own *corev1.SecurityContext) *runtimeapi.SecurityProfile {
+	p := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	if sc := c.Pod.Spec.SecurityContext; sc != nil && sc.SeccompProfile != nil {
+		p = sc.SeccompProfile
+	}
+	if own != nil && own.SeccompProfile != nil {
+		p = own.SeccompProfile
+	}
+	switch p.Type {
+	case corev1.SeccompProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case corev1.SeccompProfileTypeLocalhost:
+		return &runtimeapi.SecurityProfile{
+			ProfileType:  runtimeapi.SecurityProfile_Localhost,
+			LocalhostRef: filepath.Join(c.Node.SeccompRoot, *p.LocalhostProfile),
+		}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+// apparmor is nil where neither asks for a profile: the runtime then knows
+// best whether the kernel has AppArmor.
+func apparmor(c *Context, own *corev1.SecurityContext) *runtimeapi.SecurityProfile {
+	var p *corev1.AppArmorProfile
+	if sc := c.Pod.Spec.SecurityContext; sc != nil {
+		p = sc.AppArmorProfile
+	}
+	if own != nil && own.AppArmorProfile != nil {
+		p = own.AppArmorProfile
+	}
+	if p == nil {
+		return nil
+	}
+	switch p.Type {
+	case corev1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case corev1.AppArmorProfileTypeLocalhost:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func containerSecurity(ct *corev1.Container) *corev1.SecurityContext {
+	if ct.SecurityContext == nil {
+		return &corev1.SecurityContext{}
+	}
+	return ct.SecurityContext
+}
