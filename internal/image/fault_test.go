@@ -121,7 +121,7 @@ func TestPullBadImages(t *testing.T) {
 			cfg := config(t)
 			s := openSynced(t, cfg)
 			ref := reg.Push("bad:1", build(t, images.Spec{Layers: []images.Layer{tc.layer, file("other", "")}, DiffIDs: tc.diff}))
-			if tc.diff != nil && len(tc.diff) == 1 {
+			if len(tc.diff) == 1 {
 				ref = reg.Push("bad:1", build(t, images.Spec{Layers: []images.Layer{tc.layer}, DiffIDs: tc.diff}))
 			}
 			_, err := s.Pull(t.Context(), image.PullRequest{Ref: ref})
@@ -144,18 +144,24 @@ func TestPullBadManifests(t *testing.T) {
 		"schema 1 unsigned":  {"application/vnd.docker.distribution.manifest.v1+json", schema1, errdefs.ErrUnimplemented, "schema 1"},
 		"schema 1 in hiding": {"application/vnd.docker.distribution.manifest.v2+json", schema1, errdefs.ErrUnimplemented, "schema 1"},
 		"not JSON":           {"application/vnd.oci.image.manifest.v1+json", "hello", errdefs.ErrInvalidArgument, "not JSON"},
-		"artifact": {"application/vnd.oci.image.manifest.v1+json",
+		"artifact": {
+			"application/vnd.oci.image.manifest.v1+json",
 			`{"schemaVersion":2,"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"` + digest.FromString("x").String() + `","size":1},"layers":[]}`,
-			errdefs.ErrInvalidArgument, "helm"},
+			errdefs.ErrInvalidArgument, "helm",
+		},
 		"index for manifest": {"application/vnd.oci.image.manifest.v1+json", `{"schemaVersion":2,"manifests":[]}`, errdefs.ErrInvalidArgument, "not what its type"},
 		"empty index":        {"application/vnd.oci.image.index.v1+json", `{"schemaVersion":2,"manifests":[]}`, errdefs.ErrNotFound, "names no image"},
 		"unknown type":       {"application/x-cake", `{}`, errdefs.ErrInvalidArgument, "application/x-cake"},
-		"bad digest": {"application/vnd.oci.image.manifest.v1+json",
+		"bad digest": {
+			"application/vnd.oci.image.manifest.v1+json",
 			`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:../../x","size":1},"layers":[]}`,
-			errdefs.ErrInvalidArgument, "digest"},
-		"huge config": {"application/vnd.oci.image.manifest.v1+json",
+			errdefs.ErrInvalidArgument, "digest",
+		},
+		"huge config": {
+			"application/vnd.oci.image.manifest.v1+json",
 			`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"` + digest.FromString("x").String() + `","size":99999999999},"layers":[]}`,
-			errdefs.ErrInvalidArgument, "the limit is"},
+			errdefs.ErrInvalidArgument, "the limit is",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := newRegistry(t)

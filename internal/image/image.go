@@ -21,6 +21,7 @@ type Image struct {
 	Pinned      bool                // the kubelet's image collection leaves it alone
 	ChainID     string              // identity of the stack of layers; empty if there is none
 	Layers      int                 // how many layers
+	dirs        []string            // where they are, topmost first
 }
 
 // clone is a copy whose name lists the caller may keep and sort.

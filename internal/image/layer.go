@@ -1,6 +1,7 @@
 package image
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"archive/tar"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/diff"
@@ -76,7 +75,7 @@ func (w *layerWriter) Commit(ctx context.Context, name, key string, opts ...snap
 	delete(w.implied, dir)
 	w.mu.Unlock()
 	if info.Parent != "" && len(implied) > 0 {
-		lowers, err := w.store.lowerdirs(ctx, info.Parent)
+		lowers, _, err := w.store.stack(ctx, info.Parent)
 		if err != nil {
 			return err
 		}

@@ -75,31 +75,14 @@ func (s *Store) load(ctx context.Context, rec images.Image) (*loaded, error) {
 	for _, l := range m.Layers {
 		img.Size += l.Size
 	}
-	unpacked, err := s.unpackedSize(ctx, img.ChainID)
-	if err != nil {
+	// The directories stay right for as long as the image is listed: they are
+	// removed only after its last record, and a later pull loads it anew.
+	var unpacked int64
+	if img.dirs, unpacked, err = s.stack(ctx, img.ChainID); err != nil {
 		return nil, err
 	}
 	img.Size += unpacked
 	return &loaded{image: img}, nil
-}
-
-// unpackedSize is the size of a stack of layers on disk. It fails if one of
-// them is missing.
-func (s *Store) unpackedSize(ctx context.Context, chainID string) (int64, error) {
-	var size int64
-	for at := chainID; at != ""; {
-		info, err := s.snapshots().Stat(ctx, at)
-		if err != nil {
-			return 0, fmt.Errorf("find layer %s: %w", at, describeLocal(err))
-		}
-		u, err := s.snapshots().Usage(ctx, at)
-		if err != nil {
-			return 0, fmt.Errorf("measure layer %s: %w", at, describeLocal(err))
-		}
-		size += u.Size
-		at = info.Parent
-	}
-	return size, nil
 }
 
 // readDocument reads a JSON blob of bounded size.

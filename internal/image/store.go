@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,7 +19,6 @@ import (
 	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/log"
-	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sync/semaphore"
 )
@@ -48,7 +46,6 @@ type Store struct {
 	uses    uses
 	records sync.Mutex // serialises changes of image records and of list
 	list    atomic.Pointer[index]
-	lowers  sync.Map // chain id -> []string, topmost first
 }
 
 // slots bound work over all pulls of the store.
@@ -127,41 +124,10 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.dropLeases(ctx); err != nil {
 		return err
 	}
-	if err := s.dropLostBlobs(ctx); err != nil {
+	if err := s.sweep(ctx, blobs); err != nil {
 		return err
 	}
 	return s.refresh(ctx)
-}
-
-// dropLostBlobs forgets blobs whose files somebody has deleted or cut. As long
-// as they are on record, no pull would fetch them again.
-func (s *Store) dropLostBlobs(ctx context.Context) error {
-	var lost []digest.Digest
-	err := s.content().Walk(ctx, func(i content.Info) error {
-		path := filepath.Join(s.contentDir(), "blobs", i.Digest.Algorithm().String(), i.Digest.Encoded())
-		info, err := os.Stat(path)
-		if err == nil && info.Size() == i.Size {
-			return nil
-		}
-		if err == nil { // it would be taken for the whole one
-			err = os.Remove(path)
-		}
-		lost = append(lost, i.Digest)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("look for lost blobs: %w", err)
-	}
-	for _, d := range lost {
-		s.log.WarnContext(ctx, "blob is lost or cut short; images that need it have to be pulled again", "digest", d.String())
-		if err := s.content().Delete(ctx, d); err != nil {
-			return fmt.Errorf("forget lost blob %s: %w", d, err)
-		}
-	}
-	return nil
 }
 
 // dropLeases forgets the leases of pulls that died with an earlier process.

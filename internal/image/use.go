@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/metadata"
@@ -42,44 +42,21 @@ func (u *uses) init() { u.images = make(map[string]string) }
 // Use resolves a name or an id, says that the container uses that image, and
 // returns it with the directories of its layers. Until Release, no Remove takes
 // them from disk. Calling it again for the same container replaces what it said
-// before. It reads no file but at the first use of a stack of layers, and
-// writes none.
-func (s *Store) Use(ctx context.Context, ref, containerID string) (Layers, error) {
+// before. It touches no file.
+func (s *Store) Use(_ context.Context, ref, containerID string) (Layers, error) {
 	if containerID == "" {
 		return Layers{}, fmt.Errorf("use image %s: a container id is needed: %w", ref, errdefs.ErrInvalidArgument)
 	}
-	img, undo, err := s.use(ref, containerID)
+	// Looked up and noted under one lock, so that a removal either takes the
+	// image off the list before, or finds it used.
+	s.uses.mu.Lock()
+	defer s.uses.mu.Unlock()
+	img, err := s.list.Load().find(ref)
 	if err != nil {
 		return Layers{}, fmt.Errorf("use image for container %s: %w", containerID, err)
 	}
-	dirs, err := s.lowerdirs(ctx, img.ChainID)
-	if err != nil {
-		undo()
-		return Layers{}, fmt.Errorf("use image %s for container %s: %w", img.ID, containerID, err)
-	}
-	return Layers{Image: img.clone(), Dirs: dirs}, nil
-}
-
-// use looks up and notes under one lock, so that a removal either takes the
-// image off the list before, or finds it used.
-func (s *Store) use(ref, containerID string) (*Image, func(), error) {
-	u := &s.uses
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	img, err := s.list.Load().find(ref)
-	if err != nil {
-		return nil, nil, err
-	}
-	before, had := u.images[containerID]
-	u.images[containerID] = img.ID
-	return img, func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		delete(u.images, containerID)
-		if had {
-			u.images[containerID] = before
-		}
-	}, nil
+	s.uses.images[containerID] = img.ID
+	return Layers{Image: img.clone(), Dirs: slices.Clone(img.dirs)}, nil
 }
 
 // Release says that the container is gone. The image stays until somebody
@@ -97,6 +74,9 @@ func (s *Store) Release(_ context.Context, containerID string) error {
 //
 // What is left of an image that was removed while it was in use stays.
 func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
+	if err := s.noticeStrays(ctx); err != nil {
+		return err
+	}
 	s.uses.set(images)
 	return s.collect(ctx)
 }
@@ -161,32 +141,33 @@ func (r usedRoots) Remove(gc.Node)                       {}
 func (r usedRoots) Cancel() error                        { return nil }
 func (r usedRoots) Finish() error                        { return nil }
 
-// lowerdirs are the directories of a stack of layers, topmost first. They are
-// looked up once: a committed layer never moves.
-func (s *Store) lowerdirs(ctx context.Context, chainID string) ([]string, error) {
+// stack finds the directories of a stack of layers, topmost first, and their
+// size on disk. It fails if a layer is missing.
+func (s *Store) stack(ctx context.Context, chainID string) (dirs []string, size int64, err error) {
 	if chainID == "" {
-		return []string{s.emptyDir()}, nil
+		return []string{s.emptyDir()}, 0, nil
 	}
-	if dirs, ok := s.lowers.Load(chainID); ok {
-		return dirs.([]string), nil
-	}
-	var dirs []string
+	ctx = s.with(ctx)
 	for at := chainID; at != ""; {
-		info, err := s.snapshots().Stat(s.with(ctx), at)
+		info, err := s.snapshots().Stat(ctx, at)
 		if err != nil {
-			return nil, fmt.Errorf("find layer %s: %w", at, describeLocal(err))
+			return nil, 0, fmt.Errorf("find layer %s: %w", at, describeLocal(err))
+		}
+		u, err := s.snapshots().Usage(ctx, at)
+		if err != nil {
+			return nil, 0, fmt.Errorf("measure layer %s: %w", at, describeLocal(err))
 		}
 		dir := info.Labels[upperdirLabel]
 		// The label could only ever be wrong if an image had planted its own;
 		// that would hand it any directory of the host.
-		if rel, err := filepath.Rel(s.snapshotDir(), dir); err != nil || !filepath.IsLocal(rel) || strings.Contains(dir, "..") {
-			return nil, fmt.Errorf("layer %s claims the directory %q, outside of the store: %w", at, dir, errdefs.ErrInternal)
+		if rel, err := filepath.Rel(s.snapshotDir(), dir); err != nil || !filepath.IsLocal(rel) {
+			return nil, 0, fmt.Errorf("layer %s claims the directory %q, outside of the store: %w", at, dir, errdefs.ErrInternal)
 		}
 		dirs = append(dirs, dir)
+		size += u.Size
 		at = info.Parent
 	}
-	s.lowers.Store(chainID, dirs)
-	return dirs, nil
+	return dirs, size, nil
 }
 
 func chainOf(diffIDs []digest.Digest) string {

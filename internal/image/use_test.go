@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
+
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image"
 	"fairlead.run/test/images"
@@ -121,6 +123,25 @@ func TestUseProtects(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantClean(t, cfg.Root)
+}
+
+// A pull after a removal unpacks to other folders than before.
+func TestUseAfterPullingAgain(t *testing.T) {
+	reg := newRegistry(t)
+	s := openSynced(t, config(t))
+	ref := reg.Push("a:1", simple(t, "x"))
+	for range 3 {
+		pull(t, s, ref)
+		l, err := s.Use(t.Context(), ref, "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(t, l, "base/name")
+		read(t, l, "top/name")
+		if err := errors.Join(s.Release(t.Context(), "c1"), s.Remove(t.Context(), ref)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Until the daemon knows its containers, nothing may be taken from disk.
@@ -358,9 +379,10 @@ func TestCrashDuringPull(t *testing.T) {
 		_, _ = s.Pull(ctx, image.PullRequest{Ref: ref}) // ends with giveUp
 	}()
 	deadline := time.Now().Add(5 * time.Second)
-	for len(leftovers(t, cfg.Root)) < 4+2+2+2 && time.Now().Before(deadline) {
+	for len(leftovers(t, cfg.Root)) < 4+2+3+1+2 && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
+	time.Sleep(100 * time.Millisecond) // the last of them may still be moving
 	crashed := cfg
 	crashed.Root = filepath.Join(t.TempDir(), "crashed")
 	if err := os.CopyFS(crashed.Root, os.DirFS(cfg.Root)); err != nil { // what a kill would leave
@@ -368,6 +390,11 @@ func TestCrashDuringPull(t *testing.T) {
 	}
 	giveUp()
 	<-done
+	for _, stray := range []string{
+		"content/ingest/feed/data", "content/blobs/sha256/" + strings.Repeat("f", 64), "snapshots/snapshots/99/fs/x", "snapshots/snapshots/new-123/fs/x",
+	} {
+		writeFile(t, filepath.Join(crashed.Root, stray), "", 0o600)
+	}
 	before := len(leftovers(t, crashed.Root))
 	s = openSynced(t, crashed)
 	if imgs, err := s.List(t.Context(), image.Filter{}); err != nil || len(imgs) != 1 || imgs[0].ID != good.ID {
@@ -378,4 +405,29 @@ func TestCrashDuringPull(t *testing.T) {
 	}
 	reg.Heal()
 	pull(t, s, ref)
+}
+
+// A kill between the snapshotter's commit and that of the metadata leaves a
+// layer that only the snapshotter knows.
+func TestStrayLayer(t *testing.T) {
+	reg := newRegistry(t)
+	cfg := config(t)
+	s := openSynced(t, cfg)
+	pull(t, s, reg.Push("a:1", simple(t, "x")))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := leftovers(t, cfg.Root)
+	stray, err := overlay.NewSnapshotter(filepath.Join(cfg.Root, "snapshots"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stray.Prepare(t.Context(), "fairlead/77/stray", "")
+	if err := errors.Join(err, stray.Close()); err != nil {
+		t.Fatal(err)
+	}
+	openSynced(t, cfg)
+	if after := leftovers(t, cfg.Root); !slices.Equal(before, after) {
+		t.Errorf("before %v, after %v", before, after)
+	}
 }
