@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+
+	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/criserver"
+	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/network"
+	"fairlead.run/internal/streaming"
+)
+
+// leaveTimeout bounds what is tidied when a daemon without pods ends.
+const leaveTimeout = 15 * time.Second
+
+// Options are what a daemon needs beside its configuration.
+type Options struct {
+	Version string
+	Log     *slog.Logger
+}
+
+// Daemon is everything behind one CRI socket. Make one with Open, serve it with
+// Run; after that it is used up.
+type Daemon struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	version  string
+	parts    *parts
+	core     *lifecycle.Core
+	streams  *streaming.Server
+	server   *criserver.Server
+	listener net.Listener
+}
+
+// Open takes the state directory, makes all parts and listens. Nothing is
+// served before Run. The configuration has to be validated.
+func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err error) {
+	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if d.parts, err = openParts(ctx, cfg, o.Log); err != nil {
+		return nil, err
+	}
+	if d.core, err = lifecycle.New(ctx, d.parts.core, o.Log); err != nil {
+		return nil, err
+	}
+	d.streams, err = streaming.New(streaming.Config{
+		Core: d.core, Dial: network.DialInNetNS, Log: o.Log, Address: cfg.Streaming.Address,
+		IdleTimeout: cfg.Streaming.IdleTimeout.Duration, OpenTimeout: cfg.Streaming.TokenTTL.Duration,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.server, err = d.openServer(); err != nil {
+		return nil, err
+	}
+	d.listener, err = listen(endpointOf(cfg))
+	return d, err
+}
+
+func (d *Daemon) openServer() (*criserver.Server, error) {
+	return criserver.New(criserver.Config{
+		Pods: d.core, Containers: d.core, Handlers: d.parts.handlers,
+		Network: criNetwork{d.parts.network, d.log}, Images: criImages{d.parts.images}, Streams: d.streams,
+		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
+		Settings: d.cfg, Details: d.details,
+	})
+}
+
+// endpointOf is where the CRI is served: as configured, or in the state directory.
+func endpointOf(cfg *config.Config) string {
+	if cfg.Listen != "" {
+		return cfg.Listen
+	}
+	return "unix://" + filepath.Join(cfg.State, "fairlead.sock")
+}
+
+// Server answers CRI calls of this process without a socket.
+func (d *Daemon) Server() *criserver.Server { return d.server }
+
+// Endpoint is where the CRI is served, as "unix:///path".
+func (d *Daemon) Endpoint() string { return endpointOf(d.cfg) }
+
+// Run serves until ctx ends, and gives everything back. Pods go on without the
+// daemon; if there are none, monitor and network are taken down too.
+func (d *Daemon) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.core.Run(ctx) })
+	g.Go(func() error { return d.server.Serve(ctx, d.listener) })
+	g.Go(func() error { return d.streams.Run(ctx) })
+	g.Go(func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
+	g.Go(func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
+	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
+		d.log.Warn("systemd was not told that the daemon is ready", "error", err)
+	}
+	d.log.Info("serving", "endpoint", d.Endpoint(), "version", d.version, "pods", len(d.core.Pods()))
+	err := g.Wait()
+	d.leave()
+	return errors.Join(err, d.Close())
+}
+
+// quiet drops the error of a part that ended because it was told to.
+func quiet(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// leave takes down what only serves pods, when there are none.
+func (d *Daemon) leave() {
+	if len(d.core.Pods()) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := d.parts.network.Purge(ctx); err != nil {
+		d.log.Warn("the built-in network stays", "error", err)
+	}
+	if err := d.parts.monitor.Shutdown(ctx, false); err != nil {
+		d.log.Warn("the monitor stays", "error", err)
+	}
+}
+
+// Close gives everything back without having served.
+func (d *Daemon) Close() error {
+	var errs []error
+	if d.listener != nil {
+		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.parts != nil {
+		errs = append(errs, d.parts.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close the daemon: %w", err)
+	}
+	return nil
+}
+
+// details are for the verbose answer of the CRI's Status.
+func (d *Daemon) details(ctx context.Context) map[string]any {
+	out := map[string]any{
+		"endpoint": d.Endpoint(),
+		"handlers": d.parts.handlers.List(),
+		"network":  map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
+	}
+	if info, err := d.parts.monitor.Info(ctx); err == nil {
+		out["monitor"] = info
+	}
+	return out
+}
