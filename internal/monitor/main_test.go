@@ -1,6 +1,7 @@
 package monitor_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/monitor"
+	"fairlead.run/internal/monitor/client"
 	"fairlead.run/internal/monitor/pause"
 )
 
@@ -31,6 +33,8 @@ func program(args []string) int {
 		return pause.Main()
 	case "runtime":
 		return runtimeMain(args[1:])
+	case "stranger":
+		return strangerMain(args[1])
 	case "print":
 		return printMain(args[1:])
 	}
@@ -91,6 +95,16 @@ func deliverTerminal(socket string) (int, error) {
 		return -1, err
 	}
 	return slave, unix.Sendmsg(fd, []byte("terminal"), unix.UnixRights(master), nil, 0)
+}
+
+// strangerMain is a caller that is not root.
+func strangerMain(stateDir string) int {
+	c, err := client.Ensure(context.Background(), client.Options{StateDir: stateDir})
+	if err == nil {
+		_, err = c.Info(context.Background())
+	}
+	fmt.Println(err)
+	return 0
 }
 
 // printMain is "print NAME SECONDS": numbered lines of changing lengths on both

@@ -116,6 +116,7 @@ func (o *Options) binary() (string, error) {
 func (c *Client) Shutdown(ctx context.Context, force bool) error {
 	conn, err := c.options.dial(ctx)
 	if errors.Is(err, errNobody) {
+		c.removeCgroup()
 		return nil
 	}
 	if err != nil {

@@ -1,0 +1,95 @@
+package crilog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+func TestComplete(t *testing.T) {
+	for name, c := range map[string]struct {
+		written string // of "entry\n", after "before\n"
+		rename  bool
+		want    string
+	}{
+		"nothing written": {"", false, "before\nentry\n"},
+		"a part":          {"ent", false, "before\nentry\n"},
+		"all":             {"entry\n", false, "before\nentry\n"},
+		"all and more":    {"entry\nnext\n", false, "before\nentry\nnext\n"},
+		"rotated since":   {"ent", true, "before\nentry\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place, err := placeOf(l.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.file.WriteString(c.written); err != nil {
+				t.Fatal(err)
+			}
+			_ = l.Close()
+			now := path
+			if c.rename {
+				now = path + ".1"
+				if err := os.Rename(path, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := Complete(path, place, []byte("entry\n"), true); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := os.ReadFile(now); string(got) != c.want {
+				t.Errorf("%q, not %q", got, c.want)
+			}
+			if _, err := os.Stat(path); c.rename && !errors.Is(err, os.ErrNotExist) {
+				t.Error("a new log was made")
+			}
+		})
+	}
+	if err := Complete(filepath.Join(t.TempDir(), "gone", "log"), Place{Ino: 1}, []byte("x"), true); err != nil {
+		t.Errorf("log that is gone: %v", err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	_ = os.Symlink(filepath.Join(dir, "target"), filepath.Join(dir, "link"))
+	_ = unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600)
+	for _, name := range []string{"link", "fifo", "."} {
+		if _, err := Open(filepath.Join(dir, name)); !errors.Is(err, errdefs.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "target")); err == nil {
+		t.Error("the link was followed")
+	}
+}
+
+func TestLaterMakesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := Later(path)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the log was made")
+	}
+	if err := l.Append([]byte("x\n"), func(Place) {}, func() {}); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "x\n" {
+		t.Errorf("%q", got)
+	}
+}

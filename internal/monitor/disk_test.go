@@ -1,0 +1,104 @@
+package monitor_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts a file system of 256 KiB.
+func (n *node) smallDisk() string {
+	n.t.Helper()
+	dir := n.dir + "/disk"
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		n.t.Skipf("needs to mount a tmpfs: %v", err)
+	}
+	n.t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			n.t.Error(err)
+		}
+	})
+	return dir
+}
+
+// While the log's disk is full, output waits, others go on, and nothing is
+// lost or doubled once there is room, even if the monitor is killed meanwhile.
+func TestDiskFull(t *testing.T) {
+	n := newNode(t)
+	disk := n.smallDisk()
+	if err := os.WriteFile(disk+"/ballast", make([]byte, 128<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	req := n.shell("full", `i=0; while [ $i -lt 1500 ]; do echo "line $i 0123456789012345678901234567890123456789012345678901234567890"; i=$((i+1)); done`)
+	req.LogPath = disk + "/full.log"
+	n.start(req)
+	n.eventually("a report", func() bool {
+		list, err := n.List(n.ctx)
+		return err == nil && len(list) == 1 && strings.Contains(list[0].LogError, "no space left")
+	})
+	n.start(n.shell("other", "echo fine"))
+	n.wait("other")
+	if got := n.text("other", "stdout"); got != "fine\n" {
+		t.Errorf("other container: %q", got)
+	}
+	n.kill(n.info().InnerPID)
+	n.info()
+	time.Sleep(100 * time.Millisecond)
+	if err := os.Remove(disk + "/ballast"); err != nil {
+		t.Fatal(err)
+	}
+	if e := n.wait("full"); e.Code != 0 {
+		t.Errorf("exit %+v", e)
+	}
+	all := n.logFile(req.LogPath)
+	for i, e := range all {
+		if want := fmt.Sprintf("line %d ", i); !strings.HasPrefix(e.text, want) || len(e.text) != len(want)+61 {
+			t.Fatalf("entry %d: %q", i, e.text)
+		}
+	}
+	if len(all) != 1500 {
+		t.Errorf("%d lines", len(all))
+	}
+	if list, err := n.List(n.ctx); err != nil || list[0].LogError != "" || list[1].LogError != "" {
+		t.Errorf("still reported: %+v %v", list, err)
+	}
+}
+
+// An exit does not wait for a disk for ever.
+func TestExitWhileDiskFull(t *testing.T) {
+	n := newNode(t)
+	disk := n.smallDisk()
+	_ = os.WriteFile(disk+"/ballast", make([]byte, 300<<10), 0o600) // as much as fits
+	req := n.shell("a", "echo last words; exit 3")
+	req.LogPath = disk + "/a.log"
+	n.start(req)
+	began := time.Now()
+	if e := n.wait("a"); e.Code != 3 || time.Since(began) > 5*time.Second {
+		t.Errorf("exit %+v after %s", e, time.Since(began))
+	}
+	if err := os.Remove(disk + "/ballast"); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the log", func() bool {
+		all := n.logFile(req.LogPath)
+		return len(all) == 1 && all[0].text == "last words"
+	})
+}
+
+// A process that outlives the container's own keeps its output.
+func TestOutputAfterExit(t *testing.T) {
+	n := newNode(t)
+	n.start(n.shell("a", "echo first; (sleep 0.3; echo second) & exit 0"))
+	n.wait("a")
+	if got := n.text("a", "stdout"); got != "first\n" {
+		t.Errorf("at the exit: %q", got)
+	}
+	n.eventually("the rest", func() bool { return n.text("a", "stdout") == "first\nsecond\n" })
+}
