@@ -141,7 +141,7 @@ func TestImportBad(t *testing.T) {
 		"other tar":  {emptyTar(t), "neither an OCI layout nor"},
 		"cut short":  {whole[:len(whole)*2/3], "cut short"},
 		"gzip short": {gzipped(t, whole)[:len(gzipped(t, whole))/2], "cut short"},
-		"lacks blob": {dropEntry(t, whole, simple(t, "x").Layers()[0].Digest.Encoded()), "lacks a part"},
+		"lacks blob": {dropEntry(t, whole, simple(t, "x").Layers()[0].Digest.Encoded()), "lacks " + simple(t, "x").Layers()[0].Digest.String()},
 		"bad layer":  {ociArchive(t, images.Named{Image: build(t, images.Spec{Layers: []images.Layer{{Tarball: noise(3000)}}})}), "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -77,7 +78,7 @@ type credentials struct {
 // forHost is called by the registry client when the host asks who we are. What
 // the request brought goes to the registry it is for and to no mirror: a mirror
 // that needs a password has its own in a config file.
-func (c credentials) forHost(host string) (string, string, error) {
+func (c credentials) forHost(ctx context.Context, host string) (string, string, error) {
 	if c.auth != nil && sameRegistry(host, c.registry()) {
 		l, err := c.auth.login()
 		if err != nil {
@@ -87,7 +88,7 @@ func (c credentials) forHost(host string) (string, string, error) {
 			return l.user, l.secret, nil
 		}
 	}
-	l, err := lookUpLogin(c.files, host, reference.Path(c.named))
+	l, err := lookUpLogin(ctx, c.files, host, reference.Path(c.named))
 	return l.user, l.secret, err
 }
 

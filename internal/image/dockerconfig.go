@@ -40,7 +40,7 @@ type dockerLogin struct {
 // lookUpLogin returns what the first file that knows the registry has for it.
 // A file that does not exist is no error; one that cannot be read is, because
 // an anonymous pull in its place would fail with a message that misleads.
-func lookUpLogin(files []string, host, repo string) (login, error) {
+func lookUpLogin(ctx context.Context, files []string, host, repo string) (login, error) {
 	for _, file := range files {
 		cfg, err := readDockerConfig(file)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
@@ -49,7 +49,7 @@ func lookUpLogin(files []string, host, repo string) (login, error) {
 		if err != nil {
 			return login{}, err
 		}
-		l, found, err := cfg.find(host, repo)
+		l, found, err := cfg.find(ctx, host, repo)
 		if err != nil {
 			return login{}, fmt.Errorf("credentials for %s in %s: %w", host, file, err)
 		}
@@ -87,10 +87,10 @@ func readDockerConfig(file string) (*dockerConfig, error) {
 // find looks for the most specific entry: keys may be a host, a host with the
 // beginning of a repository, a URL, and may have * in the host, as the kubelet
 // has it.
-func (c *dockerConfig) find(host, repo string) (login, bool, error) {
+func (c *dockerConfig) find(ctx context.Context, host, repo string) (login, bool, error) {
 	for key, helper := range c.CredHelpers {
 		if sameRegistry(hostOf(key), host) {
-			return runHelper(helper, key)
+			return runHelper(ctx, helper, key)
 		}
 	}
 	best, bestLen := "", -1
@@ -114,7 +114,7 @@ func (c *dockerConfig) find(host, repo string) (login, bool, error) {
 	if canonicalHost(host) == "docker.io" {
 		key = "https://index.docker.io/v1/"
 	}
-	return runHelper(c.CredsStore, key)
+	return runHelper(ctx, c.CredsStore, key)
 }
 
 // matchKey says how many characters of host/repo the key covers, or -1 if it
@@ -157,12 +157,12 @@ func matchHost(pattern, host string) bool {
 }
 
 // runHelper asks docker-credential-NAME.
-func runHelper(name, server string) (login, bool, error) {
+func runHelper(ctx context.Context, name, server string) (login, bool, error) {
 	if name == "" || strings.ContainsAny(name, "/\\ ") {
 		return login{}, false, fmt.Errorf("credential helper %q: the name may have no slash or space: %w", name, errdefs.ErrInvalidArgument)
 	}
 	program := "docker-credential-" + name
-	ctx, cancel := context.WithTimeout(context.Background(), helperTimeout)
+	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "get")
 	cmd.WaitDelay = time.Second

@@ -82,9 +82,10 @@ func firstCause(errs ...error) error {
 
 // pullSource is where a pull went, for its errors.
 type pullSource struct {
-	named reference.Named
-	hosts []string
-	root  string
+	named    reference.Named
+	hosts    []string
+	platform string
+	root     string
 }
 
 func (p pullSource) where() string {
@@ -120,7 +121,7 @@ func describeImage(err error, src pullSource) error {
 	case errors.Is(err, errSchema1):
 		return src.fail(err, errdefs.ErrUnimplemented, "%v", errSchema1)
 	case errors.As(err, &noPlatform):
-		return src.fail(err, errdefs.ErrNotFound, "no variant for this node's platform: %v", noPlatform)
+		return src.fail(err, errdefs.ErrNotFound, "no variant for %s: %v", src.platform, noPlatform)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return src.fail(err, errdefs.ErrExhausted, "the disk of %s is full; remove images that are not needed, or enlarge it", src.root)
 	case errors.As(err, &layer) && layer.full():
@@ -162,8 +163,11 @@ func describeStatus(err error, src pullSource) error {
 		return src.fail(err, errdefs.ErrPrecondition, "%s refuses access: the repository does not exist, or credentials are missing or wrong (an imagePullSecret, or docker login on this node)", src.where())
 	case code == http.StatusTooManyRequests:
 		return src.fail(err, errdefs.ErrUnavailable, "%s allows no more requests for now (HTTP 429); wait, log in for a higher limit, or set up a mirror", src.where())
+	case strings.Contains(err.Error(), "could not fetch content descriptor"):
+		return src.fail(err, errdefs.ErrNotFound, "%s has the manifest, but not a part that it names (%s); the image has to be pushed again",
+			src.where(), blobOf(err.Error()))
 	case cerrdefs.IsNotFound(err), code == http.StatusNotFound:
-		return src.fail(err, errdefs.ErrNotFound, "not found on %s; check the name and the tag%s", src.where(), missingBlob(err))
+		return src.fail(err, errdefs.ErrNotFound, "not found on %s; check the name and the tag", src.where())
 	case code >= 500:
 		return src.fail(err, errdefs.ErrUnavailable, "%s is out of order (HTTP %d); retry later", src.where(), code)
 	case code != 0:
@@ -172,12 +176,13 @@ func describeStatus(err error, src pullSource) error {
 	return nil
 }
 
-// missingBlob tells a registry that lost a part of an image from a wrong name.
-func missingBlob(err error) string {
-	if text := err.Error(); strings.Contains(text, "could not fetch content descriptor") {
-		return " (the manifest is there, but a part of it is not: " + tail(text, "sha256:") + ")"
+// blobOf is the last digest in the text.
+func blobOf(text string) string {
+	i := strings.LastIndex(text, "sha256:")
+	if i < 0 {
+		return oneLine(text)
 	}
-	return ""
+	return text[i:min(len(text), i+len("sha256:")+64)]
 }
 
 // describeNetwork is about registries that could not be reached.
@@ -237,7 +242,7 @@ func describeImport(ctx context.Context, err error, root string) error {
 	case isOurs(err) && !errors.Is(err, errdefs.ErrNotFound):
 		return fmt.Errorf("import image: %w", err)
 	case cerrdefs.IsNotFound(err):
-		return &failure{"import image: the archive lacks a part, or the part is damaged: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+		return &failure{"import image: the archive lacks " + blobOf(text) + ", or has it damaged", errdefs.ErrInvalidArgument, err}
 	case isOurs(err):
 		return fmt.Errorf("import image: %w", err)
 	}

@@ -43,7 +43,7 @@ func TestPullFaults(t *testing.T) {
 		"too many requests": {[]images.Fault{{Path: "/manifests/", Status: 429}}, false, errdefs.ErrUnavailable, []string{"429"}},
 		"out of order":      {[]images.Fault{{Path: "/manifests/", Status: 503}}, false, errdefs.ErrUnavailable, []string{"out of order", "503"}},
 		"blob out of order": {[]images.Fault{{Path: "/blobs/", Status: 500}}, false, errdefs.ErrUnavailable, []string{"500"}},
-		"blob lost":         {nil, true, errdefs.ErrNotFound, []string{"a part of it is not"}},
+		"blob lost":         {nil, true, errdefs.ErrNotFound, []string{"not a part that it names"}},
 		"corrupt blob":      {[]images.Fault{{Path: "/blobs/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"corrupt manifest":  {[]images.Fault{{Method: "GET", Path: "/manifests/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"hangs up":          {[]images.Fault{{Path: "/blobs/", Cut: 1000, NoRange: true}}, false, errdefs.ErrUnavailable, []string{"broke off"}},

@@ -27,7 +27,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *t
 	var tried hostList
 	defer func() {
 		if err != nil {
-			err = describePull(ctx, err, pullSource{named: named, hosts: tried.names(), root: s.cfg.Root})
+			err = describePull(ctx, err, pullSource{named, tried.names(), platformName(req.Platform, s), s.cfg.Root})
 		}
 	}()
 	ctx, stop := s.watch(ctx, track)
@@ -111,6 +111,9 @@ func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) e
 
 // record names an unpacked image and returns it as the store now has it.
 func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform string, names []string) (Image, error) {
+	if err := s.sync(); err != nil { // may take long, so before the lock
+		return Image{}, err
+	}
 	s.records.Lock()
 	defer s.records.Unlock()
 	rec := images.Image{Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
@@ -119,9 +122,6 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 	}
 	l, err := s.load(ctx, rec)
 	if err != nil {
-		return Image{}, err
-	}
-	if err := s.sync(); err != nil {
 		return Image{}, err
 	}
 	// The record by id keeps the image when a tag moves on to another one.

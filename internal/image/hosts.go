@@ -23,7 +23,7 @@ import (
 // change needs no restart. Loopback hosts are spoken to in plain HTTP if they
 // do not answer in TLS.
 func (s *Store) registryHosts(ctx context.Context, creds credentials, tried *hostList) docker.RegistryHosts {
-	opts := config.HostOptions{Credentials: creds.forHost}
+	opts := config.HostOptions{Credentials: func(host string) (string, string, error) { return creds.forHost(ctx, host) }}
 	if root, err := firstDir(s.cfg.CertsDirs); err != nil {
 		return func(string) ([]docker.RegistryHost, error) { return nil, err }
 	} else if root != "" {

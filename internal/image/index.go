@@ -19,6 +19,7 @@ type index struct {
 	byName map[string]*Image   // by the record's name
 	names  map[string][]string // image id -> names of its records
 	loaded map[string]*loaded  // by loadKey, so that a refresh reads only what is new
+	broken map[string]bool     // by loadKey; logged already
 }
 
 // Get returns the image with that name or id. Beginnings of ids count, if one
@@ -117,7 +118,7 @@ func (s *Store) refresh(ctx context.Context) error {
 	old := s.list.Load()
 	idx := &index{
 		byID: map[string]*Image{}, byName: map[string]*Image{},
-		names: map[string][]string{}, loaded: map[string]*loaded{},
+		names: map[string][]string{}, loaded: map[string]*loaded{}, broken: map[string]bool{},
 	}
 	for _, rec := range recs {
 		key := loadKey(rec)
@@ -129,7 +130,10 @@ func (s *Store) refresh(ctx context.Context) error {
 			if l, err = s.load(ctx, rec); err != nil {
 				// The image is of no use but must not take the others with it.
 				// A pull repairs it, a removal by name takes it away.
-				s.log.WarnContext(ctx, "image left out of the list: it is incomplete", "image", rec.Name, "error", err)
+				if !idx.broken[key] && (old == nil || !old.broken[key]) {
+					s.log.WarnContext(ctx, "image left out of the list: it is incomplete", "image", rec.Name, "error", err)
+				}
+				idx.broken[key] = true
 				continue
 			}
 		}

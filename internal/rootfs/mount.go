@@ -65,12 +65,7 @@ func (s Spec) mount() error {
 	if err != nil {
 		return err
 	}
-	for _, mount := range methods {
-		if err = mount(l, s.Target); !errors.Is(err, errMethod) {
-			return err
-		}
-	}
-	return err
+	return l.mountAny(s.Target)
 }
 
 // writable makes the directory that the container's changes go to, with the

@@ -23,6 +23,33 @@ type layers struct {
 // errMethod says that this kernel or these paths need another method.
 var errMethod = errors.New("this way of mounting does not work here")
 
+// refusal is what the kernel said about a mount that another method may still
+// make possible.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
+// mountAny mounts by the first method that works here.
+func (l layers) mountAny(target string) error {
+	var said *refusal
+	for _, mount := range methods {
+		err := mount(l, target)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errMethod) && said == nil {
+			return err
+		}
+		if said == nil {
+			errors.As(err, &said)
+		}
+	}
+	if said == nil {
+		return errMethod
+	}
+	return said.error // mount(2) fails for the same reason, but cannot tell it
+}
+
 // methods are the ways to mount overlay, best first. The first one, from Linux
 // 6.13 on, takes descriptors: no limit on the length or number of paths and
 // nothing to escape. The second, from 6.8 on, takes one path at a time, of at
@@ -86,7 +113,11 @@ func mountByContext(l layers, target string, set func(fsfd int, key, path string
 		return err
 	}
 	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return kernelSays(fsfd, fmt.Errorf("overlay: %w", err))
+		err = kernelSays(fsfd, fmt.Errorf("overlay: %w", err))
+		if errors.Is(err, unix.EINVAL) { // before Linux 6.5 unknown options are noticed only here
+			return errors.Join(errMethod, &refusal{err})
+		}
+		return err
 	}
 	attr := 0
 	if l.upper == "" {
