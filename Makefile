@@ -36,13 +36,13 @@ build:
 
 ## test: install what the tests need, then run all of them with the race detector (needs root)
 .PHONY: test
-test: packages build
-	build/with-cgroups.sh go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+test: packages build $(TOOLS)/withcgroups
+	$(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 
 ## demo: install what the demo needs, then start pods under runc and crun (needs root)
 .PHONY: demo
-demo: packages build
-	build/with-cgroups.sh build/demo.sh
+demo: packages build $(TOOLS)/withcgroups
+	$(TOOLS)/withcgroups build/demo.sh
 
 ## lint: go vet, staticcheck, gofumpt, and govulncheck where its database is reachable
 .PHONY: lint
@@ -87,6 +87,11 @@ clean:
 help:
 	@echo 'make TARGET, where TARGET is one of:'
 	@sed -n 's/^## \([a-z]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+# It prepares the host for crun while a command runs. Go knows when it is fresh.
+.PHONY: $(TOOLS)/withcgroups
+$(TOOLS)/withcgroups:
+	@go build -o $@ ./build/withcgroups
 
 # One stamp for all tools, so that a changed version installs again.
 $(TOOLS)/.installed: Makefile

@@ -15,8 +15,7 @@ import (
 
 const (
 	root = "/sys/fs/cgroup"
-	// source marks our mounts. build/with-cgroups.sh uses the same word and the
-	// same lock, so that the two can run at once.
+	// source marks our mounts, so that nobody else's are taken away.
 	source = "fairlead-build"
 )
 
