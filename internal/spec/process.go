@@ -176,6 +176,9 @@ func (b *build) signal(context.Context) error {
 	return nil
 }
 
+// otherNames are the CRI's second names for signals.
+var otherNames = map[string]string{"SIGCLD": "SIGCHLD", "SIGIOT": "SIGABRT", "SIGPOLL": "SIGIO"}
+
 // signalName understands "15", "TERM", "SIGTERM", "RTMIN+3" and the CRI's
 // "SIGRTMINPLUS3", and gives the usual form of it.
 func signalName(s string) (string, bool) {
@@ -187,6 +190,9 @@ func signalName(s string) (string, bool) {
 		return name, name != ""
 	}
 	name := "SIG" + strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	if other, ok := otherNames[name]; ok {
+		return other, true
+	}
 	if unix.SignalNum(name) != 0 {
 		return unix.SignalName(unix.SignalNum(name)), true
 	}
