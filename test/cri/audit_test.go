@@ -13,78 +13,111 @@ import (
 	"time"
 )
 
-// audit is what exists on the host and could be left behind: mounts, network
-// links, cgroups, nft tables and processes of the programs under test.
-type audit map[string]bool
-
-func look(t *testing.T) audit {
-	t.Helper()
-	a := audit{}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		a["mount "+strings.Fields(line)[4]] = true
-	}
-	links, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range links {
-		a["link "+l.Name] = true
-	}
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			a["cgroup "+path] = true
-		}
-		return nil
-	})
-	if tables, err := exec.Command("nft", "list", "tables").Output(); err == nil {
-		for line := range strings.Lines(string(tables)) {
-			a["nft "+strings.TrimSpace(line)] = true
+// left lists what is on the host because of this node and has to be gone when
+// its pods and its daemon are: mounts, links, nft tables, cgroups, processes,
+// and files in the state directory. Other tests run at the same time, so only
+// what bears this node's names counts.
+func (n *node) left() []string {
+	var out []string
+	add := func(kind string, names ...string) {
+		for _, name := range names {
+			out = append(out, kind+" "+name)
 		}
 	}
-	for _, p := range ours(t) {
-		a["process "+p] = true
+	add("mount", n.mounts()...)
+	add("link", n.links()...)
+	add("cgroup", n.cgroups()...)
+	add("process", n.processes()...)
+	if tables, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(tables), n.bridge+"\n") {
+		add("nft table", n.bridge)
 	}
-	return a
+	for _, dir := range []string{"pods", "containers", "monitor/proc"} {
+		entries, _ := os.ReadDir(filepath.Join(n.state, dir))
+		for _, e := range entries {
+			add("state", filepath.Join(dir, e.Name()))
+		}
+	}
+	entries, _ := os.ReadDir(filepath.Join(n.root, "containers"))
+	for _, e := range entries {
+		add("root", filepath.Join("containers", e.Name()))
+	}
+	slices.Sort(out)
+	return out
 }
 
-// ours are processes that run a program under test.
-func ours(t *testing.T) []string {
-	t.Helper()
-	var out []string
-	procs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range procs {
-		exe, err := os.Readlink(p + "/exe")
-		if err != nil || !strings.HasPrefix(exe, bin) {
-			continue
+// leftAfterAll is left once the kernel had a moment to take down what it takes
+// down by itself.
+func (n *node) leftAfterAll() (left []string) {
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if left = n.left(); len(left) == 0 || time.Now().After(end) {
+			return left
 		}
-		args, _ := os.ReadFile(p + "/cmdline")
-		out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(bytes.TrimRight(args, "\x00"), []byte{0}, []byte{' '})))
+	}
+}
+
+func (n *node) mounts() (out []string) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if path := strings.Fields(line)[4]; strings.HasPrefix(path, n.dir+"/") {
+			out = append(out, path)
+		}
 	}
 	return out
 }
 
-// since lists what is there now and was not there before. What the kernel
-// takes down by itself gets a moment for it.
-func (a audit) since(t *testing.T) []string {
-	t.Helper()
-	var left []string
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		left = nil
-		for thing := range look(t) {
-			if !a[thing] {
-				left = append(left, thing)
+// links are the node's bridge and what is plugged into it.
+func (n *node) links() (out []string) {
+	all, err := net.Interfaces()
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, l := range all {
+		master, _ := os.Readlink("/sys/class/net/" + l.Name + "/master")
+		if l.Name == n.bridge || filepath.Base(master) == n.bridge {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
+
+// cgroups are those with the id of one of the node's pods or containers.
+func (n *node) cgroups() (out []string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		for id := range n.ids {
+			if strings.Contains(d.Name(), id) {
+				out = append(out, path)
 			}
 		}
-		if len(left) == 0 || time.Now().After(end) {
-			slices.Sort(left)
-			return left
+		return nil
+	})
+	return out
+}
+
+// processes are the programs under test that work on the node's directories.
+func (n *node) processes() (out []string) {
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, p := range procs {
+		args, _ := os.ReadFile(p + "/cmdline")
+		if bytes.Contains(args, []byte(n.dir)) {
+			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(bytes.TrimRight(args, "\x00"), []byte{0}, []byte{' '})))
 		}
+	}
+	return out
+}
+
+// wantNothingLeft fails the test over anything that is left.
+func (n *node) wantNothingLeft(t *testing.T) {
+	t.Helper()
+	if left := n.leftAfterAll(); len(left) > 0 {
+		t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
 	}
 }

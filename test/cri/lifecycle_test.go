@@ -14,7 +14,8 @@ import (
 func TestRunStopRemove(t *testing.T) {
 	underEach(t, func(t *testing.T, n *node, h string) {
 		s := n.runPod(h)
-		c := s.start(script("echo hello; trap 'exit 3' TERM; while :; do sleep 0.1; done"))
+		c := s.start(script("trap 'exit 3' TERM; echo hello; while :; do sleep 0.1; done"))
+		eventually(t, "hello", func() bool { return strings.Contains(c.log(), "hello") })
 		if st := c.status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING || st.StartedAt == 0 || st.CreatedAt > st.StartedAt || st.FinishedAt != 0 {
 			t.Fatalf("%+v", st)
 		}
@@ -59,11 +60,11 @@ func TestStopSignal(t *testing.T) {
 	underEach(t, func(t *testing.T, n *node, h string) {
 		s := n.runPod(h)
 		cfg := script("trap 'exit 7' USR1; trap 'exit 8' TERM; echo ready; while :; do sleep 0.1; done")
-		cfg.StopSignal = runtimeapi.Signal_SIGUSR1
+		cfg.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
 		c := s.start(cfg)
 		eventually(t, "ready", func() bool { return strings.Contains(c.log(), "ready") })
 		c.stop(30)
-		if st := c.status(); st.ExitCode != 7 || st.StopSignal != runtimeapi.Signal_SIGUSR1 {
+		if st := c.status(); st.ExitCode != 7 || st.StopSignal != runtimeapi.Signal_SIGNAL_SIGUSR1 {
 			t.Fatalf("%+v", st)
 		}
 	})

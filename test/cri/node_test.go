@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/monitor/client"
 )
 
 // patience is how long anything may take that should be quick. It decides
@@ -37,7 +39,8 @@ type node struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	stderr  *syncBuffer
-	before  audit
+	bridge  string
+	ids     map[string]bool // of all pods and containers
 }
 
 type syncBuffer struct {
@@ -66,7 +69,6 @@ var nodes struct {
 // anything is left on the host. extra is TOML.
 func startNode(t *testing.T, extra string) *node {
 	t.Helper()
-	before := look(t)
 	nodes.Lock()
 	nodes.n++
 	number := nodes.n
@@ -77,13 +79,14 @@ func startNode(t *testing.T, extra string) *node {
 	}
 	n := &node{
 		t: t, dir: dir, state: dir + "/run", root: dir + "/lib", logs: dir + "/logs",
-		config: dir + "/config.toml", before: before, stderr: &syncBuffer{},
+		config: dir + "/config.toml", stderr: &syncBuffer{}, ids: map[string]bool{},
+		bridge: fmt.Sprintf("flt%d-%d", number, os.Getpid()%100000),
 	}
 	t.Cleanup(n.end)
 	toml := extra
 	if !strings.Contains(extra, "[network]") {
-		toml += fmt.Sprintf("\n[network]\nconf_dir = %q\nbridge = \"flt%d-%d\"\nipv4 = \"10.199.%d.0/24\"\nipv6 = \"fd5e:199:%x::/64\"\n",
-			dir+"/cni", number, os.Getpid()%100000, number%250, number)
+		toml += fmt.Sprintf("\n[network]\nconf_dir = %q\nbridge = %q\nipv4 = \"10.199.%d.0/24\"\nipv6 = \"fd5e:199:%x::/64\"\n",
+			dir+"/cni", n.bridge, number%250, number)
 	}
 	if err := os.WriteFile(n.config, []byte(toml), 0o600); err != nil {
 		t.Fatal(err)
@@ -172,11 +175,9 @@ func (n *node) end() {
 	if strings.Contains(n.stderr.String(), "DATA RACE") || strings.Contains(n.stderr.String(), "panic:") {
 		t.Errorf("the daemon raced or panicked")
 	}
-	if left := n.before.since(t); len(left) > 0 {
-		t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
-	}
+	n.wantNothingLeft(t)
 	if t.Failed() {
-		t.Logf("daemon:\n%s", tail(n.stderr.String(), 12000))
+		t.Logf("daemon:\n%s", tail(n.daemonLog(), 12000))
 	}
 	if err := os.RemoveAll(n.dir); err != nil {
 		t.Errorf("remove the node's folder: %v", err)
@@ -201,9 +202,41 @@ func (n *node) removeAll() {
 	}
 }
 
+// daemonLog is what the daemon logged, without the words of its image library.
+func (n *node) daemonLog() string {
+	var b strings.Builder
+	for line := range strings.Lines(n.stderr.String()) {
+		if !strings.Contains(line, `msg="image library"`) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
 func tail(s string, n int) string {
 	if len(s) > n {
 		return "..." + s[len(s)-n:]
 	}
 	return s
+}
+
+// killMonitor kills one or both processes of the node's monitor.
+func (n *node) killMonitor(which string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	m, err := client.Ensure(ctx, client.Options{StateDir: n.state, Binary: filepath.Join(bin, "fairlead-monitor")})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	info, err := m.Info(ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	pids := map[string][]int{"inner": {info.InnerPID}, "outer": {info.OuterPID}, "both": {info.OuterPID, info.InnerPID}}[which]
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 }

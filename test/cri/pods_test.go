@@ -81,6 +81,7 @@ func (n *node) runPod(handler string, change ...func(*runtimeapi.PodSandboxConfi
 	if err != nil {
 		n.t.Fatalf("run pod: %v", err)
 	}
+	n.ids[r.PodSandboxId] = true
 	return &sandbox{n, r.PodSandboxId, c}
 }
 
@@ -124,6 +125,9 @@ func (s *sandbox) tryCreate(c *runtimeapi.ContainerConfig) (string, error) {
 	r, err := s.n.runtime.CreateContainer(s.n.ctx(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: s.id, Config: c, SandboxConfig: s.config,
 	})
+	if err == nil {
+		s.n.ids[r.ContainerId] = true
+	}
 	return r.GetContainerId(), err
 }
 

@@ -49,7 +49,7 @@ func TestEnvironment(t *testing.T) {
 		got := n.inside(h, "env", func(c *containerConfig) {
 			c.Image.Image = ref
 			c.Envs = []*runtimeapi.KeyValue{
-				{Key: "B", Value: "request"}, {Key: "C", Value: "two\nlines = x"}, {Key: "EMPTY"},
+				{Key: "B", Value: []byte("request")}, {Key: "C", Value: []byte("two\nlines = x")}, {Key: "EMPTY"},
 			}
 		})
 		mustContain(t, got, "A=image", "B=request", "C=two", "lines = x", "EMPTY=", "PATH=/bin")

@@ -347,8 +347,6 @@ func TestDaemonEndsByItselfWithoutPods(t *testing.T) {
 	s.start(script("true")).wait()
 	s.remove()
 	n.kill(syscall.SIGTERM)
-	if p := ours(t); len(p) != 0 {
-		t.Errorf("still there: %v", p)
-	}
+	n.wantNothingLeft(t)
 	n.start()
 }
