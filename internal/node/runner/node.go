@@ -1,0 +1,97 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"fairlead.run/internal/node/podspec"
+)
+
+// ThisNode gathers what pods may learn of this machine. What cannot be found
+// out stays empty.
+func ThisNode(root string) podspec.Node {
+	n := podspec.Node{CPUs: runtime.NumCPU(), SeccompRoot: filepath.Join(root, "seccomp")}
+	n.Name, _ = os.Hostname()
+	n.Name = strings.ToLower(n.Name)
+	n.IPs = nodeIPs()
+	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
+		n.MemoryBytes = memTotal(data)
+	}
+	n.DNS = nodeDNS("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
+	return n
+}
+
+// nodeIPs are the address that leads out, and one of the other family. Finding
+// it out sends nothing: the addresses are for documentation.
+func nodeIPs() []string {
+	var out []string
+	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		c, err := net.Dial("udp", target)
+		if err != nil {
+			continue
+		}
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
+			out = append(out, a.IP.String())
+		}
+		_ = c.Close()
+	}
+	if len(out) == 0 {
+		return []string{"127.0.0.1"}
+	}
+	return out
+}
+
+func memTotal(meminfo []byte) int64 {
+	for line := range bytes.Lines(meminfo) {
+		fields := strings.Fields(string(line))
+		if len(fields) >= 2 && fields[0] == "MemTotal:" {
+			kib, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// nodeDNS reads resolv.conf. A server on the node's loopback is out of reach
+// for pods; systemd-resolved keeps the real ones in a second file.
+func nodeDNS(path, resolved string) podspec.DNS {
+	d := readResolv(path)
+	for _, s := range d.Servers {
+		if ip := net.ParseIP(s); ip != nil && ip.IsLoopback() {
+			if real := readResolv(resolved); len(real.Servers) > 0 {
+				return real
+			}
+		}
+	}
+	return d
+}
+
+func readResolv(path string) podspec.DNS {
+	var d podspec.DNS
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return d
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			d.Servers = append(d.Servers, fields[1])
+		case "search":
+			d.Searches = fields[1:]
+		case "options":
+			d.Options = append(d.Options, fields[1:]...)
+		}
+	}
+	return d
+}

@@ -1,0 +1,256 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume"
+)
+
+// Config is what a Runner works with. All fields are required.
+type Config struct {
+	Endpoint *endpoint.Endpoint
+	Puller   Puller
+	Objects  *Objects
+	Node     podspec.Node
+	Observer Observer
+	Root     string // persistent folder
+	State    string // folder on a tmpfs
+}
+
+// Objects are the objects that pods refer to.
+type Objects struct{ *manifest.Objects }
+
+// ConfigMap implements podspec.Lookup.
+func (o *Objects) ConfigMap(namespace, name string) *corev1.ConfigMap {
+	return o.ConfigMaps[manifest.Key{Namespace: namespace, Name: name}]
+}
+
+// Secret implements podspec.Lookup.
+func (o *Objects) Secret(namespace, name string) *corev1.Secret {
+	return o.Secrets[manifest.Key{Namespace: namespace, Name: name}]
+}
+
+// Plan is a pod whose handler is known.
+type Plan struct {
+	Pod *manifest.Pod
+	handlers.Choice
+	Features *runtimeapi.RuntimeHandlerFeatures
+}
+
+// Resolve finds the handler of every pod. Nothing is created or pulled before
+// it succeeds for all.
+func Resolve(set *handlers.Set, pods []*manifest.Pod, classes map[string]*nodev1.RuntimeClass) ([]Plan, error) {
+	var plans []Plan
+	var errs []error
+	seen := map[string]bool{} // replicas fail alike: once is enough
+	for _, p := range pods {
+		choice, err := set.Resolve(p, classes)
+		if err != nil {
+			if !seen[err.Error()] {
+				errs = append(errs, err)
+			}
+			seen[err.Error()] = true
+			continue
+		}
+		plans = append(plans, Plan{Pod: p, Choice: choice, Features: set.Features(choice.Handler)})
+	}
+	return plans, errors.Join(errs...)
+}
+
+// Runner runs one set of pods.
+type Runner struct {
+	cfg    Config
+	images images
+	pods   []*worker
+}
+
+// New makes a Runner.
+func New(cfg Config) *Runner {
+	return &Runner{cfg: cfg, images: images{refs: map[imageKey]string{}, info: map[imageKey]*runtimeapi.Image{}}}
+}
+
+// Dirs are the folders of a pod's volumes and logs.
+func Dirs(root, state, uid string) volume.Dirs {
+	return volume.Dirs{Disk: filepath.Join(root, "run", uid), Memory: filepath.Join(state, "run", uid)}
+}
+
+// parallelStarts bounds the pods that start at a time.
+const parallelStarts = 8
+
+// Start pulls the images and starts all pods. It returns when every container
+// was started, and every init container has ended. If it fails, what it
+// created is removed.
+func (r *Runner) Start(ctx context.Context, plans []Plan) (err error) {
+	if err := r.checkNames(ctx, plans); err != nil {
+		return err
+	}
+	if err := r.pullAll(ctx, plans); err != nil {
+		return err
+	}
+	for _, p := range plans {
+		for _, ct := range allContainers(p.Pod.Pod) {
+			_, info := r.images.get(keyOf(p.Pod.Pod, ct.Image))
+			if err := podspec.CheckNonRoot(p.Pod.Pod, ct, info); err != nil {
+				return fmt.Errorf("%s: %w", p.Pod.Origin, err)
+			}
+		}
+	}
+	for _, p := range plans {
+		r.pods = append(r.pods, newWorker(r, p))
+	}
+	defer func() {
+		if err != nil {
+			now := make(chan struct{})
+			close(now)
+			err = errors.Join(err, r.Stop(context.WithoutCancel(ctx), now))
+		}
+	}()
+	return r.each(func(w *worker) error { return w.start(ctx) }, parallelStarts)
+}
+
+func newWorker(r *Runner, p Plan) *worker {
+	pod := p.Pod.DeepCopy()
+	pod.UID = uuid.NewUUID()
+	dirs := Dirs(r.cfg.Root, r.cfg.State, string(pod.UID))
+	return &worker{
+		r: r, plan: p, dirs: dirs,
+		spec: &podspec.Context{
+			Pod: pod, Node: r.cfg.Node, Objects: r.cfg.Objects, LogDir: filepath.Join(dirs.Disk, "logs"),
+			Overhead: p.Overhead, Features: p.Features,
+		},
+		containers: map[string]*container{},
+		status: Status{
+			Namespace: pod.Namespace, Name: pod.Name, Class: p.Class, Handler: p.Handler,
+			Phase: Pending, Total: len(pod.Spec.Containers),
+		},
+	}
+}
+
+// each does something with every pod, at most n at a time.
+func (r *Runner) each(do func(*worker) error, n int) error {
+	slots, errs := make(chan struct{}, n), make([]error, len(r.pods))
+	var wg sync.WaitGroup
+	for i, w := range r.pods {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			errs[i] = do(w)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// checkNames refuses pods whose names are taken.
+func (r *Runner) checkNames(ctx context.Context, plans []Plan) error {
+	list, err := r.cfg.Endpoint.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	taken := map[manifest.Key]string{}
+	for _, s := range list.GetItems() {
+		taken[manifest.Key{Namespace: s.GetMetadata().GetNamespace(), Name: s.GetMetadata().GetName()}] = s.GetId()
+	}
+	var errs []error
+	for _, p := range plans {
+		if id, ok := taken[p.Pod.Key()]; ok {
+			errs = append(errs, fmt.Errorf("%s: a pod %s exists already (%.13s); remove it with: fairlead rm %s: %w",
+				p.Pod.Origin, p.Pod.Key(), id, p.Pod.Key(), errdefs.ErrAlreadyExists))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Statuses are all pods in the order of the manifests.
+func (r *Runner) Statuses() []Status {
+	out := make([]Status, 0, len(r.pods))
+	for _, w := range r.pods {
+		out = append(out, w.current())
+	}
+	return out
+}
+
+// pollInterval is how often the endpoint is asked what runs. One call covers
+// all pods.
+const pollInterval = 500 * time.Millisecond
+
+// ErrPodFailed says that a pod ended with a failure of its own.
+var ErrPodFailed = errors.New("a pod failed")
+
+// Run watches the started pods and restarts containers by their policy, until
+// every pod has ended or the context does. The error is ErrPodFailed if one
+// failed.
+func (r *Runner) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		if done, err := r.watch(ctx); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// watch looks once at everything.
+func (r *Runner) watch(ctx context.Context) (done bool, err error) {
+	list, err := r.cfg.Endpoint.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		return false, fmt.Errorf("list containers: %w", err)
+	}
+	states := map[string]runtimeapi.ContainerState{}
+	for _, c := range list.GetContainers() {
+		states[c.GetId()] = c.GetState()
+	}
+	if err := r.each(func(w *worker) error { return w.reconcile(ctx, states) }, parallelStarts); err != nil {
+		return false, err
+	}
+	failed, names := 0, ""
+	for _, s := range r.Statuses() {
+		switch s.Phase {
+		case Pending, Running:
+			return false, nil
+		case Failed:
+			failed++
+			names += " " + s.Namespace + "/" + s.Name
+		}
+	}
+	if failed > 0 {
+		return true, fmt.Errorf("%w:%s", ErrPodFailed, names)
+	}
+	return true, nil
+}
+
+// Stop stops and removes every pod that the run created. Containers have their
+// grace period until now is closed.
+func (r *Runner) Stop(ctx context.Context, now <-chan struct{}) error {
+	return r.each(func(w *worker) error { return w.remove(ctx, now) }, max(len(r.pods), 1))
+}
+
+// Close waits for the last lines of logs. The pods stay.
+func (r *Runner) Close() {
+	for _, w := range r.pods {
+		w.endLogs()
+	}
+}

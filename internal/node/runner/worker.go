@@ -1,0 +1,261 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/logs"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume"
+)
+
+// worker runs one pod. One goroutine at a time uses it; mu guards what others
+// may ask for meanwhile.
+type worker struct {
+	r          *Runner
+	plan       Plan
+	spec       *podspec.Context
+	dirs       volume.Dirs
+	volumes    *volume.Set
+	sandbox    *runtimeapi.PodSandboxConfig
+	containers map[string]*container
+	logs       sync.WaitGroup
+
+	mu     sync.Mutex
+	status Status
+}
+
+// container is the latest attempt of one container.
+type container struct {
+	spec    *corev1.Container
+	id      string
+	attempt uint32
+	started time.Time
+	ended   chan struct{} // closed when its log is complete
+	exit    *runtimeapi.ContainerStatus
+	crashes int // in a row, for the backoff
+	old     string
+}
+
+func (w *worker) current() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// change changes the status and tells the observer if that made a difference.
+func (w *worker) change(f func(*Status)) {
+	w.mu.Lock()
+	before := w.status
+	f(&w.status)
+	after := w.status
+	w.mu.Unlock()
+	if before.Phase != after.Phase || before.Message != after.Message || before.Ready != after.Ready ||
+		before.Restarts != after.Restarts || before.ID != after.ID {
+		w.r.cfg.Observer.Changed(after)
+	}
+}
+
+func (w *worker) fail(step string, err error) error {
+	return fmt.Errorf("%s: pod %s: %s: %w", w.plan.Pod.Origin, w.plan.Pod.Key(), step, err)
+}
+
+// start starts the pod up to its last container.
+func (w *worker) start(ctx context.Context) error {
+	if err := os.MkdirAll(w.spec.LogDir, 0o755); err != nil {
+		return w.fail("make the log folder", err)
+	}
+	var err error
+	if w.volumes, err = volume.Prepare(w.spec, w.dirs); err != nil {
+		return w.fail("prepare volumes", err)
+	}
+	if err := w.startSandbox(ctx); err != nil {
+		return err
+	}
+	if err := w.writeHosts(); err != nil {
+		return w.fail("write its hosts file", err)
+	}
+	for i := range w.spec.Pod.Spec.InitContainers {
+		if err := w.runInit(ctx, &w.spec.Pod.Spec.InitContainers[i]); err != nil {
+			return err
+		}
+	}
+	for i := range w.spec.Pod.Spec.Containers {
+		if err := w.launch(ctx, &w.spec.Pod.Spec.Containers[i]); err != nil {
+			return err
+		}
+	}
+	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = Running, s.Total, "" })
+	return nil
+}
+
+func (w *worker) startSandbox(ctx context.Context) error {
+	w.sandbox = podspec.Sandbox(w.spec)
+	runtime := w.r.cfg.Endpoint.Runtime
+	resp, err := runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandbox, RuntimeHandler: w.plan.Handler})
+	if err != nil {
+		return w.fail("run its sandbox", err)
+	}
+	id := resp.GetPodSandboxId()
+	w.change(func(s *Status) { s.ID = id })
+	status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return w.fail("ask for its address", err)
+	}
+	w.spec.IPs = addresses(status.GetStatus())
+	w.change(func(s *Status) {
+		s.Addresses = w.spec.IPs
+		if w.spec.Pod.Spec.HostNetwork {
+			s.Addresses = w.spec.Node.IPs
+		}
+		if h := status.GetStatus().GetRuntimeHandler(); h != "" {
+			s.Handler = h
+		}
+	})
+	return nil
+}
+
+func addresses(s *runtimeapi.PodSandboxStatus) []string {
+	var out []string
+	if ip := s.GetNetwork().GetIp(); ip != "" {
+		out = append(out, ip)
+	}
+	for _, ip := range s.GetNetwork().GetAdditionalIps() {
+		out = append(out, ip.GetIp())
+	}
+	return out
+}
+
+// launch creates and starts the next attempt of a container.
+func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
+	c := w.containers[ct.Name]
+	if c == nil {
+		c = &container{spec: ct}
+		w.containers[ct.Name] = c
+	} else {
+		c.old, c.attempt = c.id, c.attempt+1
+	}
+	cfg, err := w.configure(ct, c.attempt)
+	if err != nil {
+		return w.fail("configure container "+ct.Name, err)
+	}
+	path := filepath.Join(w.spec.LogDir, cfg.GetLogPath())
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return w.fail("make the log folder of container "+ct.Name, err)
+	}
+	runtime := w.r.cfg.Endpoint.Runtime
+	created, err := runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: w.current().ID, Config: cfg, SandboxConfig: w.sandbox,
+	})
+	if err != nil {
+		return w.fail("create container "+ct.Name, err)
+	}
+	c.id, c.exit, c.started = created.GetContainerId(), nil, time.Now()
+	if _, err := runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id}); err != nil {
+		return w.fail("start container "+ct.Name, err)
+	}
+	w.followLog(ct.Name, path, c)
+	return nil
+}
+
+func (w *worker) configure(ct *corev1.Container, attempt uint32) (*runtimeapi.ContainerConfig, error) {
+	ref, _ := w.r.images.get(keyOf(w.plan.Pod.Pod, ct.Image))
+	mounts, err := w.volumes.Mounts(ct)
+	if err != nil {
+		return nil, err
+	}
+	mounts = w.addHosts(mounts)
+	if mounts, err = w.addTermination(ct, attempt, mounts); err != nil {
+		return nil, err
+	}
+	return podspec.Container(w.spec, podspec.Attempt{Container: ct, Number: attempt, Image: ref, Mounts: mounts})
+}
+
+// followLog passes the container's output on until it is known to have ended.
+func (w *worker) followLog(name, path string, c *container) {
+	ended := make(chan struct{})
+	c.ended = ended
+	pod := w.spec.Pod
+	w.logs.Go(func() {
+		err := logs.Read(context.Background(), path, logs.Options{Tail: -1, Follow: true, Ended: ended}, func(l logs.Line) error {
+			w.r.cfg.Observer.Line(pod.Namespace, pod.Name, name, l)
+			return nil
+		})
+		if err != nil {
+			w.r.cfg.Observer.Note(fmt.Sprintf("the log of pod %s, container %s cannot be read: %v", pod.Name, name, err))
+		}
+	})
+}
+
+func (c *container) endLog() {
+	if c.ended != nil {
+		close(c.ended)
+		c.ended = nil
+	}
+}
+
+func (w *worker) endLogs() {
+	for _, c := range w.containers {
+		c.endLog()
+	}
+	w.logs.Wait()
+}
+
+// runInit runs an init container to its end, again if the policy says so.
+func (w *worker) runInit(ctx context.Context, ct *corev1.Container) error {
+	w.change(func(s *Status) { s.Message = "init container " + ct.Name + " runs" })
+	for {
+		if err := w.launch(ctx, ct); err != nil {
+			return err
+		}
+		c := w.containers[ct.Name]
+		if err := w.awaitExit(ctx, c); err != nil {
+			return w.fail("wait for init container "+ct.Name, err)
+		}
+		if c.exit.GetExitCode() == 0 {
+			return nil
+		}
+		text := w.describeExit(c)
+		if policyOf(w.spec.Pod) == corev1.RestartPolicyNever {
+			return w.fail("init container "+ct.Name, errors.New(text))
+		}
+		c.crashes++
+		wait := Backoff(c.crashes)
+		w.change(func(s *Status) { s.Message, s.Restarts = fmt.Sprintf("%s; again in %s", text, wait), s.Restarts+1 })
+		select {
+		case <-ctx.Done():
+			return w.fail("wait for init container "+ct.Name, ctx.Err())
+		case <-time.After(wait):
+		}
+		w.removeOld(ctx, c)
+	}
+}
+
+// awaitExit waits for the end of a container that is short by nature: it asks
+// often at first.
+func (w *worker) awaitExit(ctx context.Context, c *container) error {
+	for wait := 20 * time.Millisecond; ; wait = min(wait*2, pollInterval) {
+		resp, err := w.r.cfg.Endpoint.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.id})
+		if err != nil {
+			return err
+		}
+		if resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			c.exit = resp.GetStatus()
+			c.endLog()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
