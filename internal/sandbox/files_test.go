@@ -40,7 +40,7 @@ func TestNodeResolver(t *testing.T) {
 		return p
 	}
 	stub := file("stub", "nameserver 127.0.0.53\noptions edns0\n")
-	real := file("real", "nameserver 192.0.2.1\n")
+	server := file("real", "nameserver 192.0.2.1\n")
 	v6 := file("v6", "nameserver ::1\n")
 	missing := filepath.Join(dir, "missing")
 	for name, tc := range map[string]struct {
@@ -48,14 +48,14 @@ func TestNodeResolver(t *testing.T) {
 		files []string
 		want  string
 	}{
-		"plain":                   {false, []string{real, stub}, "192.0.2.1"},
-		"behind the stub":         {false, []string{stub, real}, "192.0.2.1"},
-		"stub on the host's net":  {true, []string{stub, real}, "127.0.0.53"},
+		"plain":                   {false, []string{server, stub}, "192.0.2.1"},
+		"behind the stub":         {false, []string{stub, server}, "192.0.2.1"},
+		"stub on the host's net":  {true, []string{stub, server}, "127.0.0.53"},
 		"nothing behind":          {false, []string{stub, missing}, "127.0.0.53"},
 		"nothing better behind":   {false, []string{stub, v6}, "127.0.0.53"},
-		"loopback of IPv6":        {false, []string{v6, real}, "192.0.2.1"},
-		"the node has no file":    {false, []string{missing, real}, ""},
-		"and on the host's, none": {true, []string{missing, real}, ""},
+		"loopback of IPv6":        {false, []string{v6, server}, "192.0.2.1"},
+		"the node has no file":    {false, []string{missing, server}, ""},
+		"and on the host's, none": {true, []string{missing, server}, ""},
 	} {
 		got, err := nodeResolver(tc.host, tc.files...)
 		if err != nil || !strings.Contains(string(got), tc.want) || (tc.want == "") != (len(got) == 0) {

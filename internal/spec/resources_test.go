@@ -1,0 +1,132 @@
+package spec
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+func TestResources(t *testing.T) {
+	for name, tt := range map[string]struct {
+		r        *pod.Resources
+		noSwap   bool
+		want     string
+		warnings int
+	}{
+		"none":                {nil, false, `{}`, 0},
+		"nothing set":         {&pod.Resources{}, false, `{}`, 0},
+		"cpu":                 {&pod.Resources{CPUPeriod: 100, CPUQuota: -1, CPUShares: 2}, false, `{"cpu":{"shares":2,"quota":-1,"period":100}}`, 0},
+		"cpuset":              {&pod.Resources{CpusetCPUs: "0-3,7", CpusetMems: "0"}, false, `{"cpu":{"cpus":"0-3,7","mems":"0"}}`, 0},
+		"memory without swap": {&pod.Resources{MemoryLimit: 100}, false, `{"memory":{"limit":100,"swap":100}}`, 0},
+		"memory and swap":     {&pod.Resources{MemoryLimit: 100, MemorySwapLimit: 150}, false, `{"memory":{"limit":100,"swap":150}}`, 0},
+		"swap unlimited":      {&pod.Resources{MemoryLimit: 100, MemorySwapLimit: -1}, false, `{"memory":{"limit":100,"swap":-1}}`, 0},
+		"memory unlimited":    {&pod.Resources{MemoryLimit: -1}, false, `{"memory":{"limit":-1,"swap":-1}}`, 0},
+		"no swap accounting":  {&pod.Resources{MemoryLimit: 100}, true, `{"memory":{"limit":100}}`, 0},
+		"swap all the same":   {&pod.Resources{MemoryLimit: 100, MemorySwapLimit: 150}, true, `{"memory":{"limit":100}}`, 1},
+		"pids":                {&pod.Resources{Unified: map[string]string{"pids.max": "50"}}, false, `{"pids":{"limit":50}}`, 0},
+		"pids, max":           {&pod.Resources{Unified: map[string]string{"pids.max": "max"}}, false, `{"pids":{"limit":-1}}`, 0},
+		"unified":             {&pod.Resources{Unified: map[string]string{"memory.high": "7", "io.weight": "default 100", "hugetlb.2MB.max": "0"}}, false, `{"unified":{"hugetlb.2MB.max":"0","io.weight":"default 100","memory.high":"7"}}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc := plain(t)
+			tc.cfg.Host.Swap = !tt.noSwap
+			tc.c.Resources = tt.r
+			w := tc.spec(t)
+			if d := w.spec.Linux.Resources.Devices; len(d) != 1 {
+				t.Errorf("device rules %v", d)
+			}
+			w.spec.Linux.Resources.Devices = nil
+			got, err := json.Marshal(w.spec.Linux.Resources)
+			must(t, err)
+			if string(got) != tt.want || len(w.warnings) != tt.warnings {
+				t.Errorf("got %s, warnings %v", got, w.warnings)
+			}
+		})
+	}
+}
+
+func TestResourcesRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		r     pod.Resources
+		words string
+	}{
+		"shares":            {pod.Resources{CPUShares: -1}, "linux.resources.cpu_shares"},
+		"period":            {pod.Resources{CPUPeriod: -1}, "cpu_period"},
+		"quota":             {pod.Resources{CPUQuota: -2}, "cpu_quota"},
+		"cpus":              {pod.Resources{CpusetCPUs: "0-"}, "cpuset_cpus"},
+		"mems":              {pod.Resources{CpusetMems: "0\n1"}, "cpuset_mems"},
+		"memory":            {pod.Resources{MemoryLimit: -2}, "memory_limit_in_bytes"},
+		"swap":              {pod.Resources{MemoryLimit: 1, MemorySwapLimit: -2}, "memory_swap_limit_in_bytes"},
+		"swap alone":        {pod.Resources{MemorySwapLimit: 5}, "needs memory_limit_in_bytes"},
+		"swap below memory": {pod.Resources{MemoryLimit: 9, MemorySwapLimit: 5}, "below"},
+		"page size":         {pod.Resources{HugepageLimits: []pod.HugepageLimit{{PageSize: "2MB"}, {PageSize: "../x"}}}, "hugepage_limits[1].page_size"},
+		"pids":              {pod.Resources{Unified: map[string]string{"pids.max": "many"}}, "pids.max"},
+		"pids zero":         {pod.Resources{Unified: map[string]string{"pids.max": "0"}}, "pids.max"},
+		"a path":            {pod.Resources{Unified: map[string]string{"../memory.high": "1"}}, "unified"},
+		"the processes":     {pod.Resources{Unified: map[string]string{"cgroup.procs": "1"}}, "cgroup.procs"},
+		"oom score":         {pod.Resources{OOMScoreAdj: -1001}, "oom_score_adj"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc := plain(t)
+			tc.c.Resources = &tt.r
+			tc.refused(t, errdefs.ErrInvalidArgument, tt.words)
+		})
+	}
+	tc := plain(t)
+	tc.cfg.Host.Unified = false
+	tc.c.Resources = &pod.Resources{Unified: map[string]string{"memory.high": "1"}}
+	tc.refused(t, errdefs.ErrUnimplemented, "memory.high", "cgroup v2")
+	tc.c.Resources = &pod.Resources{Unified: map[string]string{"pids.max": "5"}}
+	if p := tc.spec(t).spec.Linux.Resources.Pids; p == nil || *p.Limit != 5 {
+		t.Errorf("pids.max on cgroup v1: %v", p)
+	}
+}
+
+func TestHugepages(t *testing.T) {
+	r := &pod.Resources{HugepageLimits: []pod.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}}
+	tc := plain(t)
+	b, err := New(tc.cfg)
+	must(t, err)
+	out, _, err := b.convertResources(nil)
+	must(t, err)
+	warnings, err := hugepages(r, out, func() bool { return true })
+	if err != nil || len(warnings) > 0 || len(out.HugepageLimits) != 2 || out.HugepageLimits[0].Limit != 4<<20 {
+		t.Errorf("%v, %v, %v", out.HugepageLimits, warnings, err)
+	}
+	out.HugepageLimits = nil
+	warnings, err = hugepages(r, out, func() bool { return false })
+	if err != nil || len(warnings) != 1 || len(out.HugepageLimits) != 0 {
+		t.Errorf("without the controller: %v, %v, %v", out.HugepageLimits, warnings, err)
+	}
+}
+
+func TestOOMScore(t *testing.T) {
+	tc := plain(t)
+	if adj := tc.spec(t).spec.Process.OOMScoreAdj; adj == nil || *adj != 0 {
+		t.Errorf("nothing said: %v", adj)
+	}
+	tc.c.Resources = &pod.Resources{OOMScoreAdj: -997}
+	if adj := tc.spec(t).spec.Process.OOMScoreAdj; *adj != -997 {
+		t.Errorf("-997 became %d", *adj)
+	}
+	tc.cfg.Host.SysResource, tc.cfg.Host.OOMScoreAdj = false, -500
+	w := tc.spec(t)
+	if *w.spec.Process.OOMScoreAdj != -500 || len(w.warnings) != 1 || !strings.Contains(w.warnings[0], "-997") {
+		t.Errorf("clamped to %d, warnings %v", *w.spec.Process.OOMScoreAdj, w.warnings)
+	}
+	tc.c.Resources.OOMScoreAdj = 1000
+	if w := tc.spec(t); *w.spec.Process.OOMScoreAdj != 1000 || len(w.warnings) > 0 {
+		t.Errorf("raised to %d, %v", *w.spec.Process.OOMScoreAdj, w.warnings)
+	}
+}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[0] == pausePath { // see TestSandboxRuns
+		pause()
+	}
+	os.Exit(m.Run())
+}
