@@ -351,3 +351,25 @@ func TestPullSharedLayersTogether(t *testing.T) {
 		t.Errorf("%d blobs were fetched, want 14", n)
 	}
 }
+
+// When one layer turns out to be broken while others are on their way, nothing
+// of those may arrive after the pull has cleaned up.
+func TestPullEndsItsDownloads(t *testing.T) {
+	reg := newRegistry(t)
+	cfg := config(t)
+	cfg.MaxConcurrentDownloads = 3
+	s := openSynced(t, cfg)
+	layers := []images.Layer{{Blob: append([]byte{0x1f, 0x8b, 8}, noise(100)...)}}
+	for i := range 12 {
+		layers = append(layers, images.Layer{Files: map[string]images.File{strings.Repeat("f", i+1): {Body: noise(1 << 20)}}, Compression: images.Plain})
+	}
+	ref := reg.Push("bad:1", build(t, images.Spec{Layers: layers}))
+	for range 4 {
+		if _, err := s.Pull(t.Context(), image.PullRequest{Ref: ref}); !errors.Is(err, errdefs.ErrInvalidArgument) {
+			t.Fatal(err)
+		}
+		wantClean(t, cfg.Root)
+	}
+	time.Sleep(50 * time.Millisecond)
+	wantClean(t, cfg.Root)
+}

@@ -95,30 +95,31 @@ func (s *Store) dropUnknownBlobs(ctx context.Context, files content.Store) error
 	return nil
 }
 
-// noticeStrays makes the next collection look at the layers even if none was
-// removed. It has to where the snapshotter knows layers that the metadata does
-// not: a kill between their two commits leaves such.
-func (s *Store) noticeStrays(ctx context.Context) error {
+// noticeStrays looks for layers that the snapshotter knows and the metadata
+// does not: a kill between their two commits leaves such. If there are any, it
+// makes the next collection look at the layers, which it does not do where it
+// removes none itself.
+func (s *Store) noticeStrays(ctx context.Context) (bool, error) {
 	ctx = s.with(ctx)
 	var onDisk, onRecord int
 	count := func(n *int) snapshots.WalkFunc {
 		return func(context.Context, snapshots.Info) error { *n++; return nil }
 	}
 	if err := s.overlay.Walk(ctx, count(&onDisk)); err != nil && !isNotFound(err) {
-		return fmt.Errorf("count layers: %w", err)
+		return false, fmt.Errorf("count layers: %w", err)
 	}
 	if err := s.snapshots().Walk(ctx, count(&onRecord)); err != nil {
-		return fmt.Errorf("count layers: %w", err)
+		return false, fmt.Errorf("count layers: %w", err)
 	}
 	if onDisk == onRecord {
-		return nil
+		return false, nil
 	}
 	const key = "stray-notice" // a removal is what the collection takes notice of
 	if _, err := s.snapshots().Prepare(ctx, key, ""); err != nil && !cerrdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("mark layers for collection: %w", err)
+		return false, fmt.Errorf("mark layers for collection: %w", describeLocal(err))
 	}
-	if err := s.snapshots().Remove(ctx, key); err != nil {
-		return fmt.Errorf("mark layers for collection: %w", err)
+	if err := s.snapshots().Remove(ctx, key); err != nil && !isNotFound(err) {
+		return false, fmt.Errorf("mark layers for collection: %w", describeLocal(err))
 	}
-	return nil
+	return true, nil
 }

@@ -74,9 +74,6 @@ func (s *Store) Release(_ context.Context, containerID string) error {
 //
 // What is left of an image that was removed while it was in use stays.
 func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
-	if err := s.noticeStrays(ctx); err != nil {
-		return err
-	}
 	s.uses.set(images)
 	return s.collect(ctx)
 }
@@ -103,8 +100,16 @@ func (s *Store) collect(ctx context.Context) error {
 		return nil // SyncUses will
 	}
 	// A collection that stops half-way leaves nothing wrong but much undone.
-	if _, err := s.meta.GarbageCollect(s.with(context.WithoutCancel(ctx))); err != nil {
-		return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, err)
+	ctx = s.with(context.WithoutCancel(ctx))
+	// The first round can fail to remove layers without a word, on a full disk
+	// for instance, where removing blobs is what makes room for the record.
+	for range 2 {
+		if _, err := s.meta.GarbageCollect(ctx); err != nil {
+			return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, describeLocal(err))
+		}
+		if strays, err := s.noticeStrays(ctx); err != nil || !strays {
+			return err
+		}
 	}
 	return nil
 }

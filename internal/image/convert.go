@@ -1,0 +1,27 @@
+package image
+
+import (
+	"maps"
+	"slices"
+
+	"fairlead.run/internal/pod"
+)
+
+// ContainerImage is how a container's record names this image.
+func (i *Image) ContainerImage() pod.ContainerImage {
+	return pod.ContainerImage{ID: i.ID, Ref: i.Ref()}
+}
+
+// PodConfig is what the image says about its process, in the domain's terms.
+func (i *Image) PodConfig() pod.ImageConfig {
+	c := i.Config
+	return pod.ImageConfig{
+		User:       c.User,
+		Entrypoint: c.Entrypoint,
+		Cmd:        c.Cmd,
+		Env:        c.Env,
+		WorkingDir: c.WorkingDir,
+		StopSignal: c.StopSignal,
+		Volumes:    slices.Sorted(maps.Keys(c.Volumes)),
+	}
+}
