@@ -32,12 +32,13 @@ const upperdirLabel = "containerd.io/snapshot/overlay.upperdir"
 // images in it as roots. It is memory only: the caller's records hold the same
 // fact, and SyncUses rebuilds it from them.
 type uses struct {
-	mu     sync.Mutex
-	images map[string]string // container id -> image id
-	synced bool              // false until SyncUses; nothing may be collected before
+	mu       sync.Mutex
+	images   map[string]string // container id -> image id
+	synced   bool              // false until SyncUses; nothing may be collected before
+	released map[string]bool   // container ids that Release named before SyncUses
 }
 
-func (u *uses) init() { u.images = make(map[string]string) }
+func (u *uses) init() { u.images, u.released = map[string]string{}, map[string]bool{} }
 
 // Use resolves a name or an id, says that the container uses that image, and
 // returns it with the directories of its layers. Until Release, no Remove takes
@@ -65,12 +66,18 @@ func (s *Store) Release(_ context.Context, containerID string) error {
 	s.uses.mu.Lock()
 	defer s.uses.mu.Unlock()
 	delete(s.uses.images, containerID)
+	if !s.uses.synced {
+		s.uses.released[containerID] = true
+	}
 	return nil
 }
 
-// SyncUses replaces everything that Use and Release said by what the caller's
-// records say: container id to image id. Call it once after Open. It then
-// collects what is left over from pulls and removals that were cut short.
+// SyncUses adds what the caller's records say: container id to image id. Call
+// it once after Open. It then collects what is left over from pulls and
+// removals that were cut short.
+//
+// Requests may be served before: what Use and Release said since Open is newer
+// than the records that the caller read, and stands.
 //
 // What is left of an image that was removed while it was in use stays.
 func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
@@ -81,10 +88,12 @@ func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
 func (u *uses) set(images map[string]string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.images = make(map[string]string, len(images))
 	for container, id := range images {
-		u.images[container] = fullID(id)
+		if _, newer := u.images[container]; !newer && !u.released[container] {
+			u.images[container] = fullID(id)
+		}
 	}
+	u.released = nil
 	u.synced = true
 }
 

@@ -171,6 +171,35 @@ func TestNothingCollectedBeforeSync(t *testing.T) {
 	wantClean(t, cfg.Root)
 }
 
+// Requests are served while the daemon still reads its records: what they said
+// about images is newer than the records.
+func TestSyncUsesKeepsNewer(t *testing.T) {
+	reg := newRegistry(t)
+	cfg := config(t)
+	s := open(t, cfg)
+	gone := pull(t, s, reg.Push("gone:1", simple(t, "x")))
+	used := pull(t, s, reg.Push("used:1", simple(t, "y")))
+	l, err := s.Use(t.Context(), used.ID, "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SyncUses(t.Context(), map[string]string{"old": gone.ID}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{gone.ID, used.ID} {
+		if err := s.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(t, l, "base/name")
+	if left := leftovers(t, cfg.Root); len(left) != 3 { // a configuration and two layers
+		t.Errorf("left: %v", left)
+	}
+}
+
 func TestImagesSurviveRestart(t *testing.T) {
 	reg := newRegistry(t)
 	cfg := config(t)
