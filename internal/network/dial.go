@@ -77,34 +77,42 @@ func connect(ctx context.Context, f *os.File, sa unix.Sockaddr) error {
 	if err != nil {
 		return err
 	}
-	var started error
-	if err := raw.Control(func(fd uintptr) { started = unix.Connect(int(fd), sa) }); err != nil {
-		return err
-	}
-	if started == nil {
-		return nil
-	}
-	if !errors.Is(started, unix.EINPROGRESS) {
-		return os.NewSyscallError("connect", started)
-	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
-	asked := false
+	started := false
 	var outcome error
-	err = raw.Write(func(fd uintptr) bool {
-		if !asked { // the first call comes before the socket was polled
-			asked = true
-			return false
+	// The connection is started within Write, which forgets what the poller
+	// reported before it.
+	err = raw.Write(func(fd uintptr) (done bool) {
+		if !started {
+			started = true
+			outcome = unix.Connect(int(fd), sa)
+		} else {
+			outcome = connected(int(fd))
 		}
-		var code int
-		code, outcome = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		if outcome == nil && code != 0 {
-			outcome = unix.Errno(code)
-		}
-		return true
+		return !errors.Is(outcome, unix.EINPROGRESS)
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return os.NewSyscallError("connect", errors.Join(err, outcome))
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("connect", outcome)
+}
+
+// connected says how a connection went, or EINPROGRESS: the poller also wakes
+// for a socket on which nothing has happened yet.
+func connected(fd int) error {
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	switch {
+	case err != nil:
+		return err
+	case code != 0:
+		return unix.Errno(code)
+	}
+	if _, err := unix.Getpeername(fd); err != nil {
+		return unix.EINPROGRESS
+	}
+	return nil
 }

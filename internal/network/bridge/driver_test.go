@@ -318,8 +318,8 @@ func TestBridgeNameIsTaken(t *testing.T) {
 	networktest.NeedRoot(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "fltaken0"
-	if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil {
-		t.Skipf("needs the dummy driver: %v", err)
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fltaken1"}); err != nil {
+		t.Fatal(err)
 	}
 	ledger, err := network.OpenLedger(network.LedgerConfig{Dir: t.TempDir()})
 	if err != nil {
@@ -327,7 +327,7 @@ func TestBridgeNameIsTaken(t *testing.T) {
 	}
 	d := newDriver(t, Config{Bridge: "fltaken0", Table: "fltaken"}, ledger)
 	_, err = d.Attach(context.Background(), networktest.NewPod(t, "p").Req)
-	if err == nil || !strings.Contains(err.Error(), "fltaken0 exists and is a dummy") {
+	if err == nil || !strings.Contains(err.Error(), "fltaken0 exists and is a veth") {
 		t.Errorf("error %v", err)
 	}
 	if err := deleteLink("fltaken0"); err != nil {

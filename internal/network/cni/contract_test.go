@@ -110,11 +110,14 @@ func bridgeConflist(dataDir string) string {
 func TestContract(t *testing.T) {
 	needPlugins(t, "bridge", "host-local", "portmap")
 	labs := map[*testing.T]*lab{}
+	// One for all, so that no test gets the addresses of the one before, whose
+	// hardware addresses the node still remembers.
+	dataDir := t.TempDir()
 	networktest.Run(t, networktest.Subject{
 		New: func(t *testing.T, ledger *network.Ledger) network.Driver {
 			if labs[t] == nil {
 				labs[t] = newLab(t)
-				labs[t].write("10-test.conflist", bridgeConflist(t.TempDir()))
+				labs[t].write("10-test.conflist", bridgeConflist(dataDir))
 			}
 			return labs[t].driver(ledger)
 		},

@@ -296,3 +296,38 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 }
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+// LoopbackUp brings the loopback interface of a namespace up.
+func LoopbackUp(t testing.TB, s *Space) {
+	t.Helper()
+	err := network.InNetNS(s.Path, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	if err != nil {
+		t.Fatalf("bring loopback up: %v", err)
+	}
+}
+
+// FullListener opens a TCP port inside on which connections are accepted by
+// nobody and, after the first few, not even by the kernel.
+func (s *Space) FullListener(t testing.TB, port int) {
+	t.Helper()
+	fd := -1
+	err := network.InNetNS(s.Path, func() (err error) {
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 0)
+	})
+	if err != nil {
+		t.Fatalf("listen on port %d: %v", port, err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+}
