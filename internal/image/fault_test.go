@@ -47,6 +47,7 @@ func TestPullFaults(t *testing.T) {
 		"corrupt blob":      {[]images.Fault{{Path: "/blobs/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"corrupt manifest":  {[]images.Fault{{Method: "GET", Path: "/manifests/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"hangs up":          {[]images.Fault{{Path: "/blobs/", Cut: 1000, NoRange: true}}, false, errdefs.ErrUnavailable, []string{"broke off"}},
+		"never answers":     {[]images.Fault{{Path: "/manifests/", Delay: time.Minute}}, false, errdefs.ErrUnavailable, []string{"no data arrived"}},
 		"stalls":            {[]images.Fault{{Path: "/blobs/", Stall: 1000}}, false, errdefs.ErrUnavailable, []string{"no data arrived"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,9 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *t
 		Hosts:   s.registryHosts(ctx, credentials{named: named, auth: req.Auth, files: s.cfg.DockerConfigs}, &tried),
 		Headers: http.Header{"User-Agent": {"fairlead"}},
 	})
+	track.transfers.Add(1)
 	_, target, err := resolver.Resolve(ctx, name)
+	track.transfers.Add(-1)
 	if err != nil {
 		return Image{}, err
 	}

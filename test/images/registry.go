@@ -180,6 +180,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		case <-time.After(fault.Delay):
 		case <-req.Context().Done():
 			return
+		case <-r.closed:
+			return
 		}
 	}
 	if fault.Status != 0 {
