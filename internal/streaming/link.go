@@ -34,6 +34,15 @@ type link struct {
 	gone  context.CancelCauseFunc
 	moved atomic.Int64 // unix nanoseconds
 	done  sync.WaitGroup
+	once  sync.Once
+	// finished is closed when all was said to the client that is to be said.
+	finished chan struct{}
+}
+
+// Close implements net.Conn. Several sides may close a link; that is no error.
+func (l *link) Close() (err error) {
+	l.once.Do(func() { err = l.Conn.Close() })
+	return err
 }
 
 func (l *link) Read(p []byte) (int, error) {
@@ -63,7 +72,8 @@ func (l *link) watch(ctx context.Context, idle time.Duration) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = l.Conn.Close()
+			l.lastWords(context.Cause(ctx))
+			_ = l.Close()
 			return
 		case <-tick.C:
 		}
@@ -73,6 +83,17 @@ func (l *link) watch(ctx context.Context, idle time.Duration) {
 		case hungUp(l.Conn):
 			l.gone(errClientGone)
 		}
+	}
+}
+
+// lastWords leaves time to tell a client why its stream ended, if it is there.
+func (l *link) lastWords(cause error) {
+	if errors.Is(cause, errClientGone) {
+		return
+	}
+	select {
+	case <-l.finished:
+	case <-time.After(killTimeout + linger):
 	}
 }
 
@@ -108,7 +129,7 @@ type upgrade struct {
 func newUpgrade(parent context.Context, w http.ResponseWriter, idle time.Duration) (context.Context, *upgrade) {
 	ctx, gone := context.WithCancelCause(parent)
 	adopt := func(c net.Conn, r *bufio.Reader) *link {
-		l := &link{Conn: c, r: r, gone: gone}
+		l := &link{Conn: c, r: r, gone: gone, finished: make(chan struct{})}
 		l.moved.Store(time.Now().UnixNano())
 		l.done.Go(func() { l.watch(ctx, idle) })
 		return l
@@ -130,7 +151,8 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // close ends the stream and waits for what watches it.
 func (u *upgrade) close() {
 	u.gone(errEnded)
-	if u.link != nil {
+	if u.link != nil && !isClosed(u.link.finished) { // one goroutine closes, maybe twice
+		close(u.link.finished)
 		u.link.done.Wait()
 	}
 }

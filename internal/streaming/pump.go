@@ -77,17 +77,31 @@ type onlyWriter struct{ io.Writer }
 // pollable makes sure that closing f ends a read or write in progress. A file
 // that came over a socket may be a blocking one.
 func pollable(f *os.File) (*os.File, error) {
-	if f == nil || f.SetDeadline(time.Time{}) == nil {
+	if f == nil {
+		return nil, nil
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := raw.Control(func(old uintptr) { // f.Fd would make it a blocking one
+		flags, ferr := unix.FcntlInt(old, unix.F_GETFL, 0)
+		if ferr == nil && flags&unix.O_NONBLOCK != 0 && f.SetDeadline(time.Time{}) == nil {
+			return
+		}
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			err = unix.SetNonblock(fd, true)
+		}
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	if fd < 0 {
 		return f, nil
 	}
-	defer f.Close() // its duplicate stays, or the caller gets an error
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
+	return os.NewFile(uintptr(fd), f.Name()), f.Close()
 }

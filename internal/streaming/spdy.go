@@ -53,7 +53,10 @@ func (s *Server) openSPDY(ctx context.Context, u *upgrade, r *http.Request, want
 	select {
 	case <-a.complete:
 	case <-time.After(s.cfg.StreamTimeout):
-		return nil, fmt.Errorf("the client did not open its streams within %s", s.cfg.StreamTimeout)
+		err := fmt.Errorf("the client did not open all of its streams within %s", s.cfg.StreamTimeout)
+		a.seal()
+		endSPDY(ctx, conn, a, outcome{err: err}.encode(protocol == spdyProtocols[0]))
+		return nil, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -87,8 +90,8 @@ func (s *Server) openSPDY(ctx context.Context, u *upgrade, r *http.Request, want
 // endSPDY closes every stream after its last byte, and waits for the client to
 // close the connection: closing it first could take those bytes back.
 func endSPDY(ctx context.Context, conn httpstream.Connection, a *arrivals, status []byte) {
-	if len(status) > 0 {
-		_, _ = a.streams["error"].Write(status)
+	if st := a.streams["error"]; st != nil && len(status) > 0 {
+		_, _ = st.Write(status)
 	}
 	for _, st := range a.streams {
 		_ = st.Close()
@@ -121,7 +124,7 @@ type arrivals struct {
 	complete chan struct{} // closed when all are there and answered
 
 	mu      sync.Mutex
-	streams map[string]httpstream.Stream // fixed once complete is closed
+	streams map[string]httpstream.Stream // fixed once complete is closed, or sealed
 	ready   int
 }
 
@@ -143,6 +146,13 @@ func (a *arrivals) add(ctx context.Context, st httpstream.Stream, replied <-chan
 		}
 	}()
 	return nil
+}
+
+// seal refuses what comes from now on.
+func (a *arrivals) seal() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expected = nil
 }
 
 func (a *arrivals) answered() {
