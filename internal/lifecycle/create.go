@@ -106,6 +106,8 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 	}
 	ctr.Image = img.ContainerImage
 	enter(ctx, "mount root file system")
+	// The root file system is mounted inside the bundle, so the bundle goes last.
+	u.Push("remove bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, string(ctr.ID)) })
 	u.Push("remove root file system", func(ctx context.Context) error { return c.Roots.Remove(ctx, ctr.ID) })
 	u.Push("unmount root file system", func(ctx context.Context) error { return c.Roots.Unmount(ctx, ctr.ID) })
 	rootfs, err := c.Roots.Mount(ctx, ctr.ID, img.Lower)
@@ -116,7 +118,6 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 		return err
 	}
 	enter(ctx, "write bundle")
-	u.Push("remove bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, string(ctr.ID)) })
 	b, err := c.Bundles.Write(ctx, pod.BundleRequest{Record: r, Container: ctr, Image: img.Config, Rootfs: rootfs, Handler: h})
 	if err != nil {
 		return err

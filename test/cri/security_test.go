@@ -159,7 +159,10 @@ func TestAppArmor(t *testing.T) {
 	underEach(t, func(t *testing.T, n *node, h string) {
 		with := func(p runtimeapi.SecurityProfile_ProfileType) func(*containerConfig) {
 			return secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: p, LocalhostRef: "mine"}
+				s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: p}
+				if p == runtimeapi.SecurityProfile_Localhost {
+					s.Apparmor.LocalhostRef = "mine"
+				}
 			})
 		}
 		must(t, n.inside(h, "echo ok", with(runtimeapi.SecurityProfile_RuntimeDefault)), "ok")
