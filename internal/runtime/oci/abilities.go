@@ -62,9 +62,9 @@ func content(path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// crunRRO is the first crun that makes mounts read-only recursively; those
-// before 1.8.6 cannot say what they can do.
-const crunRRO = "1.4.0"
+// crunRRO is the oldest crun that the contract suite has seen to make mounts
+// read-only recursively. Those before 1.8.6 cannot say what they can do.
+const crunRRO = "1.8.1"
 
 // abilities is what runtime and host together can do.
 func (v version) abilities(f *features.Features, h host) pod.HandlerFeatures {

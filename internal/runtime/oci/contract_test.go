@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,14 +10,17 @@ import (
 	"time"
 
 	"fairlead.run/internal/monitor/client"
-	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/runtimetest"
 	"fairlead.run/test/hostprep"
 )
 
-// monitorBinary is built once for all tests that need root.
-var monitorBinary string
+// monitorBinary is built once for all tests that need root; where that failed,
+// they say why.
+var (
+	monitorBinary string
+	monitorFailed string
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -26,13 +30,13 @@ func run(m *testing.M) int {
 	}
 	release, err := hostprep.Cgroups()
 	if err != nil {
-		println("prepare cgroups for crun:", err.Error())
+		fmt.Fprintln(os.Stderr, "prepare cgroups for crun:", err)
 		return 1
 	}
 	defer release()
 	dir, err := os.MkdirTemp("", "fairlead-oci")
 	if err != nil {
-		println(err.Error())
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
@@ -40,8 +44,7 @@ func run(m *testing.M) int {
 	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", monitorBinary, "fairlead.run/cmd/fairlead-monitor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		println("build fairlead-monitor:", err.Error(), string(out))
-		return 1
+		monitorFailed = err.Error() + "\n" + string(out)
 	}
 	defer removeParent()
 	return m.Run()
@@ -62,6 +65,9 @@ func newMonitor(t *testing.T) (*client.Client, string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
+	}
+	if monitorFailed != "" {
+		t.Fatalf("build fairlead-monitor: %s", monitorFailed)
 	}
 	state, err := os.MkdirTemp("/run", "fairlead-oci-") // short: sockets are in it
 	if err != nil {
@@ -121,6 +127,3 @@ func TestContractRunc(t *testing.T) { testContract(t, "runc") }
 func TestContractCrun(t *testing.T) { testContract(t, "crun") }
 
 var _ runtimetest.Handler = (*Handler)(nil)
-
-// newTestID is an id that is not in use.
-func newTestID() string { return string(pod.NewContainerID()) }

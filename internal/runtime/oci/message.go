@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"unicode"
 
 	"fairlead.run/internal/errdefs"
 )
@@ -55,6 +56,12 @@ var noise = regexp.MustCompile(`^(runc \w+ failed: |exec failed: |unable to star
 func tidy(msg string) string {
 	const longest = 2 << 10
 	msg = strings.ToValidUTF8(noise.ReplaceAllString(strings.TrimSpace(msg), ""), "?")
+	msg = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' ' // a runtime quotes what images contain
+		}
+		return r
+	}, msg)
 	if len(msg) > longest {
 		msg = msg[:longest] + "..."
 	}

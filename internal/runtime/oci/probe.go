@@ -107,17 +107,19 @@ func candidates(f *features.Features) []string {
 
 // older compares versions of three numbers; what follows them is left out.
 func older(a, b string) bool {
-	var x, y [3]int
-	for v, into := range map[string]*[3]int{a: &x, b: &y} {
-		// As many numbers as there are; the others stay 0.
-		_, _ = fmt.Sscanf(v, "%d.%d.%d", &into[0], &into[1], &into[2])
-	}
+	x, y := numbers(a), numbers(b)
 	for i := range x {
 		if x[i] != y[i] {
 			return x[i] < y[i]
 		}
 	}
 	return false
+}
+
+// numbers are the first three of a version; those that it lacks are 0.
+func numbers(version string) (n [3]int) {
+	_, _ = fmt.Sscanf(version, "%d.%d.%d", &n[0], &n[1], &n[2])
+	return n
 }
 
 // accepted is the first ociVersion with which the runtime gets a container to

@@ -1,0 +1,100 @@
+package oci
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestScopePath(t *testing.T) {
+	for path, want := range map[string]string{
+		"system.slice:fairlead:abc":                    "/system.slice/fairlead-abc.scope",
+		"-.slice:fairlead:abc":                         "/fairlead-abc.scope",
+		"kubepods-burstable-pod1_2.slice:fairlead:abc": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/fairlead-abc.scope",
+		"/kubepods/abc":                                "", "a:b:c": "", "a.slice:b:": "", "a.slice:b": "",
+	} {
+		got, err := scopePath(path)
+		if (err != nil) != (want == "") || got != want {
+			t.Errorf("%q is %q (%v), want %q", path, got, err, want)
+		}
+	}
+}
+
+// tree makes folders and files and returns their top.
+func hierarchy(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestNewGroup(t *testing.T) {
+	v1 := hierarchy(t, map[string]string{"memory/x": "", "cpu,cpuacct/x": "", "unified/cgroup.controllers": ""})
+	if err := os.Symlink("cpu,cpuacct", filepath.Join(v1, "cpu")); err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGroup(v1, "/pods/abc", false)
+	want := []string{v1 + "/cpu,cpuacct/pods/abc", v1 + "/memory/pods/abc", v1 + "/unified/pods/abc"}
+	if err != nil || !reflect.DeepEqual(g.dirs, want) {
+		t.Errorf("v1: %v %v", g, err)
+	}
+	v2 := hierarchy(t, map[string]string{"cgroup.controllers": "cpu", "system.slice/x": ""})
+	g, err = newGroup(v2, "system.slice:fairlead:abc", true)
+	if err != nil || !slices.Equal(g.dirs, []string{v2 + "/system.slice/fairlead-abc.scope"}) {
+		t.Errorf("v2 and systemd: %v %v", g, err)
+	}
+	// Never the top of anything: it would be emptied by Delete.
+	for _, path := range []string{"", "/", "..", "/x", "/x/..", "/../x"} {
+		if g, err := newGroup(v1, path, false); err == nil {
+			t.Errorf("%q is %v", path, g.dirs)
+		}
+	}
+}
+
+func TestPIDs(t *testing.T) {
+	root := hierarchy(t, map[string]string{
+		"a/pods/x/cgroup.procs":     "12\n0\n5\n",
+		"a/pods/x/sub/cgroup.procs": "7\n",
+		"b/pods/x/cgroup.procs":     "5\n99\n",
+		"b/pods/y/cgroup.procs":     "1\n",
+	})
+	g, err := newGroup(root, "/pods/x", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := g.pids()
+	if err != nil || !slices.Equal(pids, []int{5, 7, 12, 99}) {
+		t.Errorf("got %v (%v)", pids, err)
+	}
+}
+
+func TestHybridRemedy(t *testing.T) {
+	root := hierarchy(t, map[string]string{"unified/cgroup.controllers": "hugetlb rdma\n"})
+	got := hybridRemedy(root)
+	for _, want := range []string{
+		"hugetlb rdma",
+		"mkdir -p " + root + "/hugetlb && mount -t cgroup -o hugetlb cgroup " + root + "/hugetlb; mkdir",
+		"mount -t cgroup -o rdma cgroup " + root + "/rdma",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+	if got := hybridRemedy(hierarchy(t, map[string]string{"unified/cgroup.controllers": "\n"})); got != "" {
+		t.Errorf("without controllers: %q", got)
+	}
+	if got := hybridRemedy(t.TempDir()); got != "" {
+		t.Errorf("on a host that is not hybrid: %q", got)
+	}
+}
