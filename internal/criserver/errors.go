@@ -3,6 +3,7 @@ package criserver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,10 +38,24 @@ func statusOf(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
+	text := shorten(err.Error(), maxErrorText)
 	for _, k := range kinds {
 		if errors.Is(err, k.kind) {
-			return status.Error(k.code, err.Error())
+			return status.Error(k.code, text)
 		}
 	}
-	return status.Error(codes.Internal, err.Error())
+	return status.Error(codes.Internal, text)
+}
+
+// maxErrorText is how many bytes of an error go out: it travels in a header,
+// for which clients have little room, and may quote a request of megabytes.
+const maxErrorText = 2 << 10
+
+// shorten cuts the middle out of what is too long: an error begins with what
+// was tried, and ends with why it failed.
+func shorten(s string, to int) string {
+	if len(s) <= to {
+		return s
+	}
+	return strings.ToValidUTF8(s[:to/2], "") + " [...] " + strings.ToValidUTF8(s[len(s)-to/2:], "")
 }

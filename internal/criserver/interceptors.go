@@ -33,15 +33,17 @@ func (s *Server) observe(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, err
 }
 
+const maxLoggedID = 128
+
 // ids picks what tells calls apart, from the request and else from the answer.
 func ids(req, resp any) []slog.Attr {
 	var attrs []slog.Attr
 	for _, m := range []any{req, resp} {
 		if x, ok := m.(interface{ GetPodSandboxId() string }); ok && x.GetPodSandboxId() != "" {
-			attrs = append(attrs, slog.String("pod", x.GetPodSandboxId()))
+			attrs = append(attrs, slog.String("pod", shorten(x.GetPodSandboxId(), maxLoggedID)))
 		}
 		if x, ok := m.(interface{ GetContainerId() string }); ok && x.GetContainerId() != "" {
-			attrs = append(attrs, slog.String("container", x.GetContainerId()))
+			attrs = append(attrs, slog.String("container", shorten(x.GetContainerId(), maxLoggedID)))
 		}
 	}
 	return attrs

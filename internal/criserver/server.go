@@ -38,6 +38,8 @@ type Config struct {
 	Settings any
 	// Details adds to that answer: a name to a value that can be JSON.
 	Details func(context.Context) map[string]any
+	// Register adds services beside the CRI; nil adds none.
+	Register func(grpc.ServiceRegistrar)
 }
 
 func (c *Config) validate() error {
@@ -95,6 +97,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	)
 	cri.RegisterRuntimeServiceServer(g, s)
 	cri.RegisterImageServiceServer(g, s)
+	if s.cfg.Register != nil {
+		s.cfg.Register(g)
+	}
 
 	ended := make(chan struct{})
 	go func() {

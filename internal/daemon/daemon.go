@@ -11,7 +11,9 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
+	adminv1 "fairlead.run/api/admin/v1"
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/criserver"
 	"fairlead.run/internal/lifecycle"
@@ -76,6 +78,7 @@ func (d *Daemon) openServer() (*criserver.Server, error) {
 		Network: criNetwork{d.parts.network, d.log}, Images: criImages{d.parts.images}, Streams: d.streams,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
+		Register: func(r grpc.ServiceRegistrar) { adminv1.Register(r, admin{d.parts.images}) },
 	})
 }
 

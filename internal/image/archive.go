@@ -15,6 +15,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/layer"
+	"fairlead.run/internal/image/progress"
 )
 
 // ImportOptions say how an archive is read.
@@ -39,7 +41,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 			err = describeImport(ctx, err, s.cfg.Root)
 		}
 	}()
-	tarball, err := decompress(r)
+	tarball, err := layer.Decompress(r)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +61,8 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 	if err != nil {
 		return nil, err
 	}
-	track := newTracker("import")
-	stop := reportWhile(track, opts.Progress)
+	track := progress.NewTracker("import")
+	stop := progress.ReportWhile(track, opts.Progress)
 	defer stop()
 	for _, e := range entries {
 		if err := s.unpackImage(ctx, unpackJob{target: e.target, platform: opts.Platform, track: track}); err != nil {
@@ -74,7 +76,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 		}
 		imgs = append(imgs, img)
 	}
-	track.finish()
+	track.Finish()
 	for i := range imgs { // names may have moved between images of one archive
 		if img, err := s.list.Load().find(imgs[i].ID); err == nil {
 			imgs[i] = img.clone()

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/platforms"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/layer"
 )
 
 // Config says where a Store lives and what it may use. The zero value of every
@@ -27,12 +28,8 @@ type Config struct {
 	Logger                 *slog.Logger // default: slog.Default()
 }
 
-// Limits bound what one layer may do to this node. They stop hostile images,
-// not large ones.
-type Limits struct {
-	LayerEntries int64 // files, folders and links in one layer; default 5 million
-	LayerBytes   int64 // unpacked size of one layer; default 256 GiB, and never more than the disk has free
-}
+// Limits bound what one layer may do to this node.
+type Limits = layer.Limits
 
 // DefaultCertsDirs are the folders that hosts.toml trees are looked for in:
 // Fairlead's own, and containerd's for machines that had it before.

@@ -18,6 +18,7 @@ import (
 	"github.com/distribution/reference"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/layer"
 )
 
 var errSchema1 = errors.New("it has a docker schema 1 manifest, a format given up in 2017; " +
@@ -115,7 +116,7 @@ func describePull(ctx context.Context, err error, src pullSource) error {
 // describeImage is about images that no retry will mend, and full disks.
 func describeImage(err error, src pullSource) error {
 	var noPlatform *platformError
-	var layer *layerError
+	var bad *layer.Error
 	text := err.Error()
 	switch {
 	case errors.Is(err, errSchema1):
@@ -124,10 +125,10 @@ func describeImage(err error, src pullSource) error {
 		return src.fail(err, errdefs.ErrNotFound, "no variant for %s: %v", src.platform, noPlatform)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return src.fail(err, errdefs.ErrExhausted, "the disk of %s is full; remove images that are not needed, or enlarge it", src.root)
-	case errors.As(err, &layer) && layer.full():
-		return src.fail(err, errdefs.ErrExhausted, "layer %s: %v", layer.digest, layer.err)
-	case errors.As(err, &layer) && !errors.Is(err, context.Canceled):
-		return src.fail(err, errdefs.ErrInvalidArgument, "layer %s is not a sound archive: %v; the image has to be built and pushed again", layer.digest, layer.err)
+	case errors.As(err, &bad) && bad.Full():
+		return src.fail(err, errdefs.ErrExhausted, "layer %s: %v", bad.Digest, bad.Err)
+	case errors.As(err, &bad) && !errors.Is(err, context.Canceled):
+		return src.fail(err, errdefs.ErrInvalidArgument, "layer %s is not a sound archive: %v; the image has to be built and pushed again", bad.Digest, bad.Err)
 	case strings.Contains(text, "wrong diff id"), strings.Contains(text, "layers and diffIDs don't match"):
 		return src.fail(err, errdefs.ErrInvalidArgument, "its layers are not those that its configuration names (%s); it has to be built and pushed again", oneLine(text))
 	}
@@ -222,17 +223,17 @@ func tail(text, mark string) string {
 
 // describeImport says what is wrong with an archive.
 func describeImport(ctx context.Context, err error, root string) error {
-	var layer *layerError
+	var bad *layer.Error
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return fmt.Errorf("import image: %w", err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &failure{fmt.Sprintf("import image: the disk of %s is full; remove images that are not needed, or enlarge it", root), errdefs.ErrExhausted, err}
-	case errors.As(err, &layer) && layer.full():
-		return &failure{"import image: " + layer.Error(), errdefs.ErrExhausted, err}
-	case errors.As(err, &layer):
-		return &failure{"import image: " + layer.Error() + "; the archive is damaged", errdefs.ErrInvalidArgument, err}
+	case errors.As(err, &bad) && bad.Full():
+		return &failure{"import image: " + bad.Error(), errdefs.ErrExhausted, err}
+	case errors.As(err, &bad):
+		return &failure{"import image: " + bad.Error() + "; the archive is damaged", errdefs.ErrInvalidArgument, err}
 	case strings.Contains(text, "unrecognized image format"):
 		return &failure{"import image: this is neither an OCI layout nor an archive of docker save", errdefs.ErrInvalidArgument, err}
 	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(text, "invalid tar header"), strings.Contains(text, "gzip: invalid"):

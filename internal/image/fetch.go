@@ -16,18 +16,20 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/registry"
 )
 
 // pull is one pull, from the registry to the records.
-func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *tracker) (img Image, err error) {
+func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *progress.Tracker) (img Image, err error) {
 	named, err := parse(name)
 	if err != nil {
 		return Image{}, err
 	}
-	var tried hostList
+	var tried registry.HostList
 	defer func() {
 		if err != nil {
-			err = describePull(ctx, err, pullSource{named, tried.names(), platformName(req.Platform, s), s.cfg.Root})
+			err = describePull(ctx, err, pullSource{named, tried.Names(), platformName(req.Platform, s), s.cfg.Root})
 		}
 	}()
 	ctx, stop := s.watch(ctx, track)
@@ -39,12 +41,12 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *t
 	defer func() { err = errors.Join(err, done(err != nil)) }()
 
 	resolver := docker.NewResolver(docker.ResolverOptions{
-		Hosts:   s.registryHosts(ctx, credentials{named: named, auth: req.Auth, files: s.cfg.DockerConfigs}, &tried),
+		Hosts:   registry.Hosts(ctx, s.cfg.CertsDirs, registry.Credentials{Named: named, Auth: req.Auth, Files: s.cfg.DockerConfigs}, &tried),
 		Headers: http.Header{"User-Agent": {"fairlead"}},
 	})
-	track.transfers.Add(1)
+	track.Begin()
 	_, target, err := resolver.Resolve(ctx, name)
-	track.transfers.Add(-1)
+	track.End()
 	if err != nil {
 		return Image{}, err
 	}
@@ -64,13 +66,13 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *t
 	if err != nil {
 		return Image{}, err
 	}
-	track.finish()
+	track.Finish()
 	return img, nil
 }
 
 // watch gives up the pull when a transfer has brought nothing for
 // StallTimeout. Its goroutine ends with the returned function.
-func (s *Store) watch(ctx context.Context, track *tracker) (context.Context, func()) {
+func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
 	go func() {
@@ -83,7 +85,7 @@ func (s *Store) watch(ctx context.Context, track *tracker) (context.Context, fun
 				return
 			case <-tick.C:
 			}
-			if track.idle() > s.cfg.StallTimeout {
+			if track.Idle() > s.cfg.StallTimeout {
 				cancel(ended(fmt.Sprintf("no data arrived for %s; the registry or the network to it hangs", s.cfg.StallTimeout)))
 			}
 		}
@@ -171,7 +173,7 @@ func (s *Store) put(ctx context.Context, rec images.Image) error {
 // countingFetcher reports the bytes of every blob to the tracker.
 type countingFetcher struct {
 	remotes.Fetcher
-	track *tracker
+	track *progress.Tracker
 }
 
 func (f *countingFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
@@ -179,8 +181,8 @@ func (f *countingFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (i
 	if err != nil {
 		return nil, err
 	}
-	f.track.transfers.Add(1)
-	f.track.set(desc.Digest, PhaseDownloading, 0)
+	f.track.Begin()
+	f.track.Set(desc.Digest, progress.Downloading, 0)
 	return &countingReader{ReadCloser: rc, desc: desc, track: f.track}, nil
 }
 
@@ -188,7 +190,7 @@ func (f *countingFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (i
 type countingReader struct {
 	io.ReadCloser
 	desc  ocispec.Descriptor
-	track *tracker
+	track *progress.Tracker
 	at    int64
 }
 
@@ -196,7 +198,7 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if n > 0 {
 		r.at += int64(n)
-		r.track.set(r.desc.Digest, PhaseDownloading, r.at)
+		r.track.Set(r.desc.Digest, progress.Downloading, r.at)
 	}
 	return n, err
 }
@@ -214,6 +216,6 @@ func (r *countingReader) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (r *countingReader) Close() error {
-	r.track.transfers.Add(-1)
+	r.track.End()
 	return r.ReadCloser.Close()
 }

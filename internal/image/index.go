@@ -116,26 +116,24 @@ func (s *Store) refresh(ctx context.Context) error {
 		return fmt.Errorf("list images: %w", err)
 	}
 	old := s.list.Load()
+	if old == nil {
+		old = &index{}
+	}
 	idx := &index{
 		byID: map[string]*Image{}, byName: map[string]*Image{},
 		names: map[string][]string{}, loaded: map[string]*loaded{}, broken: map[string]bool{},
 	}
 	for _, rec := range recs {
 		key := loadKey(rec)
-		l := idx.loaded[key]
-		if l == nil && old != nil {
-			l = old.loaded[key]
-		}
-		if l == nil {
-			if l, err = s.load(ctx, rec); err != nil {
-				// The image is of no use but must not take the others with it.
-				// A pull repairs it, a removal by name takes it away.
-				if !idx.broken[key] && (old == nil || !old.broken[key]) {
-					s.log.WarnContext(ctx, "image left out of the list: it is incomplete", "image", rec.Name, "error", err)
-				}
-				idx.broken[key] = true
-				continue
+		l, err := s.reload(ctx, rec, idx, old)
+		if err != nil {
+			// The image is of no use but must not take the others with it.
+			// A pull repairs it, a removal by name takes it away.
+			if !idx.broken[key] && !old.broken[key] {
+				s.log.WarnContext(ctx, "image left out of the list: it is incomplete", "image", rec.Name, "error", err)
 			}
+			idx.broken[key] = true
+			continue
 		}
 		idx.loaded[key] = l
 		idx.add(rec, l)
@@ -146,6 +144,18 @@ func (s *Store) refresh(ctx context.Context) error {
 	}
 	s.list.Store(idx)
 	return nil
+}
+
+// reload takes what was read before, now or for the index before, and else reads.
+func (s *Store) reload(ctx context.Context, rec images.Image, now, old *index) (*loaded, error) {
+	key := loadKey(rec)
+	if l := now.loaded[key]; l != nil {
+		return l, nil
+	}
+	if l := old.loaded[key]; l != nil {
+		return l, nil
+	}
+	return s.load(ctx, rec)
 }
 
 func (x *index) add(rec images.Image, l *loaded) {

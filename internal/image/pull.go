@@ -2,14 +2,33 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/registry"
+)
+
+// Auth is what a caller proves his right to an image with.
+type Auth = registry.Auth
+
+// The state of a pull or an import, for whoever wants to show it.
+type (
+	Progress      = progress.State
+	LayerProgress = progress.Layer
+	Phase         = progress.Phase
+)
+
+// The phases, in order.
+const (
+	PhaseResolving   = progress.Resolving
+	PhaseWaiting     = progress.Waiting
+	PhaseDownloading = progress.Downloading
+	PhaseUnpacking   = progress.Unpacking
+	PhaseDone        = progress.Done
 )
 
 // PullRequest says what to pull and how.
@@ -36,7 +55,7 @@ func (s *Store) Pull(ctx context.Context, req PullRequest) (Image, error) {
 	}
 	op, err := s.pulls.join(ctx, pullKey(name, req), func(ctx context.Context, op *pullOp) {
 		op.img, op.err = s.pull(ctx, name, req, op.track)
-	}, newTracker(name))
+	}, progress.NewTracker(name))
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", name, err)
 	}
@@ -53,8 +72,7 @@ func (s *Store) Pull(ctx context.Context, req PullRequest) (Image, error) {
 // pullKey tells pulls apart. Credentials are part of it: whoever joins must not
 // get by another's credentials what his own would not give him.
 func pullKey(name string, req PullRequest) string {
-	auth, _ := json.Marshal((*authFields)(req.Auth)) // strings only, cannot fail
-	return fmt.Sprintf("%s %s %x", name, req.Platform, sha256.Sum256(auth))
+	return name + " " + req.Platform + " " + req.Auth.Fingerprint()
 }
 
 // pulls are the pulls in flight.
@@ -71,7 +89,7 @@ type pullOp struct {
 	callers int
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
-	track   *tracker
+	track   *progress.Tracker
 	img     Image
 	err     error
 }
@@ -90,7 +108,7 @@ const (
 
 // join finds the operation with that key or starts one. The goroutine it
 // starts ends when the operation does; close waits for it.
-func (p *pulls) join(ctx context.Context, key string, run func(context.Context, *pullOp), t *tracker) (*pullOp, error) {
+func (p *pulls) join(ctx context.Context, key string, run func(context.Context, *pullOp), t *progress.Tracker) (*pullOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -159,22 +177,22 @@ func (p *pulls) close() {
 func (op *pullOp) wait(ctx context.Context, report func(Progress)) error {
 	var tick <-chan time.Time
 	if report != nil {
-		t := time.NewTicker(progressInterval)
+		t := time.NewTicker(progress.Interval)
 		defer t.Stop()
 		tick = t.C
-		report(op.track.snapshot())
+		report(op.track.Snapshot())
 	}
 	for {
 		select {
 		case <-op.done:
 			if report != nil {
-				report(op.track.snapshot())
+				report(op.track.Snapshot())
 			}
 			return nil
 		case <-ctx.Done():
 			return contextError(ctx)
 		case <-tick:
-			report(op.track.snapshot())
+			report(op.track.Snapshot())
 		}
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/containerd/log"
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sync/semaphore"
+
+	"fairlead.run/internal/image/database"
 )
 
 const (
@@ -94,7 +96,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.Chmod(s.emptyDir(), 0o755); err != nil { // it is the root of a layerless image
 		return err
 	}
-	if s.bolt, err = openDatabase(filepath.Join(s.cfg.Root, "metadata.db")); err != nil {
+	if s.bolt, err = database.Open(filepath.Join(s.cfg.Root, "metadata.db")); err != nil {
 		return err
 	}
 	defer func() {
@@ -102,7 +104,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 			err = errors.Join(err, s.closeFiles())
 		}
 	}()
-	if err := verifyDatabase(filepath.Join(s.snapshotDir(), "metadata.db")); err != nil {
+	if err := database.Verify(filepath.Join(s.snapshotDir(), "metadata.db")); err != nil {
 		return err
 	}
 	blobs, err := local.NewStore(s.contentDir())

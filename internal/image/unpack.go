@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/layer"
+	"fairlead.run/internal/image/progress"
 )
 
 // unpackJob is an image that is to become blobs and layers here.
@@ -22,7 +24,7 @@ type unpackJob struct {
 	target   ocispec.Descriptor
 	platform string         // empty: the store's
 	fetch    images.Handler // brings a blob into the content store; nil if all are there
-	track    *tracker
+	track    *progress.Tracker
 }
 
 // unpackImage fetches and unpacks the image: layers are fetched in parallel,
@@ -32,7 +34,14 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 	if err != nil {
 		return err
 	}
-	layers := newLayerWriter(s, job.track)
+	layers := layer.NewWriter(layer.Options{
+		Snapshotter: s.snapshots(), Content: s.content(), Dir: s.snapshotDir(),
+		Slots: s.slots.unpacks, Limits: s.cfg.Limits, Track: job.track,
+		Stack: func(ctx context.Context, chainID string) ([]string, error) {
+			dirs, _, err := s.stack(ctx, chainID)
+			return dirs, err
+		},
+	})
 	u, err := unpack.NewUnpacker(ctx, s.content(),
 		unpack.WithUnpackPlatform(unpack.Platform{
 			// Which manifest to take is decided by children. What is chosen gets
@@ -46,7 +55,7 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 		unpack.WithLimiter(&patient{slots: s.slots.downloads}),
 		// Parallel unpacking needs a limiter. It is held while a layer waits for
 		// its download, so a shared one would let slow registries starve other
-		// pulls; the shared limit is taken by layerWriter.Apply instead.
+		// pulls; the shared limit is taken by layer.Writer instead.
 		unpack.WithUnpackLimiter(semaphore.NewWeighted(1<<30)),
 		// Without it a layer that is unpacked already is not fetched, and the
 		// image could not be exported.
@@ -92,7 +101,7 @@ func (s *Store) guard() images.HandlerFunc {
 // children reads what a manifest or an index refers to, labels the blob so that
 // its children outlive garbage collection, and goes on with the one variant
 // that fits the platform.
-func (s *Store) children(m platforms.MatchComparer, track *tracker) images.HandlerFunc {
+func (s *Store) children(m platforms.MatchComparer, track *progress.Tracker) images.HandlerFunc {
 	all := images.SetChildrenMappedLabels(s.content(), s.readChildren, images.ChildGCLabels)
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		kids, err := all(ctx, desc)
@@ -100,7 +109,7 @@ func (s *Store) children(m platforms.MatchComparer, track *tracker) images.Handl
 			return nil, err
 		}
 		if images.IsManifestType(desc.MediaType) {
-			track.expect(kids[1:])
+			track.Expect(kids[1:])
 		}
 		if !images.IsIndexType(desc.MediaType) {
 			return kids, nil

@@ -59,6 +59,9 @@ func newNode(t *testing.T, env ...string) *node {
 			log, _ := os.ReadFile(filepath.Join(dir, "s/monitor/monitor.log"))
 			t.Logf("log of the monitor:\n%s", log[max(0, len(log)-4000):])
 		}
+		if log, _ := os.ReadFile(filepath.Join(dir, "s/monitor/monitor.log")); strings.Contains(string(log), "DATA RACE") || strings.Contains(string(log), "panic:") {
+			t.Errorf("log of the monitor:\n%s", log)
+		}
 		err := n.Shutdown(ctx, true)
 		for range 5 { // a monitor that a failpoint kills again and again
 			if err == nil {

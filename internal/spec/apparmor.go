@@ -20,15 +20,13 @@ const defaultAppArmor = "fairlead-default"
 // appArmorText is that profile. Processes under it may do to each other what
 // they like, and may not mount, or write to what belongs to the host in /proc
 // and /sys. It is the second line behind namespaces and masked paths.
-const appArmorText = `abi <kernel>,
-
-profile ` + defaultAppArmor + ` flags=(attach_disconnected, mediate_deleted) {
+const appArmorText = `profile ` + defaultAppArmor + ` flags=(attach_disconnected, mediate_deleted) {
   capability,
   file,
   network,
   umount,
 
-  signal (receive) peer=unconfined,
+  signal (receive) peer={unconfined,runc,crun},
   signal peer=` + defaultAppArmor + `,
   ptrace peer=` + defaultAppArmor + `,
 

@@ -170,7 +170,9 @@ func TestPortForwardEndsWithItsClient(t *testing.T) {
 func TestPortForwardTellsWhyNot(t *testing.T) {
 	core, _, _ := podServer(t, nil)
 	s := serve(t, core, func(c *Config) {
-		c.Dial = func(context.Context, string, uint16) (net.Conn, error) { return nil, errors.New("nothing listens there") }
+		c.Dial = func(context.Context, string, uint16) (net.Conn, error) {
+			return nil, errors.New("nothing listens there")
+		}
 	})
 	raw, _ := s.PortForwardURL(&cri.PortForwardRequest{PodSandboxId: "p1"})
 	u, _ := url.Parse(raw)

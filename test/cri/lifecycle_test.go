@@ -94,6 +94,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // numbers prints 1, 2, 3, ... as fast as it may, and stops at a file.
 const numbers = `i=0; while [ ! -e /stop ]; do i=$((i+1)); echo $i; [ $((i%50)) = 0 ] && usleep 5000; done; echo end`
 
+// stopNumbers ends the script. The exec may die with the container that it ends.
+func (c *container) stopNumbers() {
+	c.s.n.t.Helper()
+	_, err := c.s.n.runtime.ExecSync(c.s.n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"touch", "/stop"}})
+	if err != nil {
+		c.s.n.t.Fatal(err)
+	}
+}
+
 // checkNumbers fails if a line is lost, doubled or cut.
 func checkNumbers(t *testing.T, log string) int {
 	t.Helper()
@@ -186,7 +195,7 @@ func grown(t *testing.T, ctrs []*container) {
 func finish(t *testing.T, ctrs []*container) {
 	t.Helper()
 	for _, c := range ctrs {
-		c.exec("touch", "/stop")
+		c.stopNumbers()
 		if st := c.wait(); st.ExitCode != 0 || st.Reason != "Completed" {
 			t.Errorf("%+v", st)
 		}

@@ -282,7 +282,7 @@ func TestReopenLog(t *testing.T) {
 			old = append(old, moved)
 			grown(t, []*container{c})
 		}
-		c.exec("touch", "/stop")
+		c.stopNumbers()
 		c.wait()
 		last := c.logPath()
 		var all []byte

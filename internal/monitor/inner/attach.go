@@ -13,12 +13,13 @@ import (
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/crilog"
+	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/stream"
 	"fairlead.run/internal/monitor/wire"
 )
 
 // handleAttach serves one attached caller until either side ends it.
-func handleAttach(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.AttachRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -43,15 +44,13 @@ func handleAttach(in *Inner, ctx context.Context, c *call) (any, []int, error) {
 			_ = s.Close() // done already by those that ran
 		}
 	}()
-	attached, input, err := openAttached(&req, io)
+	attached, input, err := openAttached(&req, io, p.spec().TTY)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Added before the answer: the caller misses nothing after it.
-	for _, s := range sinks {
-		io.fan.Add(s)
-		defer io.fan.Remove(s)
-	}
+	io.Attach(sinks)
+	defer io.Detach(sinks)
 	err = answerAttached(c.conn, attached, input)
 	if err == nil {
 		err = in.passOn(ctx, p, c, sinks)
@@ -84,12 +83,12 @@ func makeSinks(req *monitorv1.AttachRequest, c *call) ([]*stream.Sink, error) {
 	return sinks, nil
 }
 
-func openAttached(req *monitorv1.AttachRequest, io *stdio) (monitorv1.Attached, int, error) {
-	attached := monitorv1.Attached{TTY: io.spec.TTY}
+func openAttached(req *monitorv1.AttachRequest, io *stdio.Stdio, tty bool) (monitorv1.Attached, int, error) {
+	attached := monitorv1.Attached{TTY: tty}
 	if !req.Stdin {
 		return attached, -1, nil
 	}
-	fd, err := io.inputFD()
+	fd, err := io.InputFD()
 	if err != nil {
 		return attached, -1, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/monitor/wire"
 )
@@ -31,7 +32,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		return monitorv1.Started{}, -1, err
 	}
 	if mine {
-		c := &command{argv: req.Command, env: req.Env, pidFile: req.PIDFile, runtimeLog: req.RuntimeLog, deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startExec(ctx, p, c, startEnds{ends: ends, size: req.Size}))
 		})
@@ -69,30 +70,30 @@ type startEnds struct {
 	size monitorv1.WindowSize
 }
 
-func (in *Inner) startExec(ctx context.Context, p *process, c *command, with startEnds) error {
+func (in *Inner) startExec(ctx context.Context, p *process, c *launch.Command, with startEnds) error {
 	if err := p.change(func(*record.Process) {}); err != nil {
 		wire.CloseAll(with.ends)
 		return err
 	}
 	nothing := func() error { return nil }
 	if !p.spec().TTY {
-		c.stdio = [3]int(with.ends)
+		c.Stdio = [3]int(with.ends)
 		err := in.runAndAdopt(ctx, p, c, with.ends, nothing)
 		if err != nil {
-			return c.explain(err, nil)
+			return c.Explain(err, nil)
 		}
 		return nil
 	}
-	console, argv, ends, err := in.newConsole(c.argv, with.size)
+	console, argv, ends, err := in.launcher.NewConsole(c.Argv, with.size)
 	if err != nil {
 		return err
 	}
-	defer console.close()
-	c.argv, c.stdio = argv, [3]int(ends)
+	defer console.Close()
+	c.Argv, c.Stdio = argv, [3]int(ends)
 	if err := in.runAndAdopt(ctx, p, c, ends[1:], nothing); err != nil {
-		return c.explain(err, console.quote())
+		return c.Explain(err, console.Quote())
 	}
-	fd, err := console.terminal()
+	fd, err := console.Terminal()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
 )
 
@@ -33,7 +32,7 @@ var handlers = map[monitorv1.Op]handler{
 	monitorv1.OpShutdown:   handleShutdown,
 }
 
-func handleInfo(in *Inner, _ context.Context, _ *call) (any, []int, error) {
+func handleInfo(_ context.Context, in *Inner, _ *call) (any, []int, error) {
 	info := monitorv1.Info{
 		Version: in.cfg.Version, Protocol: monitorv1.Version,
 		OuterPID: os.Getppid(), InnerPID: os.Getpid(), StartedAt: in.started,
@@ -47,7 +46,7 @@ func handleInfo(in *Inner, _ context.Context, _ *call) (any, []int, error) {
 	return info, nil, nil
 }
 
-func handleStart(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleStart(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.StartRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -56,7 +55,7 @@ func handleStart(in *Inner, ctx context.Context, c *call) (any, []int, error) {
 	return started, nil, err
 }
 
-func handleExec(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleExec(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.ExecRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -77,7 +76,7 @@ func named(in *Inner, c *call) (*process, error) {
 	return in.table.find(req.ID)
 }
 
-func handleWait(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleWait(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	p, err := named(in, c)
 	if err != nil {
 		return nil, nil, err
@@ -99,7 +98,7 @@ func handleWait(in *Inner, ctx context.Context, c *call) (any, []int, error) {
 	return nil, nil, errAnswered
 }
 
-func handleEvents(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleEvents(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.EventsRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -123,7 +122,7 @@ func handleEvents(in *Inner, ctx context.Context, c *call) (any, []int, error) {
 	}
 }
 
-func handleList(in *Inner, _ context.Context, _ *call) (any, []int, error) {
+func handleList(_ context.Context, in *Inner, _ *call) (any, []int, error) {
 	list := monitorv1.ProcessList{Processes: []monitorv1.Process{}}
 	for _, p := range in.table.all() {
 		list.Processes = append(list.Processes, p.describe())
@@ -131,7 +130,7 @@ func handleList(in *Inner, _ context.Context, _ *call) (any, []int, error) {
 	return list, nil, nil
 }
 
-func handleSignal(in *Inner, _ context.Context, c *call) (any, []int, error) {
+func handleSignal(_ context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.SignalRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -146,7 +145,7 @@ func handleSignal(in *Inner, _ context.Context, c *call) (any, []int, error) {
 	return nil, nil, p.signal(syscall.Signal(req.Signal), req.All)
 }
 
-func handleReopenLog(in *Inner, _ context.Context, c *call) (any, []int, error) {
+func handleReopenLog(_ context.Context, in *Inner, c *call) (any, []int, error) {
 	p, err := named(in, c)
 	if err != nil {
 		return nil, nil, err
@@ -155,10 +154,10 @@ func handleReopenLog(in *Inner, _ context.Context, c *call) (any, []int, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	return nil, nil, io.reopen()
+	return nil, nil, io.Reopen()
 }
 
-func handleResize(in *Inner, _ context.Context, c *call) (any, []int, error) {
+func handleResize(_ context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.ResizeRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -171,10 +170,10 @@ func handleResize(in *Inner, _ context.Context, c *call) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return nil, nil, io.resize(req.Size)
+	return nil, nil, io.Resize(req.Size)
 }
 
-func handleCloseStdin(in *Inner, _ context.Context, c *call) (any, []int, error) {
+func handleCloseStdin(_ context.Context, in *Inner, c *call) (any, []int, error) {
 	p, err := named(in, c)
 	if err != nil {
 		return nil, nil, err
@@ -192,11 +191,11 @@ func (p *process) closeStdin() error {
 	if err := p.change(func(r *record.Process) { r.StdinClosed = true }); err != nil {
 		return err
 	}
-	io.closeInput()
+	io.CloseInput()
 	return nil
 }
 
-func handleForget(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleForget(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	p, err := named(in, c)
 	if err != nil {
 		return nil, nil, err
@@ -222,7 +221,7 @@ func handleForget(in *Inner, ctx context.Context, c *call) (any, []int, error) {
 func (in *Inner) forgetProcess(p *process) error {
 	// The record goes last, so that a monitor killed here is asked again.
 	if p.io != nil {
-		p.io.close()
+		p.io.Close()
 	}
 	in.table.remove(p)
 	p.dismiss()
@@ -240,7 +239,7 @@ func (p *process) dismiss() {
 	}
 }
 
-func handleShutdown(in *Inner, ctx context.Context, c *call) (any, []int, error) {
+func handleShutdown(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	var req monitorv1.ShutdownRequest
 	if err := c.decode(&req); err != nil {
 		return nil, nil, err
@@ -282,27 +281,6 @@ func (in *Inner) prepareShutdown(ctx context.Context, req monitorv1.ShutdownRequ
 		if err := in.forgetProcess(p); err != nil {
 			in.cfg.Log.Warn("record not removed", "id", p.id, "error", err)
 		}
-	}
-	return nil
-}
-
-// signal sends a signal to the process, and with all to everything that it
-// started, as far as that can be told.
-func (p *process) signal(sig syscall.Signal, all bool) error {
-	if all {
-		return p.signalAll(sig)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pidfd == nil || p.rec.State != monitorv1.Running {
-		return fmt.Errorf("signal process %s: it is %s: %w", p.id, p.rec.State, errdefs.ErrNotFound)
-	}
-	err := linux.SignalProcess(p.pidfd, sig)
-	if errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal process %s: it has ended: %w", p.id, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return fmt.Errorf("signal process %s: %w", p.id, err)
 	}
 	return nil
 }

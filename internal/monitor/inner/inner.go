@@ -17,9 +17,11 @@ import (
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/journal"
+	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/outer"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/wire"
 )
 
@@ -36,13 +38,14 @@ type Config struct {
 
 // Inner is the state of the process.
 type Inner struct {
-	cfg     Config
-	dir     string
-	records *record.Dir
-	pool    *journal.Pool
-	link    *link
-	table   *table
-	started time.Time
+	cfg      Config
+	dir      string
+	records  *record.Dir
+	pool     *journal.Pool
+	link     *handover.Link
+	launcher *launch.Launcher
+	table    *table
+	started  time.Time
 
 	// spawn runs something beside the request that asked for it, until the
 	// process comes to rest. Run owns all of it.
@@ -90,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	in.wg.Go(func() { in.serve(ctx, listener) })
-	if err := in.link.send(handover.Ready, ""); err != nil {
+	if err := in.link.Send(handover.Ready, ""); err != nil {
 		cfg.Log.Warn("outer process not told of readiness", "error", err)
 	}
 	why := in.loop(ctx, signals)
@@ -104,17 +107,21 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 		return nil, err
 	}
 	in.table = newTable(in.records, in.cfg.Log)
-	if in.link, err = connect(in.cfg.Control); err != nil {
+	if in.link, err = handover.Connect(in.cfg.Control); err != nil {
 		return nil, err
 	}
 	in.wg.Go(func() { in.listenToOuter() })
-	if err := os.MkdirAll(in.consoleDir(), 0o700); err != nil {
+	in.launcher = &launch.Launcher{
+		Children: in.table, Score: in.cfg.Score, ConsoleDir: filepath.Join(in.dir, "c"),
+		Go: func(work func()) { in.wg.Go(work) },
+	}
+	if err := os.MkdirAll(in.launcher.ConsoleDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder for console sockets: %w", err)
 	}
 	if err := in.load(ctx); err != nil {
 		return nil, err
 	}
-	fd, ok := in.link.take(handover.KeyListener)
+	fd, ok := in.link.Take(handover.KeyListener)
 	if !ok {
 		return nil, errors.New("start serving: the outer process passed no socket")
 	}
@@ -194,7 +201,7 @@ func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wir
 	cancel(errRest)
 	if why != outerDied {
 		// Its reader ends with the connection; it waits for no more than that.
-		in.link.rest()
+		in.link.Rest()
 	}
 	waitFor(&in.wg, copyGrace)
 	switch why {
@@ -203,7 +210,7 @@ func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wir
 	case outerDied:
 		return in.becomeOuter()
 	}
-	return in.link.send(handover.Shutdown, "")
+	return in.link.Send(handover.Shutdown, "")
 }
 
 // waitFor waits for the goroutines, but not for one that hangs in the kernel.
@@ -220,10 +227,10 @@ func waitFor(wg *sync.WaitGroup, limit time.Duration) {
 }
 
 func (in *Inner) execSelf() error {
-	if err := in.link.send(handover.Upgrade, ""); err != nil {
+	if err := in.link.Send(handover.Upgrade, ""); err != nil {
 		return err
 	}
-	for _, fd := range []int{in.cfg.Lock, in.link.conn.FD()} {
+	for _, fd := range []int{in.cfg.Lock, in.link.FD()} {
 		if err := linux.KeepOnExec(fd); err != nil {
 			return err
 		}
@@ -232,7 +239,7 @@ func (in *Inner) execSelf() error {
 		handover.Arg(handover.FlagRole, handover.RoleInner),
 		handover.Arg(handover.FlagState, in.cfg.StateDir),
 		handover.Arg(handover.FlagBinary, in.cfg.Binary),
-		handover.ArgFD(handover.FlagControl, in.link.conn.FD()),
+		handover.ArgFD(handover.FlagControl, in.link.FD()),
 		handover.ArgFD(handover.FlagLock, in.cfg.Lock),
 		handover.Arg(handover.FlagScore, in.cfg.Score),
 	}, os.Getenv("GOMAXPROCS"))
@@ -241,7 +248,7 @@ func (in *Inner) execSelf() error {
 // becomeOuter makes this process the outer one, with all its children. They
 // are not lost to the new inner process: it is told of their exits by records.
 func (in *Inner) becomeOuter() error {
-	held := in.link.held()
+	held := in.link.Held()
 	for _, p := range in.table.all() {
 		p.handOver(held)
 	}
@@ -254,9 +261,12 @@ func (in *Inner) becomeOuter() error {
 func (in *Inner) keepPidfds() {
 	for _, p := range in.table.all() {
 		if fd := p.pidfdNumber(); fd >= 0 {
-			in.link.hold(handover.KeyPidfd+p.id, fd)
+			in.link.Hold(handover.KeyPidfd+p.id, fd)
 		}
 	}
 }
 
-func (in *Inner) consoleDir() string { return filepath.Join(in.dir, "c") }
+// host is what the input and output of containers need of this process.
+func (in *Inner) host() stdio.Host {
+	return stdio.Host{Link: in.link, Log: in.cfg.Log, Resting: in.resting.Load, Spawn: in.spawn}
+}

@@ -12,12 +12,12 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/journal"
+	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
-	"fairlead.run/internal/monitor/stream"
+	"fairlead.run/internal/monitor/stdio"
 )
 
 // load takes over every process from the records: what its predecessor was
@@ -30,12 +30,13 @@ func (in *Inner) load(ctx context.Context) error {
 	if err != nil {
 		in.cfg.Log.Error("some records cannot be read; their processes are not followed", "error", err)
 	}
-	ios := map[string]*stdio{}
+	ios := map[string]*stdio.Stdio{}
 	for _, rec := range records {
 		p := newProcess(rec.ID, rec.Spec, in.table)
 		p.rec = *rec
 		if rec.Spec.Kind == monitorv1.KindContainer {
-			p.io = in.reopenStdio(rec)
+			p.io = stdio.New(p.id, rec.Spec, in.host())
+			p.io.Restore(rec.StdinClosed || rec.Exit != nil)
 			ios[p.id] = p.io
 		}
 		in.table.add(p)
@@ -49,65 +50,19 @@ func (in *Inner) load(ctx context.Context) error {
 	for _, p := range in.table.all() {
 		in.resume(ctx, p)
 	}
-	in.link.discard()
+	in.link.Discard()
 	in.dropExits()
 	return nil
 }
 
 // finish completes a step of copying that the predecessor began.
-func (in *Inner) finish(slot *journal.Slot, step journal.Step, io *stdio) {
+func (in *Inner) finish(slot *journal.Slot, step journal.Step, io *stdio.Stdio) {
 	if io == nil {
 		return // forgotten since
 	}
-	left := stream.Left{LogPath: io.spec.LogPath, MaxLine: io.spec.LogMaxLine, FIFO: -1}
-	if i := int(step.Stream) - 1; i >= 0 && i < len(io.sources) {
-		left.FIFO = linux.RawFD(io.sources[i])
-	}
-	if err := stream.Finish(slot, step, left); err != nil {
+	if err := io.Finish(slot, step); err != nil {
 		in.cfg.Log.Error("output may be lost", "id", step.ID, "error", err)
 	}
-}
-
-// reopenStdio opens what can be opened by name and takes the rest from the
-// outer process. What is missing is missing: the container lives on.
-func (in *Inner) reopenStdio(rec *record.Process) *stdio {
-	s := newStdio(rec.ID, rec.Spec, in.link)
-	log := in.cfg.Log.With("id", rec.ID)
-	if err := s.reopenOutputs(); err != nil {
-		log.Error("output of a container cannot be copied any more", "error", err)
-	}
-	if fd, ok := in.link.take(handover.KeyTTY + rec.ID); ok {
-		if err := s.setMaster(fd); err != nil {
-			log.Error("terminal of a container is lost", "error", err)
-		}
-	}
-	if !rec.Spec.Stdin || rec.StdinClosed || rec.Exit != nil {
-		return s
-	}
-	if fd, ok := in.link.take(handover.KeyStdin + rec.ID); ok {
-		s.input = fd
-		return s
-	}
-	// Both processes were dead, and the container may have seen the end of its
-	// input. One that did not goes on.
-	if err := s.openInput(); err != nil && !errors.Is(err, unix.ENXIO) {
-		log.Warn("input of a container is closed", "error", err)
-	}
-	return s
-}
-
-func (s *stdio) reopenOutputs() error {
-	if s.spec.LogPath != "" {
-		s.log = crilog.Later(s.spec.LogPath)
-	}
-	if s.spec.TTY {
-		return nil
-	}
-	err := s.openOutputs()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // before they were made
-	}
-	return err
 }
 
 // resume follows a process from where its record says it was.
@@ -126,24 +81,22 @@ func (in *Inner) resume(ctx context.Context, p *process) {
 		close(p.shown)
 	}
 	if p.io != nil {
-		in.resumeCopy(p.io)
+		in.resumeCopy(p)
 	}
 	in.spawn(func(ctx context.Context) { in.supervise(ctx, p) })
 }
 
-func (in *Inner) resumeCopy(s *stdio) {
-	if len(s.sources) == 0 && s.master == nil {
-		return
-	}
-	if err := s.start(in, in.pool, 0); err != nil {
-		in.cfg.Log.Error("output of a container cannot be copied any more", "id", s.id, "error", err)
+// resumeCopy goes on copying, if there is anything left to copy from.
+func (in *Inner) resumeCopy(p *process) {
+	if err := p.io.Resume(in.pool); err != nil {
+		in.cfg.Log.Error("output of a container cannot be copied any more", "id", p.id, "error", err)
 	}
 }
 
 // reopenProcess gets hold of a process that was running.
 func (in *Inner) reopenProcess(p *process) {
 	who := p.rec.Main
-	kept, held := in.link.take(handover.KeyPidfd + p.id)
+	kept, held := in.link.Take(handover.KeyPidfd + p.id)
 	if held {
 		_ = unix.SetNonblock(kept, true)
 		p.pidfd = os.NewFile(uintptr(kept), "pidfd")
@@ -161,9 +114,9 @@ func (in *Inner) reopenProcess(p *process) {
 		parent = s.PPID
 	}
 	if ours := parent == os.Getpid() || parent == os.Getppid(); ours && held {
-		in.link.drop(handover.KeyPidfd + p.id)
+		in.link.Drop(handover.KeyPidfd + p.id)
 	} else if fd := p.pidfdNumber(); !ours && fd >= 0 {
-		in.link.hold(handover.KeyPidfd+p.id, fd)
+		in.link.Hold(handover.KeyPidfd+p.id, fd)
 	}
 }
 
@@ -171,15 +124,15 @@ func (in *Inner) reopenProcess(p *process) {
 // end of: the runtime command is the outer process's child now, or has ended.
 func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	spec, who := p.rec.Spec, p.rec.Command
-	c := &command{argv: []string{"(unknown)"}, pidFile: spec.PIDFile, deadline: spec.Deadline}
+	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Deadline: spec.Deadline}
 	if who.PID == 0 {
 		return fmt.Errorf("the monitor was restarted before the runtime command began: %w", errdefs.ErrUnavailable)
 	}
 	if err := in.awaitCommand(ctx, who, spec.Deadline); err != nil {
-		c.killLeft()
+		c.KillLeft()
 		return err
 	}
-	pid, err := c.readPID()
+	pid, err := c.ReadPID()
 	if err != nil {
 		return fmt.Errorf("the monitor was restarted while the runtime command ran, which left no process: %w: %w", errdefs.ErrUnavailable, err)
 	}
@@ -187,15 +140,15 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	if s, err := linux.ReadStat(pid); err == nil && s.Start < who.Start {
 		return fmt.Errorf("the monitor was restarted while the runtime command ran, and pid %d is not its work: %w", pid, errdefs.ErrUnavailable)
 	}
-	if spec.TTY && (p.io == nil || p.io.master == nil) {
-		c.killLeft()
+	if spec.TTY && (p.io == nil || !p.io.HasMaster()) {
+		c.KillLeft()
 		return fmt.Errorf("the monitor was restarted before the runtime delivered the terminal: %w", errdefs.ErrUnavailable)
 	}
 	if err := in.adopt(p, pid, time.Time{}); err != nil {
 		return err
 	}
 	if p.io != nil {
-		in.resumeCopy(p.io)
+		in.resumeCopy(p)
 	}
 	return nil
 }

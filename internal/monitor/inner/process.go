@@ -11,6 +11,7 @@ import (
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/stdio"
 )
 
 // process is one container's or exec's process.
@@ -21,8 +22,8 @@ type process struct {
 	mu     sync.Mutex
 	rec    record.Process
 	pidfd  *os.File
-	io     *stdio // nil for an exec
-	master int    // an exec's terminal until its caller has taken it; -1 none
+	io     *stdio.Stdio // nil for an exec
+	master int          // an exec's terminal until its caller has taken it; -1 none
 
 	started  chan struct{} // closed when the start has succeeded or failed
 	startErr error         // set before started is closed
@@ -158,7 +159,7 @@ func (p *process) describe() monitorv1.Process {
 		LogPath: p.rec.Spec.LogPath,
 	}
 	if p.io != nil {
-		d.LogError = p.io.problem()
+		d.LogError = p.io.Problem()
 	}
 	if d.State == monitorv1.Exited {
 		d.Exit = p.rec.Exit
@@ -167,7 +168,7 @@ func (p *process) describe() monitorv1.Process {
 }
 
 // stdio returns the container's input and output once it has started.
-func (p *process) stdio(what string) (*stdio, error) {
+func (p *process) stdio(what string) (*stdio.Stdio, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -96,7 +96,7 @@ func (in *Inner) converse(ctx context.Context, conn *wire.Conn) {
 }
 
 // handler answers one kind of request. Its descriptors are sent and closed.
-type handler func(*Inner, context.Context, *call) (any, []int, error)
+type handler func(context.Context, *Inner, *call) (any, []int, error)
 
 // errAnswered says that a handler has sent all there is to send, and that the
 // connection ends.
@@ -115,7 +115,7 @@ func (in *Inner) answerOne(ctx context.Context, conn *wire.Conn, req *monitorv1.
 	case len(fds) > monitorv1.MaxDescriptors:
 		return answer(conn, nil, fmt.Errorf("answer request: %d descriptors came with it, of which %d are allowed: %w", len(fds), monitorv1.MaxDescriptors, errdefs.ErrInvalidArgument)) == nil
 	}
-	body, out, err := handle(in, ctx, c)
+	body, out, err := handle(ctx, in, c)
 	defer wire.CloseAll(out)
 	if errors.Is(err, errAnswered) {
 		return false

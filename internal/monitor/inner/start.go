@@ -12,10 +12,11 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/cgroup"
-	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/handover"
+	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/wire"
 )
 
@@ -52,7 +53,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		return monitorv1.Started{}, err
 	}
 	if mine {
-		c := &command{argv: req.Command, env: req.Env, pidFile: req.PIDFile, runtimeLog: req.RuntimeLog, deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startContainer(ctx, p, c, req.Size))
 		})
@@ -111,7 +112,7 @@ func (in *Inner) undoStart(p *process) {
 		_ = unix.Close(master)
 	}
 	if io != nil {
-		io.close()
+		io.Close()
 	}
 	if err := in.records.Remove(p.id); err != nil {
 		in.cfg.Log.Error("record of a failed start not removed", "id", p.id, "error", err)
@@ -119,60 +120,60 @@ func (in *Inner) undoStart(p *process) {
 }
 
 // startContainer does the work of a start.
-func (in *Inner) startContainer(ctx context.Context, p *process, c *command, size monitorv1.WindowSize) error {
+func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
 	if err := p.change(func(*record.Process) {}); err != nil {
 		return err
 	}
-	io := newStdio(p.id, p.spec(), in.link)
+	io := stdio.New(p.id, p.spec(), in.host())
 	p.mu.Lock()
 	p.io = io
 	p.mu.Unlock()
-	ends, err := io.create()
+	ends, err := io.Create()
 	if err != nil {
 		wire.CloseAll(ends)
 		return err
 	}
-	if io.spec.TTY {
+	if p.spec().TTY {
 		return in.startWithTerminal(ctx, p, c, size)
 	}
-	c.stdio = [3]int(ends)
+	c.Stdio = [3]int(ends)
 	talk := &talk{in: in, io: io, command: c}
 	if err := in.runAndAdopt(ctx, p, c, ends, talk.look); err != nil {
-		return c.explain(err, talk.quote())
+		return c.Explain(err, io.LastWords())
 	}
-	if err := io.start(in, in.pool, 0); err != nil {
+	if err := io.Start(in.pool, 0); err != nil {
 		return err
 	}
-	io.open()
+	io.Open()
 	return nil
 }
 
-func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *command, size monitorv1.WindowSize) error {
-	console, argv, ends, err := in.newConsole(c.argv, size)
+func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
+	console, argv, ends, err := in.launcher.NewConsole(c.Argv, size)
 	if err != nil {
 		return err
 	}
-	defer console.close()
-	c.argv, c.stdio = argv, [3]int(ends)
+	defer console.Close()
+	c.Argv, c.Stdio = argv, [3]int(ends)
 	// The null device is there twice.
 	if err := in.runAndAdopt(ctx, p, c, ends[1:], func() error { return nil }); err != nil {
-		return c.explain(err, console.quote())
+		return c.Explain(err, console.Quote())
 	}
-	fd, err := console.terminal()
+	fd, err := console.Terminal()
 	if err != nil {
 		return err
 	}
-	in.link.hold(handover.KeyTTY+p.id, fd)
-	if err := p.io.setMaster(fd); err != nil {
+	in.link.Hold(handover.KeyTTY+p.id, fd)
+	if err := p.io.SetMaster(fd); err != nil {
 		return err
 	}
-	return p.io.start(in, in.pool, 0)
+	return p.io.Start(in.pool, 0)
 }
 
 // runAndAdopt runs the command, closes the descriptors that were for it, and
 // makes the process that it leaves p's.
-func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *command, ends []int, look func() error) error {
-	who, done, err := in.fork(c)
+func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command, ends []int, look func() error) error {
+	run, err := in.launcher.Fork(c)
 	wire.CloseAll(ends)
 	if err != nil {
 		return err
@@ -180,22 +181,22 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *command, ends [
 	if err := failpoint.Hit(afterFork); err != nil {
 		return err
 	}
-	if err := p.change(func(r *record.Process) { r.Command = who }); err != nil {
-		in.table.killCommand(who.PID)
+	if err := p.change(func(r *record.Process) { r.Command = run.Who }); err != nil {
+		in.table.Kill(run.Who.PID)
 		return err
 	}
-	if err := in.await(ctx, c, who.PID, done, look); err != nil {
+	if err := in.launcher.Await(ctx, c, run, look); err != nil {
 		if ctx.Err() == nil {
-			c.killLeft()
+			c.KillLeft()
 		}
 		return err
 	}
-	pid, err := c.readPID()
+	pid, err := c.ReadPID()
 	if err != nil {
 		return err
 	}
-	if err := in.adopt(p, pid, c.began); err != nil {
-		c.killLeft()
+	if err := in.adopt(p, pid, c.Began); err != nil {
+		c.KillLeft()
 		return err
 	}
 	return failpoint.Hit(afterAdopt)
@@ -244,58 +245,31 @@ func (in *Inner) exitSince(pid int, since time.Time) (linux.Ended, bool) {
 // talk watches how much a runtime says before its container starts.
 type talk struct {
 	in      *Inner
-	io      *stdio
-	command *command
+	io      *stdio.Stdio
+	command *launch.Command
 	full    time.Time // since when the limit is reached
 }
 
 // look is called now and then while the command runs.
 func (t *talk) look() error {
-	copiers := t.io.running()
-	if len(copiers) == 0 {
-		for _, f := range t.io.sources {
-			if linux.Buffered(linux.RawFD(f)) >= talkative {
-				return t.io.start(t.in, t.in.pool, talkLimit)
-			}
+	if !t.io.Copying() {
+		if t.io.Waiting() >= talkative {
+			return t.io.Start(t.in.pool, talkLimit)
 		}
 		return nil
 	}
-	if _, err := t.command.readPID(); err == nil {
-		t.io.open() // it is the container that talks
+	if _, err := t.command.ReadPID(); err == nil {
+		t.io.Open() // it is the container that talks
 		return nil
 	}
-	for _, c := range copiers {
-		if !c.AtLimit() {
-			continue
-		}
-		if t.full.IsZero() {
-			t.full = time.Now()
-		}
-		if time.Since(t.full) > talkGrace {
-			return fmt.Errorf("%s wrote more than %d MiB of messages without starting the container and was killed: %w", t.command.name(), talkLimit>>20, errdefs.ErrInternal)
-		}
+	if !t.io.Stuck() {
+		return nil
+	}
+	if t.full.IsZero() {
+		t.full = time.Now()
+	}
+	if time.Since(t.full) > talkGrace {
+		return fmt.Errorf("%s wrote more than %d MiB of messages without starting the container and was killed: %w", t.command.Name(), talkLimit>>20, errdefs.ErrInternal)
 	}
 	return nil
-}
-
-// quote returns the end of what a failed command said on its error output.
-func (t *talk) quote() []byte {
-	if copiers := t.io.running(); len(copiers) > 0 {
-		t.io.stop()
-		select {
-		case <-t.io.done:
-			return copiers[crilog.Stderr-1].Tail()
-		case <-time.After(copyGrace):
-			return nil
-		}
-	}
-	if len(t.io.sources) < int(crilog.Stderr) {
-		return nil
-	}
-	said := make([]byte, 64<<10)
-	n, err := linux.Read(linux.RawFD(t.io.sources[crilog.Stderr-1]), said)
-	if err != nil {
-		return nil
-	}
-	return said[:n]
 }

@@ -27,7 +27,7 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 		return // at rest; the successor goes on
 	}
 	if p.io != nil {
-		p.io.drain(ctx, drainLimit)
+		p.io.Drain(ctx, drainLimit)
 	}
 	if ctx.Err() != nil {
 		return
@@ -35,7 +35,7 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 	if p.state() != monitorv1.Exited {
 		oom := p.kind() == monitorv1.KindContainer && cgroup.OOMKilled(p.cgroups())
 		in.table.publish(p, oom)
-		in.link.drop(handover.KeyPidfd + p.id)
+		in.link.Drop(handover.KeyPidfd + p.id)
 	}
 	in.closePidfd(p)
 	select {

@@ -154,8 +154,8 @@ func (t *table) identify(p *process, who record.Ident, since time.Time) (linux.E
 	return linux.Ended{}, false
 }
 
-// expect registers a runtime command. It may have ended already.
-func (t *table) expect(pid int) <-chan linux.Ended {
+// Expect registers a runtime command. It may have ended already.
+func (t *table) Expect(pid int) <-chan linux.Ended {
 	done := make(chan linux.Ended, 1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,9 +171,9 @@ func (t *table) expect(pid int) <-chan linux.Ended {
 	return done
 }
 
-// killCommand kills a runtime command with its process group, unless it has
+// Kill kills a runtime command with its process group, unless it has
 // ended: its pid could be another's.
-func (t *table) killCommand(pid int) {
+func (t *table) Kill(pid int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.commands[pid]; ok {

@@ -35,9 +35,10 @@ func TestFramesAndDescriptors(t *testing.T) {
 	}
 	defer r.Close()
 	big := strings.Repeat("x", 500_000)
+	passed := int(w.Fd())
 	sent := make(chan error, 1)
 	go func() {
-		if err := a.Send("first", int(w.Fd())); err != nil {
+		if err := a.Send("first", passed); err != nil {
 			sent <- err
 			return
 		}

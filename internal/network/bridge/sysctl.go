@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const sysctlRoot = "/proc/sys"
@@ -14,8 +17,15 @@ func readSysctl(key string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
+// writeSysctl makes three system calls. It uses no os.File, which would try the
+// descriptor with the poller first, for every pod.
 func writeSysctl(key, value string) error {
-	return os.WriteFile(filepath.Join(sysctlRoot, key), []byte(value), 0o644)
+	fd, err := unix.Open(filepath.Join(sysctlRoot, key), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	_, err = unix.Write(fd, []byte(value))
+	return errors.Join(err, unix.Close(fd))
 }
 
 // ensureSysctl sets a value where it is not set yet. changed tells whether it

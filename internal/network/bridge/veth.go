@@ -50,8 +50,13 @@ type wireAddr struct {
 // connect makes the link and configures the pod's end. On an error the caller
 // removes the host's end, which takes the other with it.
 func (w *wire) connect(host *netlink.Handle) error {
+	ns, err := network.OpenNetNS(w.netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
 	var inside *netlink.Handle
-	err := network.InNetNS(w.netns, func() (err error) {
+	err = ns.Do(func() (err error) {
 		if err := quietIPv6(); err != nil {
 			return err
 		}
@@ -62,12 +67,7 @@ func (w *wire) connect(host *netlink.Handle) error {
 		return err
 	}
 	defer inside.Close()
-	ns, err := os.Open(w.netns)
-	if err != nil {
-		return err
-	}
-	defer ns.Close() // read-only
-	if err := w.makePair(int(ns.Fd())); err != nil {
+	if err := w.makePair(ns.FD()); err != nil {
 		return fmt.Errorf("create link %s: %w", w.veth, err)
 	}
 	hostEnd, err := host.LinkByName(w.veth)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -14,6 +15,10 @@ import (
 
 // inside is set in the environment of the process that has its own namespaces.
 const inside = "FAIRLEAD_NETWORKTEST_INSIDE"
+
+// The main thread cannot end, so it must not be the one that pin spends on a
+// new namespace. Locked here, only the main goroutine runs on it.
+func init() { runtime.LockOSThread() }
 
 // Main runs the tests of a package in network and mount namespaces of their
 // own. Without root it runs them where they are; NeedRoot skips then.

@@ -1,9 +1,16 @@
-package inner
+// Package stdio is the input and output of one container: its FIFOs or its
+// terminal, its log, and the copying between them.
+//
+// It makes them for a new container and finds them again for one that an
+// earlier monitor started. It does not know when a container starts or ends;
+// it is told.
+package stdio
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,14 +28,23 @@ import (
 	"fairlead.run/internal/monitor/stream"
 )
 
-// stdio is the input and output of one container.
-type stdio struct {
+// Host is what a container's input and output need of the process that they
+// are in.
+type Host struct {
+	Link    *handover.Link
+	Log     *slog.Logger
+	Resting func() bool                      // a successor is about to go on
+	Spawn   func(work func(context.Context)) // runs work until then
+}
+
+// Stdio is the input and output of one container.
+type Stdio struct {
 	id      string
 	spec    record.Spec
+	host    Host
 	log     *crilog.File
 	fan     stream.Fan
 	sources []*os.File // read ends of the FIFOs: output, error
-	link    *link
 
 	mu      sync.Mutex
 	copiers []*stream.Copier
@@ -38,8 +54,9 @@ type stdio struct {
 	stop    context.CancelFunc
 }
 
-func newStdio(id string, spec record.Spec, l *link) *stdio {
-	return &stdio{id: id, spec: spec, link: l, input: -1, done: make(chan struct{}), stop: func() {}}
+// New prepares the input and output of a container; Create or Restore open it.
+func New(id string, spec record.Spec, host Host) *Stdio {
+	return &Stdio{id: id, spec: spec, host: host, input: -1, done: make(chan struct{}), stop: func() {}}
 }
 
 // The names of the FIFOs in the process's folder.
@@ -49,11 +66,14 @@ const (
 	fifoErr = "stderr"
 )
 
-func (s *stdio) path(name string) string { return filepath.Join(s.spec.IODir, name) }
+func (s *Stdio) path(name string) string { return filepath.Join(s.spec.IODir, name) }
 
-// create opens the log, makes the FIFOs and returns the container's ends:
+// closeGrace bounds how long Close waits for a copier that hangs in the kernel.
+const closeGrace = time.Second
+
+// Create opens the log, makes the FIFOs and returns the container's ends:
 // input, output, error. Close them with wire.CloseAll.
-func (s *stdio) create() ([]int, error) {
+func (s *Stdio) Create() ([]int, error) {
 	if s.spec.LogPath != "" {
 		log, err := crilog.Open(s.spec.LogPath)
 		if err != nil {
@@ -99,7 +119,7 @@ func makeFIFO(path string) error {
 }
 
 // createInput returns the container's end of its input.
-func (s *stdio) createInput() (int, error) {
+func (s *Stdio) createInput() (int, error) {
 	if !s.spec.Stdin {
 		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -130,7 +150,7 @@ func (s *stdio) createInput() (int, error) {
 
 // openInput opens the write end of the input, which needs a reader, and lets
 // the outer process hold it too.
-func (s *stdio) openInput() error {
+func (s *Stdio) openInput() error {
 	fd, err := unix.Open(s.path(fifoIn), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return fmt.Errorf("open FIFO %s for writing: %w", s.path(fifoIn), err)
@@ -138,7 +158,7 @@ func (s *stdio) openInput() error {
 	s.mu.Lock()
 	s.input = fd
 	s.mu.Unlock()
-	s.link.hold(handover.KeyStdin+s.id, fd)
+	s.host.Link.Hold(handover.KeyStdin+s.id, fd)
 	return nil
 }
 
@@ -146,9 +166,9 @@ func (s *stdio) openInput() error {
 // FIFO that nobody has open forgets what is in it.
 var outputKeys = []string{handover.KeyStdout, handover.KeyStderr}
 
-func (s *stdio) openOutputs() error {
+func (s *Stdio) openOutputs() error {
 	for i, name := range []string{fifoOut, fifoErr} {
-		if fd, ok := s.link.take(outputKeys[i] + s.id); ok {
+		if fd, ok := s.host.Link.Take(outputKeys[i] + s.id); ok {
 			s.sources = append(s.sources, os.NewFile(uintptr(fd), s.path(name)))
 			continue
 		}
@@ -157,13 +177,13 @@ func (s *stdio) openOutputs() error {
 			return fmt.Errorf("open FIFO %s: %w", s.path(name), err)
 		}
 		s.sources = append(s.sources, os.NewFile(uintptr(fd), s.path(name)))
-		s.link.hold(outputKeys[i]+s.id, fd)
+		s.host.Link.Hold(outputKeys[i]+s.id, fd)
 	}
 	return nil
 }
 
-// setMaster takes over the terminal's master end.
-func (s *stdio) setMaster(fd int) error {
+// SetMaster takes over the terminal's master end.
+func (s *Stdio) SetMaster(fd int) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
 		return os.NewSyscallError("fcntl", err)
@@ -174,9 +194,9 @@ func (s *stdio) setMaster(fd int) error {
 	return nil
 }
 
-// start begins to copy. With a limit, each copier stops after about that many
-// bytes until open is called.
-func (s *stdio) start(in *Inner, pool *journal.Pool, limit int64) error {
+// Start begins to copy. With a limit, each copier stops after about that many
+// bytes until Open is called.
+func (s *Stdio) Start(pool *journal.Pool, limit int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.copiers) > 0 {
@@ -199,61 +219,61 @@ func (s *stdio) start(in *Inner, pool *journal.Pool, limit int64) error {
 	}
 	copiers := s.copiers
 	ready := make(chan struct{})
-	in.spawn(func(ctx context.Context) {
+	s.host.Spawn(func(ctx context.Context) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		s.stop = stop
 		close(ready)
-		s.copy(ctx, in, copiers)
+		s.copy(ctx, copiers)
 	})
 	<-ready
 	return nil
 }
 
 // copy runs the copiers and ends when all have.
-func (s *stdio) copy(ctx context.Context, in *Inner, copiers []*stream.Copier) {
+func (s *Stdio) copy(ctx context.Context, copiers []*stream.Copier) {
 	defer close(s.done)
 	var wg sync.WaitGroup
 	for _, c := range copiers {
 		wg.Go(func() {
 			if err := c.Run(ctx); err != nil {
-				in.cfg.Log.Error("output is not copied any more", "id", s.id, "stream", c.Stream.String(), "error", err)
+				s.host.Log.Error("output is not copied any more", "id", s.id, "stream", c.Stream.String(), "error", err)
 			}
 		})
 	}
 	wg.Wait()
 	s.fan.End()
-	if in.resting.Load() {
+	if s.host.Resting() {
 		return // the successor goes on with the same descriptors
 	}
 	s.closeSources()
 	if err := s.log.Close(); err != nil {
-		in.cfg.Log.Error("log not closed", "id", s.id, "error", err)
+		s.host.Log.Error("log not closed", "id", s.id, "error", err)
 	}
 }
 
-func (s *stdio) closeSources() {
+func (s *Stdio) closeSources() {
 	for i, f := range s.sources {
-		s.link.drop(outputKeys[i] + s.id)
+		s.host.Link.Drop(outputKeys[i] + s.id)
 		_ = f.Close()
 	}
 }
 
-// open lets copiers that were started with a limit go on.
-func (s *stdio) open() {
+// Open lets copiers that were started with a limit go on.
+func (s *Stdio) Open() {
 	for _, c := range s.running() {
 		c.Open()
 	}
 }
 
-func (s *stdio) running() []*stream.Copier {
+func (s *Stdio) running() []*stream.Copier {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.copiers
 }
 
-// drain waits until what the ended process wrote is copied, at most for limit.
-func (s *stdio) drain(ctx context.Context, limit time.Duration) {
+// Drain waits until what the ended process wrote is copied, at most for limit.
+func (s *Stdio) Drain(ctx context.Context, limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for _, c := range s.running() {
@@ -270,7 +290,8 @@ func (s *stdio) drain(ctx context.Context, limit time.Duration) {
 	}
 }
 
-func (s *stdio) problem() string {
+// Problem says why output is not reaching the log, or is empty.
+func (s *Stdio) Problem() string {
 	for _, c := range s.running() {
 		if text := c.Problem(); text != "" {
 			return text
@@ -279,9 +300,9 @@ func (s *stdio) problem() string {
 	return ""
 }
 
-// reopen opens the log anew. Whoever waits for the log to become writable
+// Reopen opens the log anew. Whoever waits for the log to become writable
 // tries at once.
-func (s *stdio) reopen() error {
+func (s *Stdio) Reopen() error {
 	select {
 	case <-s.done:
 		return nil // closed, complete
@@ -296,7 +317,8 @@ func (s *stdio) reopen() error {
 	return nil
 }
 
-func (s *stdio) resize(size monitorv1.WindowSize) error {
+// Resize sets the size of the container's terminal.
+func (s *Stdio) Resize(size monitorv1.WindowSize) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.master == nil {
@@ -305,9 +327,9 @@ func (s *stdio) resize(size monitorv1.WindowSize) error {
 	return linux.SetWindowSize(s.master, size.Width, size.Height)
 }
 
-// inputFD returns a descriptor to write to, which becomes the caller's, or -1
+// InputFD returns a descriptor to write to, which becomes the caller's, or -1
 // when the input is closed.
-func (s *stdio) inputFD() (int, error) {
+func (s *Stdio) InputFD() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.input
@@ -321,8 +343,8 @@ func (s *stdio) inputFD() (int, error) {
 	return fd, os.NewSyscallError("fcntl", err)
 }
 
-// closeInput closes the input for good. A terminal has no end of input.
-func (s *stdio) closeInput() {
+// CloseInput closes the input for good. A terminal has no end of input.
+func (s *Stdio) CloseInput() {
 	s.mu.Lock()
 	fd := s.input
 	s.input = -1
@@ -330,13 +352,13 @@ func (s *stdio) closeInput() {
 	if fd < 0 {
 		return
 	}
-	s.link.drop(handover.KeyStdin + s.id)
+	s.host.Link.Drop(handover.KeyStdin + s.id)
 	_ = unix.Close(fd)
 }
 
-// close ends all copying and removes what create made.
-func (s *stdio) close() {
-	s.closeInput()
+// Close ends all copying and removes what Create made.
+func (s *Stdio) Close() {
+	s.CloseInput()
 	s.mu.Lock()
 	stop, started, master := s.stop, len(s.copiers) > 0, s.master
 	s.mu.Unlock()
@@ -344,14 +366,14 @@ func (s *stdio) close() {
 	if started {
 		select {
 		case <-s.done:
-		case <-time.After(copyGrace):
+		case <-time.After(closeGrace):
 		}
 	} else {
 		s.closeSources()
 		_ = s.log.Close()
 	}
 	if master != nil {
-		s.link.drop(handover.KeyTTY + s.id)
+		s.host.Link.Drop(handover.KeyTTY + s.id)
 		_ = master.Close()
 	}
 	if s.spec.IODir == "" {
@@ -362,4 +384,63 @@ func (s *stdio) close() {
 	}
 	// Stays if the caller keeps something else there.
 	_ = os.Remove(s.spec.IODir)
+}
+
+// Copying says whether Start was called.
+func (s *Stdio) Copying() bool { return len(s.running()) > 0 }
+
+// Stuck says whether a copier has reached its limit.
+func (s *Stdio) Stuck() bool {
+	for _, c := range s.running() {
+		if c.AtLimit() {
+			return true
+		}
+	}
+	return false
+}
+
+// Waiting returns how many bytes the fuller FIFO holds.
+func (s *Stdio) Waiting() int {
+	n := 0
+	for _, f := range s.sources {
+		n = max(n, linux.Buffered(linux.RawFD(f)))
+	}
+	return n
+}
+
+// LastWords stops all copying and returns the end of what was written as error
+// output, for a container that did not start.
+func (s *Stdio) LastWords() []byte {
+	if copiers := s.running(); len(copiers) > 0 {
+		s.stop()
+		select {
+		case <-s.done:
+			return copiers[len(copiers)-1].Tail()
+		case <-time.After(closeGrace):
+			return nil
+		}
+	}
+	if len(s.sources) < int(crilog.Stderr) {
+		return nil
+	}
+	said := make([]byte, 64<<10)
+	n, err := linux.Read(linux.RawFD(s.sources[crilog.Stderr-1]), said)
+	if err != nil {
+		return nil
+	}
+	return said[:n]
+}
+
+// Attach adds attached callers to the output, from now on.
+func (s *Stdio) Attach(sinks []*stream.Sink) {
+	for _, sink := range sinks {
+		s.fan.Add(sink)
+	}
+}
+
+// Detach removes them.
+func (s *Stdio) Detach(sinks []*stream.Sink) {
+	for _, sink := range sinks {
+		s.fan.Remove(sink)
+	}
 }

@@ -1,4 +1,4 @@
-package inner
+package launch
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 	"fairlead.run/internal/monitor/wire"
 )
 
-// console receives a terminal from a runtime, and what the runtime says
+// Console receives a terminal from a runtime, and what the runtime says
 // meanwhile: with a terminal, its output is not the container's.
-type console struct {
+type Console struct {
 	path     string
 	listener *wire.Listener
 	size     monitorv1.WindowSize
@@ -27,11 +27,11 @@ type console struct {
 	output   chan []byte
 }
 
-// newConsole listens, and puts the path of the socket into argv. It returns
+// NewConsole listens, and puts the path of the socket into argv. It returns
 // the descriptors for the runtime: input, output, error.
-func (in *Inner) newConsole(argv []string, size monitorv1.WindowSize) (*console, []string, []int, error) {
+func (l *Launcher) NewConsole(argv []string, size monitorv1.WindowSize) (*Console, []string, []int, error) {
 	// Short, because the address of a socket holds 107 bytes.
-	path := filepath.Join(in.consoleDir(), fmt.Sprintf("%x", time.Now().UnixNano()))
+	path := filepath.Join(l.ConsoleDir, fmt.Sprintf("%x", time.Now().UnixNano()))
 	if len(path) > wire.MaxPath {
 		return nil, nil, nil, fmt.Errorf("make console socket %s: the path is longer than %d bytes; choose a shorter state directory: %w", path, wire.MaxPath, errdefs.ErrPrecondition)
 	}
@@ -39,26 +39,26 @@ func (in *Inner) newConsole(argv []string, size monitorv1.WindowSize) (*console,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	l, err := wire.NewListener(os.NewFile(uintptr(fd), path))
+	listener, err := wire.NewListener(os.NewFile(uintptr(fd), path))
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	c := &console{path: path, listener: l, size: size, master: make(chan int, 1), output: make(chan []byte, 1)}
+	c := &Console{path: path, listener: listener, size: size, master: make(chan int, 1), output: make(chan []byte, 1)}
 	ends, err := c.openEnds()
 	if err != nil {
-		c.close()
+		c.Close()
 		return nil, nil, nil, err
 	}
 	argv = slices.Clone(argv)
 	for i, arg := range argv {
 		argv[i] = strings.ReplaceAll(arg, monitorv1.ConsoleSocket, path)
 	}
-	in.wg.Go(c.accept)
-	in.wg.Go(c.listen)
+	l.Go(c.accept)
+	l.Go(c.listen)
 	return c, argv, ends, nil
 }
 
-func (c *console) openEnds() ([]int, error) {
+func (c *Console) openEnds() ([]int, error) {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
@@ -77,7 +77,7 @@ func (c *console) openEnds() ([]int, error) {
 }
 
 // accept passes on the first descriptor that arrives.
-func (c *console) accept() {
+func (c *Console) accept() {
 	defer close(c.master)
 	conn, err := c.listener.Accept()
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *console) accept() {
 }
 
 // listen keeps the end of what the runtime says, however much it is.
-func (c *console) listen() {
+func (c *Console) listen() {
 	var tail []byte
 	buf := make([]byte, 4096)
 	for {
@@ -108,15 +108,15 @@ func (c *console) listen() {
 	c.output <- tail
 }
 
-// quote returns the end of what the runtime said, once it has ended.
-func (c *console) quote() []byte {
+// Quote returns the end of what the runtime said, once it has ended.
+func (c *Console) Quote() []byte {
 	// A process that the runtime left may still have the pipe.
 	_ = c.said.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	return <-c.output
 }
 
-// terminal returns the master end, after the runtime has ended well.
-func (c *console) terminal() (int, error) {
+// Terminal returns the master end, after the runtime has ended well.
+func (c *Console) Terminal() (int, error) {
 	select {
 	case fd, ok := <-c.master:
 		if ok {
@@ -138,8 +138,8 @@ func setSize(fd int, size monitorv1.WindowSize) error {
 	return os.NewSyscallError("set the size of the terminal", err)
 }
 
-// close ends everything, and closes a terminal that nobody took.
-func (c *console) close() {
+// Close ends everything, and closes a terminal that nobody took.
+func (c *Console) Close() {
 	_ = c.listener.Close()
 	_ = os.Remove(c.path)
 	if c.said != nil {

@@ -1,4 +1,4 @@
-package image
+package registry
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// registryHosts finds the hosts to ask for an image: mirrors from hosts.toml
+// Hosts finds the hosts to ask for an image: mirrors from hosts.toml
 // files, then the registry itself. Files are read at each pull, so that a
 // change needs no restart. Loopback hosts are spoken to in plain HTTP if they
-// do not answer in TLS.
-func (s *Store) registryHosts(ctx context.Context, creds credentials, tried *hostList) docker.RegistryHosts {
+// do not answer in TLS. What is found goes to tried as well.
+func Hosts(ctx context.Context, certsDirs []string, creds Credentials, tried *HostList) docker.RegistryHosts {
 	opts := config.HostOptions{Credentials: func(host string) (string, string, error) { return creds.forHost(ctx, host) }}
-	if root, err := firstDir(s.cfg.CertsDirs); err != nil {
+	if root, err := firstDir(certsDirs); err != nil {
 		return func(string) ([]docker.RegistryHost, error) { return nil, err }
 	} else if root != "" {
 		find := config.HostDirFromRoot(root)
@@ -88,13 +88,13 @@ func checkHostsFile(file string) error {
 	return nil
 }
 
-// hostList collects the hosts of a pull, for its errors.
-type hostList struct {
+// HostList collects the hosts of a pull, for its errors.
+type HostList struct {
 	mu    sync.Mutex
 	hosts []string
 }
 
-func (l *hostList) add(host string) {
+func (l *HostList) add(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Contains(l.hosts, host) {
@@ -102,7 +102,8 @@ func (l *hostList) add(host string) {
 	}
 }
 
-func (l *hostList) names() []string {
+// Names are the hosts in the order in which they are asked.
+func (l *HostList) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.hosts)

@@ -1,4 +1,6 @@
-package image
+// Package database opens the bbolt files of the image store, after it has made
+// sure that they are whole. It does not know what is in them.
+package database
 
 import (
 	"errors"
@@ -23,9 +25,9 @@ import (
 // lockWait is how long Open waits for another process to let go of the store.
 const lockWait = 3 * time.Second
 
-// openDatabase opens the bbolt file, after it has been read through once.
-func openDatabase(path string) (*bolt.DB, error) {
-	if err := verifyDatabase(path); err != nil {
+// Open opens the bbolt file, after it has been read through once.
+func Open(path string) (*bolt.DB, error) {
+	if err := Verify(path); err != nil {
 		return nil, err
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
@@ -35,10 +37,10 @@ func openDatabase(path string) (*bolt.DB, error) {
 	return db, nil
 }
 
-// verifyDatabase reads every record of the file. bbolt notices damage only
+// Verify reads every record of the file. bbolt notices damage only
 // when it stumbles over it, and then panics or faults on the mapped file; here
 // that becomes an error, before anything relies on the file.
-func verifyDatabase(path string) (err error) {
+func Verify(path string) (err error) {
 	if _, serr := os.Stat(path); errors.Is(serr, fs.ErrNotExist) {
 		return nil
 	}

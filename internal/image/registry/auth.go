@@ -1,8 +1,13 @@
-package image
+// Package registry knows where to ask for an image and what to say there: hosts
+// and mirrors from hosts.toml files, credentials from requests, docker's
+// config.json and credential helpers. It fetches nothing.
+package registry
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -39,6 +44,12 @@ func (Auth) LogValue() slog.Value { return slog.StringValue("redacted") }
 // MarshalJSON keeps credentials out of files.
 func (Auth) MarshalJSON() ([]byte, error) { return []byte(`"redacted"`), nil }
 
+// Fingerprint tells credentials apart without being of any use as such.
+func (a *Auth) Fingerprint() string {
+	b, _ := json.Marshal((*authFields)(a)) // strings only, cannot fail
+	return fmt.Sprintf("%x", sha256.Sum256(b))
+}
+
 // login is a user name and a secret. Without a user name the secret is a
 // refresh token.
 type login struct{ user, secret string }
@@ -68,19 +79,19 @@ func decodeLogin(s string) (login, error) {
 	return login{user, secret}, nil
 }
 
-// credentials finds what to send to a registry on behalf of one pull.
-type credentials struct {
-	named reference.Named
-	auth  *Auth    // of the request
-	files []string // docker config.json files
+// Credentials finds what to send to a registry on behalf of one pull.
+type Credentials struct {
+	Named reference.Named
+	Auth  *Auth    // of the request
+	Files []string // docker config.json files
 }
 
 // forHost is called by the registry client when the host asks who we are. What
 // the request brought goes to the registry it is for and to no mirror: a mirror
 // that needs a password has its own in a config file.
-func (c credentials) forHost(ctx context.Context, host string) (string, string, error) {
-	if c.auth != nil && sameRegistry(host, c.registry()) {
-		l, err := c.auth.login()
+func (c Credentials) forHost(ctx context.Context, host string) (string, string, error) {
+	if c.Auth != nil && sameRegistry(host, c.registry()) {
+		l, err := c.Auth.login()
 		if err != nil {
 			return "", "", fmt.Errorf("credentials of the request: %w", err)
 		}
@@ -88,24 +99,24 @@ func (c credentials) forHost(ctx context.Context, host string) (string, string, 
 			return l.user, l.secret, nil
 		}
 	}
-	l, err := lookUpLogin(ctx, c.files, host, reference.Path(c.named))
+	l, err := lookUpLogin(ctx, c.Files, host, reference.Path(c.Named))
 	return l.user, l.secret, err
 }
 
 // token is the bearer token of the request, if it is meant for the host.
-func (c credentials) token(host string) string {
-	if c.auth == nil || !sameRegistry(host, c.registry()) {
+func (c Credentials) token(host string) string {
+	if c.Auth == nil || !sameRegistry(host, c.registry()) {
 		return ""
 	}
-	return c.auth.RegistryToken
+	return c.Auth.RegistryToken
 }
 
 // registry is the host that the request's credentials are for.
-func (c credentials) registry() string {
-	if c.auth.ServerAddress != "" {
-		return hostOf(c.auth.ServerAddress)
+func (c Credentials) registry() string {
+	if c.Auth.ServerAddress != "" {
+		return hostOf(c.Auth.ServerAddress)
 	}
-	return reference.Domain(c.named)
+	return reference.Domain(c.Named)
 }
 
 // hostOf takes the host out of "https://index.docker.io/v1/" and the like.

@@ -1,4 +1,4 @@
-package image
+package layer
 
 import (
 	"bufio"
@@ -14,10 +14,10 @@ import (
 // allow terabytes, and encoders stay below 128 MiB.
 const zstdWindow = 128 << 20
 
-// decompress goes by the content and not by the declared type: there are
+// Decompress goes by the content and not by the declared type: there are
 // registries full of layers that say one thing and are another. It runs in this
 // process; containerd's own would start unpigz where it finds it.
-func decompress(r io.Reader) (io.ReadCloser, error) {
+func Decompress(r io.Reader) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 256<<10)
 	head, err := br.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {

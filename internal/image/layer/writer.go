@@ -1,4 +1,8 @@
-package image
+// Package layer unpacks the layers of an image: decompression, limits, deletions
+// as overlay wants them, and the attributes of folders that a layer uses without
+// listing them. It starts no process and mounts nothing. What is fetched and in
+// which order layers are stacked is decided by containerd's unpacker.
+package layer
 
 import (
 	"archive/tar"
@@ -20,30 +24,47 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/progress"
 )
 
-// layerWriter unpacks the layers of one image. It is both the applier and the
+// Limits bound what one layer may do to this node. They stop hostile images,
+// not large ones.
+type Limits struct {
+	LayerEntries int64 // files, folders and links in one layer; default 5 million
+	LayerBytes   int64 // unpacked size of one layer; default 256 GiB, and never more than the disk has free
+}
+
+// Options are what a Writer works with.
+type Options struct {
+	Snapshotter snapshots.Snapshotter
+	Content     content.Provider
+	Dir         string              // a directory on the file system that layers are unpacked to
+	Slots       *semaphore.Weighted // how many layers are unpacked at once, over all images
+	Limits      Limits
+	Track       *progress.Tracker
+	// Stack finds the directories of a stack of layers, topmost first.
+	Stack func(ctx context.Context, chainID string) ([]string, error)
+}
+
+// Writer unpacks the layers of one image. It is both the applier and the
 // snapshotter that containerd's unpacker is given, because what is learnt while
 // a layer is unpacked is needed when it is put on top of its parent.
-type layerWriter struct {
+type Writer struct {
 	snapshots.Snapshotter
-	store *Store
-	track *tracker
+	opts Options
 
 	mu      sync.Mutex
 	dirs    map[string]string   // key of a snapshot -> its directory
 	implied map[string][]string // directory -> folders that its layer uses without listing them
 }
 
-func newLayerWriter(s *Store, track *tracker) *layerWriter {
-	return &layerWriter{
-		Snapshotter: s.snapshots(), store: s, track: track,
-		dirs: map[string]string{}, implied: map[string][]string{},
-	}
+// NewWriter returns a Writer for one image.
+func NewWriter(o Options) *Writer {
+	return &Writer{Snapshotter: o.Snapshotter, opts: o, dirs: map[string]string{}, implied: map[string][]string{}}
 }
 
 // Prepare is the snapshotter's, and remembers the directory.
-func (w *layerWriter) Prepare(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error) {
+func (w *Writer) Prepare(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error) {
 	mounts, err := w.Snapshotter.Prepare(ctx, key, parent, opts...)
 	if err != nil {
 		return nil, err
@@ -61,7 +82,7 @@ func (w *layerWriter) Prepare(ctx context.Context, key, parent string, opts ...s
 // Commit puts the layer on top of its parent. Folders that the layer uses but
 // does not list get the parent's owner and mode first: unpacked by itself, the
 // layer could only make them root's, and on top they would hide the real ones.
-func (w *layerWriter) Commit(ctx context.Context, name, key string, opts ...snapshots.Opt) error {
+func (w *Writer) Commit(ctx context.Context, name, key string, opts ...snapshots.Opt) error {
 	var info snapshots.Info
 	for _, opt := range opts {
 		if err := opt(&info); err != nil {
@@ -75,7 +96,7 @@ func (w *layerWriter) Commit(ctx context.Context, name, key string, opts ...snap
 	delete(w.implied, dir)
 	w.mu.Unlock()
 	if info.Parent != "" && len(implied) > 0 {
-		lowers, _, err := w.store.stack(ctx, info.Parent)
+		lowers, err := w.opts.Stack(ctx, info.Parent)
 		if err != nil {
 			return err
 		}
@@ -89,29 +110,29 @@ func (w *layerWriter) Commit(ctx context.Context, name, key string, opts ...snap
 // Apply unpacks a layer into its directory, without a mount and without
 // starting a process. It returns the digest of the unpacked archive, which the
 // unpacker compares with the image's configuration.
-func (w *layerWriter) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (ocispec.Descriptor, error) {
+func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (ocispec.Descriptor, error) {
 	dir, stacked, err := layerDir(mounts)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	if err := w.store.slots.unpacks.Acquire(ctx, 1); err != nil {
+	if err := w.opts.Slots.Acquire(ctx, 1); err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	defer w.store.slots.unpacks.Release(1)
-	ra, err := w.store.content().ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
+	defer w.opts.Slots.Release(1)
+	ra, err := w.opts.Content.ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
 	defer func() { _ = ra.Close() }()
-	tarball, err := decompress(&unpackReader{r: content.NewReader(ra), w: w, desc: desc})
+	tarball, err := Decompress(&unpackReader{r: content.NewReader(ra), w: w, desc: desc})
 	if err != nil {
-		return ocispec.Descriptor{}, &layerError{desc.Digest, err}
+		return ocispec.Descriptor{}, &Error{desc.Digest, err}
 	}
 	defer func() { _ = tarball.Close() }()
 
 	digester := digest.Canonical.Digester()
-	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), left: w.store.layerBytes(), digest: desc.Digest}
-	scan := &entryScan{limit: w.store.cfg.Limits.LayerEntries}
+	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), left: w.opts.room(), digest: desc.Digest}
+	scan := &entryScan{limit: w.opts.Limits.LayerEntries}
 	opts := []archive.ApplyOpt{archive.WithFilter(scan.visit)}
 	if stacked {
 		opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
@@ -121,7 +142,7 @@ func (w *layerWriter) Apply(ctx context.Context, desc ocispec.Descriptor, mounts
 		_, err = io.Copy(io.Discard, limited) // padding after the archive's end counts for the digest
 	}
 	if err != nil {
-		return ocispec.Descriptor{}, &layerError{desc.Digest, err}
+		return ocispec.Descriptor{}, &Error{desc.Digest, err}
 	}
 	w.mu.Lock()
 	w.implied[dir] = scan.implied()
@@ -133,27 +154,25 @@ func (w *layerWriter) Apply(ctx context.Context, desc ocispec.Descriptor, mounts
 // whether the layer goes on top of others: then deletions in it have to become
 // overlay's whiteouts.
 func layerDir(mounts []mount.Mount) (dir string, stacked bool, err error) {
-	if len(mounts) == 1 {
-		switch m := mounts[0]; m.Type {
-		case "bind":
-			return m.Source, false, nil
-		case "overlay":
-			for _, o := range m.Options {
-				if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
-					return dir, true, nil
-				}
+	if len(mounts) == 1 && mounts[0].Type == "bind" {
+		return mounts[0].Source, false, nil
+	}
+	if len(mounts) == 1 && mounts[0].Type == "overlay" {
+		for _, o := range mounts[0].Options {
+			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+				return dir, true, nil
 			}
 		}
 	}
 	return "", false, fmt.Errorf("the snapshotter's mount %v has no directory to write to: %w", mounts, errdefs.ErrInternal)
 }
 
-// layerBytes is how much a layer may unpack to: the configured limit, and never
+// room is how much a layer may unpack to: the configured limit, and never
 // the last twentieth of the disk, which other work on this node needs.
-func (s *Store) layerBytes() int64 {
-	limit := s.cfg.Limits.LayerBytes
+func (o Options) room() int64 {
+	limit := o.Limits.LayerBytes
 	var st unix.Statfs_t
-	if unix.Statfs(s.snapshotDir(), &st) != nil {
+	if unix.Statfs(o.Dir, &st) != nil {
 		return limit
 	}
 	reserve := st.Blocks / 20
@@ -187,7 +206,7 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 // unpackReader reports how much of the compressed layer has been read.
 type unpackReader struct {
 	r    io.Reader
-	w    *layerWriter
+	w    *Writer
 	desc ocispec.Descriptor
 	at   int64
 }
@@ -195,26 +214,26 @@ type unpackReader struct {
 func (r *unpackReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.at += int64(n)
-	phase := PhaseUnpacking
+	phase := progress.Unpacking
 	if errors.Is(err, io.EOF) {
-		phase = PhaseDone
+		phase = progress.Done
 	}
-	r.w.track.set(r.desc.Digest, phase, r.at)
+	r.w.opts.Track.Set(r.desc.Digest, phase, r.at)
 	return n, err
 }
 
-// layerError says that a layer's content could not be unpacked.
-type layerError struct {
-	digest digest.Digest
-	err    error
+// Error says that a layer's content could not be unpacked.
+type Error struct {
+	Digest digest.Digest
+	Err    error
 }
 
-func (e *layerError) Error() string { return fmt.Sprintf("unpack layer %s: %v", e.digest, e.err) }
-func (e *layerError) Unwrap() error { return e.err }
+func (e *Error) Error() string { return fmt.Sprintf("unpack layer %s: %v", e.Digest, e.Err) }
+func (e *Error) Unwrap() error { return e.Err }
 
-// full says whether it was this node that had no room, not the layer that is bad.
-func (e *layerError) full() bool {
-	return errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) || errors.Is(e.err, errdefs.ErrExhausted)
+// Full says whether it was this node that had no room, not the layer that is bad.
+func (e *Error) Full() bool {
+	return errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) || errors.Is(e.Err, errdefs.ErrExhausted)
 }
 
 // entryScan looks at every entry of a layer while it is unpacked.

@@ -1,0 +1,193 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/record"
+)
+
+// Children are told of the commands that are started, and tell how they end.
+type Children interface {
+	// Expect registers a command, which may have ended already.
+	Expect(pid int) <-chan linux.Ended
+	// Kill kills a command with its process group, unless it has ended.
+	Kill(pid int)
+}
+
+// Launcher runs commands.
+type Launcher struct {
+	Children   Children
+	Score      string       // oom_score_adj of commands; empty leaves it
+	ConsoleDir string       // folder for sockets, with a short path
+	Go         func(func()) // runs something that ends with the command
+}
+
+// Command is one run of an OCI runtime's command line that leaves a process.
+type Command struct {
+	Argv, Env  []string
+	Stdio      [3]int
+	PIDFile    string
+	RuntimeLog string // see monitorv1.StartRequest
+	Deadline   time.Time
+	Began      time.Time // set by Fork
+}
+
+// Running is a command that was started.
+type Running struct {
+	Who  record.Ident
+	Done <-chan linux.Ended
+}
+
+// Fork starts the command in a session of its own, so that it can be killed
+// with what it started.
+func (l *Launcher) Fork(c *Command) (Running, error) {
+	if err := os.Remove(c.PIDFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Running{}, fmt.Errorf("remove old pid file: %w", err)
+	}
+	c.Began = time.Now()
+	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   c.Env,
+		Files: []uintptr{uintptr(c.Stdio[0]), uintptr(c.Stdio[1]), uintptr(c.Stdio[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return Running{}, fmt.Errorf("run %s: %w: %w", c.Argv[0], errdefs.ErrInvalidArgument, err)
+	}
+	if score, err := strconv.Atoi(l.Score); err == nil {
+		// Before it can have started anything. It has ended if this fails.
+		_ = linux.SetOOMScore(pid, score)
+	}
+	who := record.Ident{PID: pid}
+	if s, err := linux.ReadStat(pid); err == nil {
+		who.Start = s.Start
+	}
+	return Running{Who: who, Done: l.Children.Expect(pid)}, nil
+}
+
+// Await waits for the command, calling look now and then, and kills it at its
+// deadline or when look returns an error.
+func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func() error) error {
+	timer := time.NewTimer(time.Until(c.Deadline))
+	defer timer.Stop()
+	// Runtimes take 5 to 30 ms, so most never see a tick.
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var cause error
+		select {
+		case e := <-run.Done:
+			return c.verdict(e)
+		case <-timer.C:
+			cause = fmt.Errorf("%s did not end within %s and was killed: %w", c.Name(), time.Since(c.Began).Round(time.Millisecond), errdefs.ErrDeadline)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", c.Name(), context.Cause(ctx), errdefs.ErrUnavailable)
+		case <-ticker.C:
+			cause = look()
+		}
+		if cause == nil {
+			continue
+		}
+		l.Children.Kill(run.Who.PID)
+		select {
+		case <-run.Done:
+		case <-time.After(2 * time.Second):
+		}
+		return cause
+	}
+}
+
+func (c *Command) verdict(e linux.Ended) error {
+	switch {
+	case e.Signal != 0:
+		return fmt.Errorf("%s was killed by signal %d: %w", c.Name(), e.Signal, errdefs.ErrInternal)
+	case e.Code != 0:
+		return fmt.Errorf("%s exited with code %d: %w", c.Name(), e.Code, errdefs.ErrInternal)
+	}
+	return nil
+}
+
+// Name is the command as errors call it.
+func (c *Command) Name() string { return "runtime command " + c.Argv[0] }
+
+// ReadPID reads the pid that the command left.
+func (c *Command) ReadPID() (int, error) {
+	f, err := os.Open(c.PIDFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("%s wrote no pid file %s: %w", c.Name(), c.PIDFile, errdefs.ErrInternal)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read pid file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0, fmt.Errorf("read pid file %s: %w", c.PIDFile, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid < 2 {
+		return 0, fmt.Errorf("%s wrote %q to pid file %s, which is no pid: %w", c.Name(), text, c.PIDFile, errdefs.ErrInternal)
+	}
+	return pid, nil
+}
+
+// KillLeft kills the process that a failed command may have left.
+func (c *Command) KillLeft() {
+	pid, err := c.ReadPID()
+	if err != nil {
+		return
+	}
+	f, err := linux.OpenProcess(pid, 0)
+	if err != nil {
+		return
+	}
+	_ = linux.SignalProcess(f, unix.SIGKILL)
+	_ = f.Close()
+}
+
+// maxQuote is how much of a runtime's own words an error carries, in bytes.
+const maxQuote = 2048
+
+// Explain adds to err the end of what the runtime said.
+func (c *Command) Explain(err error, output []byte) error {
+	said := strings.TrimSpace(string(lastOf(output)))
+	if logged := strings.TrimSpace(string(tailOf(c.RuntimeLog))); logged != "" && logged != said {
+		said = strings.TrimSpace(said + "\n" + logged)
+	}
+	if said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: it said: %s", err, said)
+}
+
+func lastOf(p []byte) []byte { return p[max(0, len(p)-maxQuote):] }
+
+func tailOf(path string) []byte {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	tail := make([]byte, min(st.Size(), maxQuote))
+	n, _ := f.ReadAt(tail, st.Size()-int64(len(tail)))
+	return tail[:n]
+}
