@@ -1,0 +1,28 @@
+package inner
+
+import (
+	"fairlead.run/internal/monitor/handover"
+)
+
+// listenToOuter waits for what the outer process has to say: to upgrade, to
+// stop, or, by the end of the connection, that it has died.
+func (in *Inner) listenToOuter() {
+	for {
+		op, err := in.link.Recv()
+		if in.resting.Load() {
+			return
+		}
+		if err != nil {
+			in.cfg.Log.Warn("outer process died; taking its place", "error", err)
+			in.rest <- outerDied
+			return
+		}
+		switch op {
+		case handover.Upgrade:
+			in.rest <- upgrade
+			return
+		case handover.Shutdown:
+			in.spawn(in.stopIfIdle)
+		}
+	}
+}
