@@ -22,7 +22,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sync/semaphore"
 
+	"fairlead.run/internal/image/ctrlog"
 	"fairlead.run/internal/image/database"
+	"fairlead.run/internal/image/layer"
 )
 
 const (
@@ -43,7 +45,7 @@ type Store struct {
 	meta    *metadata.DB
 	leases  leases.Manager
 	slots   slots
-	blobs   blobLocks
+	blobs   layer.Locks
 	pulls   pulls
 	uses    uses
 	records sync.Mutex // serialises changes of image records and of list
@@ -69,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		cfg:   cfg,
 		log:   cfg.Logger,
-		entry: newLogger(cfg.Logger),
+		entry: ctrlog.New(cfg.Logger),
 		slots: slots{
 			downloads: semaphore.NewWeighted(int64(cfg.MaxConcurrentDownloads)),
 			unpacks:   semaphore.NewWeighted(int64(cfg.MaxConcurrentUnpacks)),

@@ -52,7 +52,7 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 			SnapshotterCapabilities: []string{snapshots.RebaseCap},
 			Applier:                 layers,
 		}),
-		unpack.WithLimiter(&patient{slots: s.slots.downloads}),
+		unpack.WithLimiter(&layer.Patient{Slots: s.slots.downloads}),
 		// Parallel unpacking needs a limiter. It is held while a layer waits for
 		// its download, so a shared one would let slow registries starve other
 		// pulls; the shared limit is taken by layer.Writer instead.

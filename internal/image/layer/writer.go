@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/archive"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
@@ -228,7 +229,10 @@ type Error struct {
 	Err    error
 }
 
+// Error names the layer and what is wrong with it.
 func (e *Error) Error() string { return fmt.Sprintf("unpack layer %s: %v", e.Digest, e.Err) }
+
+// Unwrap is what is wrong with the layer.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Full says whether it was this node that had no room, not the layer that is bad.

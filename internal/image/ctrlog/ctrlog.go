@@ -1,4 +1,7 @@
-package image
+// Package ctrlog hands the log of containerd's libraries to slog. Importing it
+// is enough for messages that come without a context; the others go where the
+// Entry in their context says.
+package ctrlog
 
 import (
 	"context"
@@ -19,9 +22,9 @@ func init() {
 	log.L = logrus.NewEntry(l)
 }
 
-// newLogger makes the logger that containerd's libraries get in their context.
+// New makes the logger that containerd's libraries get in their context.
 // It hands every entry to slog.
-func newLogger(to *slog.Logger) *log.Entry {
+func New(to *slog.Logger) *log.Entry {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
 	l.SetLevel(logrus.WarnLevel)

@@ -1,4 +1,4 @@
-package image
+package layer
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 func TestPatient(t *testing.T) {
 	slots := semaphore.NewWeighted(2)
-	p := &patient{slots: slots}
+	p := &Patient{Slots: slots}
 	ended, end := context.WithCancel(t.Context())
 	if err := p.Acquire(t.Context(), 1); err != nil {
 		t.Fatal(err)
