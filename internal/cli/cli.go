@@ -1,0 +1,166 @@
+// Package cli is the fairlead command: a file for each subcommand. It is a
+// client of the CRI socket and of the small admin service beside it, or starts
+// the daemon within itself where none runs.
+//
+// It holds no rules about pods; those are in internal/node.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/grpc/status"
+
+	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/cli/remote"
+)
+
+// Exit codes beside 0 and those of exec.
+const (
+	exitFailure   = 1
+	exitUsage     = 2
+	exitInterrupt = 130 // as shells report SIGINT
+)
+
+// errInterrupted says that a signal ended the command, after it tidied up.
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// app is what all commands share.
+type app struct {
+	version  string
+	in       io.Reader
+	out, err io.Writer
+
+	endpoint string
+	config   []string
+	flags    []*config.Flag
+	output   string
+}
+
+// Main runs the command line and returns the process's exit code. Version is
+// Fairlead's.
+func Main(version string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	a := &app{version: version, in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	return a.run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	return a.exitCode(root.ExecuteContext(ctx))
+}
+
+// exitCode prints an error and says which code it stands for.
+func (a *app) exitCode(err error) int {
+	var exec *remote.ExitError
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exec):
+		return exec.Code
+	case errors.Is(err, errInterrupted):
+		return exitInterrupt
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(a.err, "fairlead: %v\n", err)
+		return exitUsage
+	}
+	_, _ = fmt.Fprintf(a.err, "fairlead: %v\n", readable(err))
+	return exitFailure
+}
+
+// readable takes gRPC's wrapping off an error that is nothing else.
+func readable(err error) string {
+	if s, ok := status.FromError(err); ok && errors.Unwrap(err) == nil {
+		return s.Message()
+	}
+	return rpcPrefix.ReplaceAllString(err.Error(), "")
+}
+
+// Command is the whole command line, for reference pages.
+func Command(version string) *cobra.Command {
+	return (&app{version: version, in: os.Stdin, out: os.Stdout, err: os.Stderr}).root()
+}
+
+func (a *app) root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fairlead",
+		Short: "Run Kubernetes pods, each on the runtime that its RuntimeClass names",
+		Long: "Fairlead runs Kubernetes pods, each on the container runtime that its RuntimeClass names.\n" +
+			"Start with: fairlead run -f pod.yaml",
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	})
+	a.flags = config.Flags()
+	shared := cmd.PersistentFlags()
+	shared.StringVarP(&a.endpoint, "endpoint", "e", "", "socket of the CRI runtime to use (default unix:///run/fairlead/fairlead.sock, or a daemon within the command if nobody serves it)")
+	shared.StringArrayVar(&a.config, "config", nil, "configuration file or folder; may be given more than once (default /etc/fairlead)")
+	for _, f := range a.flags {
+		if f.Name == "root" || f.Name == "state" {
+			shared.Var(f, f.Name, f.Usage)
+		}
+	}
+	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
+		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.versionCommand())
+	return cmd
+}
+
+// daemonFlags adds the flags that set keys of the configuration.
+func (a *app) daemonFlags(cmd *cobra.Command) {
+	for _, f := range a.flags {
+		if f.Name != "root" && f.Name != "state" {
+			cmd.Flags().Var(f, f.Name, f.Usage)
+		}
+	}
+}
+
+// loadConfig reads the configuration and applies flags.
+func (a *app) loadConfig() (*config.Config, error) {
+	cfg, err := config.Load(a.config...)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Override(a.flags); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Validate()
+}
+
+// args wraps an argument check so that its failure counts as wrong usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, list []string) error {
+		if err := check(cmd, list); err != nil {
+			return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// terminal is the descriptor of a terminal behind v, if there is one.
+func terminal(v any) (fd int, ok bool) {
+	f, isFile := v.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	return int(f.Fd()), true
+}

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/cli/remote"
+)
+
+type execFlags struct {
+	stdin, tty bool
+	container  string
+}
+
+func (a *app) execCommand() *cobra.Command {
+	var f execFlags
+	cmd := &cobra.Command{
+		Use:     "exec POD [flags] -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command in a container",
+		Long:    "Run a command in a running container. The exit code is the command's.",
+		Example: "  fairlead exec -it web-0 -- sh",
+		Args:    args(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, list []string) error {
+			return a.with(cmd.Context(), func(s *session) error { return a.exec(cmd.Context(), s, list, f) })
+		},
+	}
+	cmd.Flags().BoolVarP(&f.stdin, "stdin", "i", false, "pass standard input on")
+	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	cmd.Flags().StringVarP(&f.container, "container", "c", "", "container to run in (default the first that runs)")
+	cmd.Flags().SetInterspersed(true)
+	return cmd
+}
+
+func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) error {
+	pods, err := listPods(ctx, s.Runtime)
+	if err != nil {
+		return err
+	}
+	p, err := findPod(pods, list[0])
+	if err != nil {
+		return err
+	}
+	c, err := p.findContainer(f.container)
+	if err != nil {
+		return err
+	}
+	resp, err := s.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+		ContainerId: c.ID, Cmd: list[1:], Tty: f.tty, Stdin: f.stdin, Stdout: true, Stderr: !f.tty,
+	})
+	if err != nil {
+		return fmt.Errorf("exec in pod %s, container %s: %w", p.Name, c.Name, err)
+	}
+	streams := remote.Streams{Stdout: a.out}
+	if f.stdin {
+		streams.Stdin = a.in
+	}
+	if !f.tty {
+		streams.Stderr = a.err
+		return a.stream(ctx, resp.GetUrl(), streams)
+	}
+	restore, sizes, err := a.raw(f.stdin)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	streams.Sizes = sizes
+	return a.stream(ctx, resp.GetUrl(), streams)
+}
+
+func (a *app) stream(ctx context.Context, url string, s remote.Streams) error {
+	err := remote.Run(ctx, url, s)
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	var exit *remote.ExitError
+	if err == nil || errors.As(err, &exit) {
+		return err
+	}
+	return fmt.Errorf("exec: %w", err)
+}
+
+// raw passes keys on unread, if our input is a terminal, and follows the size
+// of the window. Without a terminal there is nothing to do.
+func (a *app) raw(stdin bool) (restore func(), sizes <-chan remote.Size, err error) {
+	restore = func() {}
+	if fd, ok := terminal(a.in); ok && stdin {
+		old, err := term.MakeRaw(fd)
+		if err != nil {
+			return nil, nil, fmt.Errorf("set the terminal to raw: %w", err)
+		}
+		restore = func() { _ = term.Restore(fd, old) }
+	}
+	out, ok := terminal(a.out)
+	if !ok {
+		return restore, nil, nil
+	}
+	changes, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(changes, syscall.SIGWINCH)
+	to := make(chan remote.Size, 1)
+	go watchSize(out, changes, to, done)
+	old := restore
+	return func() {
+		signal.Stop(changes)
+		close(done)
+		old()
+	}, to, nil
+}
+
+func watchSize(fd int, changes <-chan os.Signal, to chan<- remote.Size, done <-chan struct{}) {
+	for {
+		if w, h, err := term.GetSize(fd); err == nil {
+			select {
+			case to <- remote.Size{Width: uint16(w), Height: uint16(h)}:
+			case <-done:
+				return
+			}
+		}
+		select {
+		case <-changes:
+		case <-done:
+			return
+		}
+	}
+}

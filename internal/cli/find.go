@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/manifest"
+)
+
+// findPod finds a pod by namespace/name, by name, or by the start of its id.
+func findPod(pods []podView, ref string) (*podView, error) {
+	var found []*podView
+	for i := range pods {
+		p := &pods[i]
+		if ref == p.Namespace+"/"+p.Name || ref == p.Name || ref == p.ID {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 && len(ref) >= 3 {
+		for i := range pods {
+			if strings.HasPrefix(pods[i].ID, ref) {
+				found = append(found, &pods[i])
+			}
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, noPod(pods, ref)
+	}
+	var names []string
+	for _, p := range found {
+		names = append(names, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, short(p.ID)))
+	}
+	return nil, fmt.Errorf("%q may be any of these pods; use namespace/name or more of the id: %s: %w", ref, strings.Join(names, ", "), errdefs.ErrInvalidArgument)
+}
+
+func noPod(pods []podView, ref string) error {
+	if len(pods) == 0 {
+		return fmt.Errorf("there is no pod %q, nor any other: %w", ref, errdefs.ErrNotFound)
+	}
+	var names []string
+	for _, p := range pods {
+		names = append(names, podName(p.Namespace, p.Name))
+	}
+	text := ""
+	if near := manifest.Nearest(ref, names); near != "" {
+		text = "; did you mean " + near + "?"
+	}
+	if len(names) > 10 {
+		names = append(names[:10], "...")
+	}
+	return fmt.Errorf("there is no pod %q%s The pods here are %s: %w", ref, textOr(text, "."), strings.Join(names, ", "), errdefs.ErrNotFound)
+}
+
+func textOr(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// findContainer picks a container of a pod; without a name the first one that
+// runs, else the first.
+func (p *podView) findContainer(name string) (*containerView, error) {
+	var names []string
+	for i := range p.Containers {
+		if p.Containers[i].Name == name {
+			return &p.Containers[i], nil
+		}
+		names = append(names, p.Containers[i].Name)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("pod %s/%s has no containers: %w", p.Namespace, p.Name, errdefs.ErrPrecondition)
+	}
+	if name != "" {
+		return nil, fmt.Errorf("pod %s/%s has no container %q; it has %s: %w", p.Namespace, p.Name, name, strings.Join(names, ", "), errdefs.ErrNotFound)
+	}
+	for i := range p.Containers {
+		if p.Containers[i].State == "Running" {
+			return &p.Containers[i], nil
+		}
+	}
+	return &p.Containers[0], nil
+}

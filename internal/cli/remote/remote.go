@@ -1,0 +1,190 @@
+// Package remote is the client's side of exec: it connects to the address that
+// a CRI runtime gave for a stream, carries standard input and output, follows
+// the terminal's size, and returns the exit code.
+//
+// It speaks SPDY with version 4 of the remote command protocol, which every
+// CRI runtime does. It does not know what runs at the other end.
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// The names of the protocol.
+const (
+	protocolHeader = "X-Stream-Protocol-Version"
+	protocolV4     = "v4.channel.k8s.io"
+	streamType     = "streamType"
+	exitCodeCause  = "ExitCode"
+	nonZeroReason  = "NonZeroExitCode"
+)
+
+// Size is a terminal's size in characters.
+type Size struct{ Width, Height uint16 }
+
+// Streams are the local ends. Nil ones are not carried; they have to agree
+// with what the stream's address was asked for.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Sizes are the terminal's sizes, the current one first. Nil without a terminal.
+	Sizes <-chan Size
+}
+
+// ExitError says that the command ended with an exit code other than 0.
+type ExitError struct{ Code int }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.Code) }
+
+// Run connects to the address and returns when the command has ended and all
+// of its output was written, or the context ends.
+func Run(ctx context.Context, address string, s Streams) error {
+	conn, err := dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	defer func() { _ = conn.Close() }()
+	err = carry(conn, s)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func dial(ctx context.Context, address string) (httpstream.Connection, error) {
+	transport, err := spdy.NewRoundTripperWithProxy(nil, func(*http.Request) (*url.URL, error) { return nil, nil })
+	if err != nil {
+		return nil, fmt.Errorf("prepare the stream: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the stream: %w", err)
+	}
+	req.Header.Set(protocolHeader, protocolV4)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the stream: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	conn, err := transport.NewConnection(resp)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the stream: %w", err)
+	}
+	if got := resp.Header.Get(protocolHeader); got != protocolV4 {
+		_ = conn.Close()
+		return nil, fmt.Errorf("connect to the stream: the runtime speaks %q, want %s", got, protocolV4)
+	}
+	return conn, nil
+}
+
+// carry opens a stream for each end, in the order that servers expect.
+func carry(conn httpstream.Connection, s Streams) error {
+	failure, err := open(conn, "error")
+	if err != nil {
+		return err
+	}
+	_ = failure.Close() // only read from
+	outcome := make(chan error, 1)
+	go func() { outcome <- readOutcome(failure) }()
+
+	var outputs sync.WaitGroup
+	if s.Stdin != nil {
+		in, err := open(conn, "stdin")
+		if err != nil {
+			return err
+		}
+		go func() { // ends with the connection, or with the local input
+			_, _ = io.Copy(in, s.Stdin)
+			_ = in.Close()
+		}()
+		go func() { _, _ = io.Copy(io.Discard, in) }() // lets the server close its half
+	}
+	for _, out := range []struct {
+		name string
+		to   io.Writer
+	}{{"stdout", s.Stdout}, {"stderr", s.Stderr}} {
+		if out.to == nil {
+			continue
+		}
+		from, err := open(conn, out.name)
+		if err != nil {
+			return err
+		}
+		_ = from.Close()
+		outputs.Go(func() { _, _ = io.Copy(out.to, from) })
+	}
+	if s.Sizes != nil {
+		resize, err := open(conn, "resize")
+		if err != nil {
+			return err
+		}
+		go sendSizes(resize, s.Sizes, conn.CloseChan())
+	}
+	outputs.Wait()
+	return <-outcome
+}
+
+func open(conn httpstream.Connection, name string) (httpstream.Stream, error) {
+	stream, err := conn.CreateStream(http.Header{streamType: []string{name}})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return stream, nil
+}
+
+func sendSizes(to io.WriteCloser, sizes <-chan Size, closed <-chan bool) {
+	defer func() { _ = to.Close() }()
+	encoder := json.NewEncoder(to)
+	for {
+		select {
+		case <-closed:
+			return
+		case size, ok := <-sizes:
+			if !ok || encoder.Encode(size) != nil {
+				return
+			}
+		}
+	}
+}
+
+// readOutcome reads the status that the server sends at the end.
+func readOutcome(r io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	if err != nil {
+		return fmt.Errorf("the stream broke: %w", err)
+	}
+	if len(data) == 0 {
+		return errors.New("the stream ended and nobody said how the command did")
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(data, &status); err != nil {
+		return fmt.Errorf("%s", data)
+	}
+	if status.Status == metav1.StatusSuccess {
+		return nil
+	}
+	if status.Reason == nonZeroReason && status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			if string(cause.Type) == exitCodeCause {
+				if code, err := strconv.Atoi(cause.Message); err == nil {
+					return &ExitError{code}
+				}
+			}
+		}
+	}
+	return errors.New(status.Message)
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/daemon"
+)
+
+func (a *app) runtimeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runtime",
+		Short: "Serve the CRI, for a kubelet, crictl, or the other commands",
+		Long: "Serve the CRI on a unix socket until a signal ends it. Pods go on without the daemon;\n" +
+			"the next one takes them over.",
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			d, err := daemon.Open(cmd.Context(), cfg, daemon.Options{Version: a.version, Log: a.logger(cfg)})
+			if err != nil {
+				return err
+			}
+			return d.Run(cmd.Context())
+		},
+	}
+	a.daemonFlags(cmd)
+	return cmd
+}
+
+func (a *app) logger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // validated with the rest
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, options))
+	}
+	return slog.New(slog.NewTextHandler(a.err, options))
+}
