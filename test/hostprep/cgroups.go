@@ -146,9 +146,14 @@ func awaitReturn(dirs []string) {
 
 // unmount gives a controller back to cgroup v2. The kernel does that only if the
 // hierarchy is empty when it is unmounted; otherwise it stays for good, unseen.
+// So one that somebody's process is in stays mounted, for the next user to
+// take away.
 func unmount(dir string) error {
 	deadline := time.Now().Add(2 * time.Second)
-	for !settled(filepath.Base(dir)) && time.Now().Before(deadline) {
+	for !settled(filepath.Base(dir)) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("unmount the cgroup hierarchy %s: there are cgroups with processes in it", dir)
+		}
 		removeEmpty(dir)
 		time.Sleep(10 * time.Millisecond)
 	}

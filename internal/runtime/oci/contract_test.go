@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"fairlead.run/internal/monitor/client"
+	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/runtimetest"
 	"fairlead.run/test/hostprep"
@@ -27,6 +29,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
+	}
+	// What crun says before the host suits it, while nobody else prepares it.
+	if unprepared = hybridControllers(cgroupRoot); unprepared != "" {
+		unpreparedCrun = probeCrun()
 	}
 	release, err := hostprep.Cgroups()
 	if err != nil {
@@ -89,6 +95,48 @@ func newMonitor(t *testing.T) (*client.Client, string) {
 		}
 	})
 	return m, state
+}
+
+// unpreparedCrun is the trial of crun on the host as it was, with the
+// controllers that cgroup v2 had then.
+var (
+	unprepared     string
+	unpreparedCrun pod.HandlerInfo
+)
+
+func probeCrun() pod.HandlerInfo {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	state, err := os.MkdirTemp("", "fairlead-oci")
+	if err != nil {
+		return pod.HandlerInfo{Reason: err.Error()}
+	}
+	defer os.RemoveAll(state)
+	d, err := New(Config{StateDir: state, Monitor: &fakeMonitor{}})
+	if err != nil {
+		return pod.HandlerInfo{Reason: err.Error()}
+	}
+	return d.Probe(ctx, runtime.Definition{Name: "crun", Search: runtime.SearchPath()})
+}
+
+func TestCrunInHybridMode(t *testing.T) {
+	if unprepared == "" {
+		t.Skip("this host's cgroups suit crun, or somebody else has prepared them")
+	}
+	if _, err := exec.LookPath("crun"); err != nil {
+		t.Skip("crun is not installed")
+	}
+	if unpreparedCrun.Ready {
+		t.Skipf("crun %s takes hybrid hosts", unpreparedCrun.Version)
+	}
+	for _, want := range append(strings.Fields(unprepared), "/sys/fs/cgroup/unified", "mount -t cgroup -o ") {
+		if !strings.Contains(unpreparedCrun.Reason, want) {
+			t.Errorf("the reason lacks %q: %s", want, unpreparedCrun.Reason)
+		}
+	}
+	if after := probeCrun(); !after.Ready {
+		t.Errorf("after the host was prepared: %s", after.Reason)
+	}
 }
 
 // registry makes the real registry for one runtime.
