@@ -21,6 +21,33 @@ func BenchmarkAttachDetach(b *testing.B) {
 	}
 }
 
+// BenchmarkAttachOnly leaves the namespaces alone, whose removal holds the
+// kernel's lock for links.
+func BenchmarkAttachOnly(b *testing.B) {
+	networktest.NeedRoot(b)
+	ledger, err := network.OpenLedger(network.LedgerConfig{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := New(Config{Bridge: "flbench0", Table: "flbench"}, ledger)
+	if err != nil {
+		b.Fatal(err)
+	}
+	networktest.Start(b, d.Run)
+	var attach []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		p := networktest.NewPod(b, "p")
+		b.StartTimer()
+		start := time.Now()
+		if _, err := d.Attach(context.Background(), p.Req); err != nil {
+			b.Fatal(err)
+		}
+		attach = append(attach, time.Since(start))
+	}
+	b.ReportMetric(median(attach), "attach-p50-µs")
+}
+
 func benchmark(b *testing.B, ports []pod.PortMapping) {
 	ledger, err := network.OpenLedger(network.LedgerConfig{Dir: b.TempDir()})
 	if err != nil {

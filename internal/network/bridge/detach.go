@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -82,23 +83,23 @@ func (d *Driver) finish(veth string, r release) error {
 }
 
 // settle finishes the releases whose links are gone and forces those that are
-// due. It returns when to come back; zero means when something happens.
-func (d *Driver) settle(ctx context.Context, now time.Time) (next time.Time, err error) {
+// due. gone names a link that is known to be gone. It returns when to come
+// back; zero means when something happens.
+func (d *Driver) settle(ctx context.Context, now time.Time, gone string) (next time.Time, err error) {
 	var errs []error
-	gone, err := d.nat.flush()
+	withdrawn, err := d.nat.flush()
 	errs = append(errs, err)
-	d.forgetFlows(gone)
+	d.forgetFlows(withdrawn)
 	d.mu.Lock()
-	waiting := make(map[string]release, len(d.releasing))
-	for veth, r := range d.releasing {
-		waiting[veth] = r
-	}
+	waiting := maps.Clone(d.releasing)
 	d.mu.Unlock()
 	for veth, r := range waiting {
-		done, err := d.settleOne(ctx, veth, r, now)
-		if err != nil {
-			errs = append(errs, err)
-			r.force = now.Add(d.cfg.ReleaseGrace) // again, later
+		done := false
+		if veth == gone || !r.seen || !now.Before(r.force) {
+			if done, err = d.settleOne(ctx, veth, now); err != nil {
+				errs = append(errs, err)
+				r.force = now.Add(d.cfg.ReleaseGrace) // again, later
+			}
 		}
 		if !done && (next.IsZero() || r.force.Before(next)) {
 			next = r.force
@@ -107,23 +108,38 @@ func (d *Driver) settle(ctx context.Context, now time.Time) (next time.Time, err
 	return next, errors.Join(errs...)
 }
 
-func (d *Driver) settleOne(ctx context.Context, veth string, r release, now time.Time) (done bool, err error) {
-	_, err = d.nl.LinkByName(veth)
-	switch {
-	case err == nil && now.Before(r.force):
-		return false, nil
-	case err != nil && !isLinkNotFound(err):
-		return false, fmt.Errorf("find link %s: %w", veth, err)
+// settleOne finishes one release if its link is gone, or takes the link away
+// if that is due.
+func (d *Driver) settleOne(ctx context.Context, veth string, now time.Time) (done bool, err error) {
+	d.mu.Lock()
+	r, ok := d.releasing[veth]
+	d.mu.Unlock()
+	if !ok {
+		return true, nil
 	}
 	unlock, err := d.ledger.Lock(ctx, r.id)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
+	// A socket of its own: pods that are being attached do not wait for this.
+	_, err = netlink.LinkByName(veth)
+	switch {
+	case err == nil && now.Before(r.force):
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if r, ok = d.releasing[veth]; ok {
+			r.seen = true
+			d.releasing[veth] = r
+		}
+		return !ok, nil
+	case err != nil && !isLinkNotFound(err):
+		return false, fmt.Errorf("find link %s: %w", veth, err)
+	}
 	d.mu.Lock()
-	_, still := d.releasing[veth]
+	_, ok = d.releasing[veth]
 	d.mu.Unlock()
-	if !still {
+	if !ok {
 		return true, nil
 	}
 	if err := deleteLink(veth); err != nil {

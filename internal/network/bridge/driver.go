@@ -52,6 +52,7 @@ type release struct {
 	id    pod.ID
 	ips   []netip.Addr
 	force time.Time // when to take the link out of a namespace that lives on
+	seen  bool      // Run has seen the link there, and waits for an event
 }
 
 // record is what the ledger keeps for this driver.

@@ -38,6 +38,7 @@ func (d *Driver) serve(ctx context.Context, events <-chan event) error {
 	timer := time.NewTimer(0) // first, what happened before Run
 	defer timer.Stop()
 	for {
+		gone := ""
 		select {
 		case <-ctx.Done():
 			return nil
@@ -47,11 +48,15 @@ func (d *Driver) serve(ctx context.Context, events <-chan event) error {
 			if !d.concerns(e) {
 				continue
 			}
+			gone = e.link
+			if e.lost {
+				d.lookAgain()
+			}
 			if err := d.repair(e); err != nil {
 				d.cfg.Log.Error("cannot repair the bridge network", "bridge", d.cfg.Bridge, "error", err)
 			}
 		}
-		next, err := d.settle(ctx, time.Now())
+		next, err := d.settle(ctx, time.Now(), gone)
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Error("cannot release pod addresses", "bridge", d.cfg.Bridge, "error", err)
 		}
@@ -72,6 +77,16 @@ func (d *Driver) concerns(e event) bool {
 	defer d.mu.Unlock()
 	_, ok := d.releasing[e.link]
 	return ok
+}
+
+// lookAgain makes settle look at every link, because events were lost.
+func (d *Driver) lookAgain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for veth, r := range d.releasing {
+		r.seen = false
+		d.releasing[veth] = r
+	}
 }
 
 // repair makes the bridge or the table again if somebody removed them while
@@ -138,7 +153,7 @@ func (d *Driver) releaseNow(ctx context.Context, id pod.ID) error {
 	if !ok {
 		return nil
 	}
-	_, err := d.settleOne(ctx, veth, r, r.force)
+	_, err := d.settleOne(ctx, veth, r.force)
 	return err
 }
 
