@@ -34,6 +34,7 @@ type Core struct {
 	// inherited are the records of an earlier process, for Run to recover.
 	// What is made from now on is none of its business.
 	inherited []*pod.Record
+	orphans   []pod.ContainerID // without a record, but with a writable layer
 	inAir     flight
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
@@ -56,16 +57,29 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 		c.book.adopt(&pod.Record{ID: id, State: pod.Unknown, Reason: err.Error()})
 	}
 	c.inherited = c.book.list()
-	uses := map[pod.ContainerID]string{}
-	for _, r := range records {
+	return c, c.settleImages(ctx, broken)
+}
+
+// settleImages tells the drivers of images and root file systems which
+// containers exist, before anybody can make new ones.
+func (c *Core) settleImages(ctx context.Context, broken map[pod.ID]error) error {
+	uses, live := map[pod.ContainerID]string{}, map[pod.ContainerID]bool{}
+	for _, r := range c.inherited {
 		for _, ctr := range r.Containers {
-			uses[ctr.ID] = ctr.Image.ID
+			uses[ctr.ID], live[ctr.ID] = ctr.Image.ID, true
 		}
 	}
-	if err := d.Images.SyncUses(ctx, uses); err != nil {
-		return nil, fmt.Errorf("release images of containers of the past: %w", err)
+	if err := c.Images.SyncUses(ctx, uses); err != nil {
+		return fmt.Errorf("release images of containers of the past: %w", err)
 	}
-	return c, nil
+	if len(broken) > 0 {
+		return nil // a container of theirs may be alive, and nobody knows its id
+	}
+	var err error
+	if c.orphans, err = c.Roots.Leftovers(live); err != nil {
+		c.log.Error("writable layers of the past cannot be listed", "error", err)
+	}
+	return nil
 }
 
 // Run recovers what the records name, then follows the ends of processes until

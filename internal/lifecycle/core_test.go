@@ -506,3 +506,18 @@ func TestUpdateMergesAndReachesTheRightPlace(t *testing.T) {
 		t.Fatal(h.calls)
 	}
 }
+
+// After a reboot the records are gone, and writable layers, addresses and the
+// like are still on the disk.
+func TestRebootReleasesWhatTheLastBootHeld(t *testing.T) {
+	h := newHost()
+	c, kill := boot(t, h, t.TempDir())
+	id, ctr := started(t, c, "web")
+	kill()
+	boot(t, h, t.TempDir())
+	eventually(t, "the writable layer and the address are released", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.things["root "+string(ctr)] && !h.things["net "+string(id)]
+	})
+}

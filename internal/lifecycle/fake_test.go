@@ -196,6 +196,18 @@ func (f fakeRoots) Remove(_ context.Context, id pod.ContainerID) error {
 	return f.drop("root.remove", "root "+string(id))
 }
 
+func (f fakeRoots) Leftovers(live map[pod.ContainerID]bool) (out []pod.ContainerID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t := range f.things {
+		var id string
+		if _, err := fmt.Sscanf(t, "root %s", &id); err == nil && !live[pod.ContainerID(id)] {
+			out = append(out, pod.ContainerID(id))
+		}
+	}
+	return out, nil
+}
+
 func (f fakeBundles) Write(_ context.Context, in BundleRequest) (pod.Bundle, error) {
 	return pod.Bundle{Path: "/b", StopSignal: "SIGTERM"}, f.make("bundle.write", "bundle "+string(in.Container.ID))
 }

@@ -73,6 +73,9 @@ type Roots interface {
 	// Unmount and Remove do not mind what is already gone.
 	Unmount(ctx context.Context, id pod.ContainerID) error
 	Remove(ctx context.Context, id pod.ContainerID) error
+	// Leftovers are containers that have something here and are not in live: a
+	// writable layer outlives the boot, and the record of its container does not.
+	Leftovers(live map[pod.ContainerID]bool) ([]pod.ContainerID, error)
 }
 
 // Bundles writes what an OCI runtime reads: config.json from the pod's own

@@ -36,9 +36,20 @@ func (c *Core) recover(ctx context.Context) {
 	}
 	_ = g.Wait()
 	c.inherited = nil
+	c.sweep(ctx)
 	if err := c.Network.Reconcile(ctx, c.book.live); err != nil {
 		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
 	}
+}
+
+// sweep deletes the writable layers of containers that no record knows.
+func (c *Core) sweep(ctx context.Context) {
+	for _, id := range c.orphans {
+		if err := c.Roots.Remove(ctx, id); err != nil {
+			c.log.Error("a writable layer of the past cannot be deleted; the next start tries again", "container", id, "error", err)
+		}
+	}
+	c.orphans = nil
 }
 
 func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
