@@ -56,8 +56,8 @@ type Entry struct {
 // Ledger remembers every attachment from before it is made until it has been
 // released, across crashes of the daemon and reboots of the node.
 //
-// It is one small file per attachment, replaced by rename. That survives the
-// death of the daemon, because the page cache does. It is not flushed on the
+// It is one small file per attachment. That survives the death of the daemon,
+// because the page cache does. It is not flushed on the
 // way, because a flush costs a pod start between 0.1 and 10 ms and, on a node
 // that starts many pods, seconds. A power cut may therefore lose the newest
 // files. For the built-in bridge that is no loss, since nothing of an
@@ -176,7 +176,7 @@ func (l *Ledger) Record(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("record network attachment of pod %s: %w", e.ID, err)
 	}
-	if err := atomicfile.Write(l.path(e.ID), b, 0o600); err != nil {
+	if err := l.write(e.ID, b); err != nil {
 		return fmt.Errorf("record network attachment of pod %s: %w", e.ID, err)
 	}
 	l.mu.Lock()
@@ -191,6 +191,21 @@ func (l *Ledger) Record(e Entry) error {
 		}
 	}
 	return nil
+}
+
+// write replaces a file in one step. One that is new needs no such care, which
+// would take longer than the rest: if the process dies in between, the entry is
+// a damaged one, and nothing had been done to the host yet.
+func (l *Ledger) write(id pod.ID, b []byte) error {
+	f, err := os.OpenFile(l.path(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return atomicfile.Write(l.path(id), b, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
 }
 
 // Forget drops the entry: nothing of the attachment is left. An entry that

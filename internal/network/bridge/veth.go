@@ -70,15 +70,15 @@ func (w *wire) connect(host *netlink.Handle) error {
 	if err := w.makePair(ns.FD()); err != nil {
 		return fmt.Errorf("create link %s: %w", w.veth, err)
 	}
-	hostEnd, err := host.LinkByName(w.veth)
+	index, err := linkIndex(w.veth)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", w.veth, err)
 	}
 	// Needed where br_netfilter translates a pod's packet back to itself.
-	if err := host.LinkSetHairpin(hostEnd, true); err != nil {
+	if err := host.LinkSetHairpin(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: index}}, true); err != nil {
 		return fmt.Errorf("set hairpin on %s: %w", w.veth, err)
 	}
-	if err := shape(host, hostEnd.Attrs().Index, w.limits.Ingress); err != nil {
+	if err := shape(host, index, w.limits.Ingress); err != nil {
 		return fmt.Errorf("limit ingress bandwidth: %w", err)
 	}
 	return w.configureInside(inside)
@@ -153,6 +153,23 @@ func (w *wire) configureInside(h *netlink.Handle) error {
 		return fmt.Errorf("limit egress bandwidth: %w", err)
 	}
 	return nil
+}
+
+// linkIndex asks for one number, where netlink would answer with pages.
+func linkIndex(name string) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, os.NewSyscallError("SIOCGIFINDEX", err)
+	}
+	return int(req.Uint32()), nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
