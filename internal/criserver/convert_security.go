@@ -50,9 +50,10 @@ func (d *decoder) podSecurity(field string, c *cri.LinuxSandboxSecurityContext) 
 			GroupsPolicy:       lookup(d, field+".supplemental_groups_policy", groupPolicies, c.GetSupplementalGroupsPolicy()),
 		},
 		ReadOnlyRootfs: c.GetReadonlyRootfs(),
-		Seccomp:        d.profile(field+".seccomp", c.GetSeccomp(), c.GetSeccompProfilePath()), //nolint:staticcheck // old callers send only this
-		AppArmor:       d.profile(field+".apparmor", c.GetApparmor(), ""),
-		SELinux:        d.selinux(field+".selinux_options", c.GetSelinuxOptions()),
+		//lint:ignore SA1019 old callers send only this
+		Seccomp:  d.profile(field+".seccomp", c.GetSeccomp(), c.GetSeccompProfilePath()),
+		AppArmor: d.profile(field+".apparmor", c.GetApparmor(), ""),
+		SELinux:  d.selinux(field+".selinux_options", c.GetSelinuxOptions()),
 	}
 }
 
@@ -81,9 +82,11 @@ func (d *decoder) containerSecurity(field string, c *cri.LinuxContainerSecurityC
 		Capabilities:    d.capabilities(field+".capabilities", c.GetCapabilities()),
 		MaskedPaths:     d.texts(field+".masked_paths", c.GetMaskedPaths()),
 		ReadOnlyPaths:   d.texts(field+".readonly_paths", c.GetReadonlyPaths()),
-		Seccomp:         d.profile(field+".seccomp", c.GetSeccomp(), c.GetSeccompProfilePath()), //nolint:staticcheck // old callers send only this
-		AppArmor:        d.profile(field+".apparmor", c.GetApparmor(), c.GetApparmorProfile()),  //nolint:staticcheck // old callers send only this
-		SELinux:         d.selinux(field+".selinux_options", c.GetSelinuxOptions()),
+		//lint:ignore SA1019 old callers send only this
+		Seccomp: d.profile(field+".seccomp", c.GetSeccomp(), c.GetSeccompProfilePath()),
+		//lint:ignore SA1019 old callers send only this
+		AppArmor: d.profile(field+".apparmor", c.GetApparmor(), c.GetApparmorProfile()),
+		SELinux:  d.selinux(field+".selinux_options", c.GetSelinuxOptions()),
 	}
 }
 

@@ -210,7 +210,8 @@ func TestBadConfigsAreRefusedByField(t *testing.T) {
 		"target_id is required":                     security(&cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_TARGET}}),
 		"network is CONTAINER":                      security(&cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_CONTAINER}}),
 		"seccomp.localhost_ref must":                security(&cri.LinuxContainerSecurityContext{Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost}}),
-		`apparmor is given as "nonsense"`:           security(&cri.LinuxContainerSecurityContext{ApparmorProfile: "nonsense"}), //nolint:staticcheck // old callers
+		//lint:ignore SA1019 old callers send only this
+		`apparmor is given as "nonsense"`: security(&cri.LinuxContainerSecurityContext{ApparmorProfile: "nonsense"}),
 		"linux.resources.oom_score_adj is 1001": with(func(c *cri.ContainerConfig) {
 			c.Linux = &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{OomScoreAdj: 1001}}
 		}),

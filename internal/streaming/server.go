@@ -73,7 +73,10 @@ type Server struct {
 	cfg      Config
 	listener net.Listener
 	tokens   *tokens
-	streams  sync.WaitGroup
+
+	mu      sync.Mutex
+	ending  bool // no stream may begin any more
+	streams sync.WaitGroup
 }
 
 // New opens the listener, so that URLs can be made at once. Run serves them.
@@ -108,8 +111,21 @@ func (s *Server) Run(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return fmt.Errorf("serve streams on %s: %w", s.listener.Addr(), err)
 	}
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
 	s.streams.Wait()
 	return nil
+}
+
+// begin counts a stream in, unless the server is ending.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending {
+		s.streams.Add(1)
+	}
+	return !s.ending
 }
 
 // ExecURL is where the client finds the stream of a new process.
@@ -133,7 +149,10 @@ func (s *Server) url(kind string, r any) (string, error) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.streams.Add(1)
+	if !s.begin() {
+		http.Error(w, "the server is ending", http.StatusServiceUnavailable)
+		return
+	}
 	defer s.streams.Done()
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		http.Error(w, "open the stream with GET or POST", http.StatusMethodNotAllowed)

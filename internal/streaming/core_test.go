@@ -1,0 +1,5 @@
+package streaming
+
+import "fairlead.run/internal/lifecycle"
+
+var _ Core = (*lifecycle.Core)(nil)
