@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
 
@@ -127,7 +128,7 @@ func (d *Driver) checkFamilies(ports []pod.PortMapping) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range ports {
-		if on := hostAddr(p); p.HostPort != 0 && on.IsValid() && on.Is6() && len(d.pools) < 2 {
+		if on := nat.HostAddr(p); p.HostPort != 0 && on.IsValid() && on.Is6() && len(d.pools) < 2 {
 			return fmt.Errorf("host port %s: pods of this node have no IPv6 addresses: %w", describePort(p), errdefs.ErrUnimplemented)
 		}
 	}
@@ -185,8 +186,8 @@ func (d *Driver) realise(h *host, e network.Entry, limits network.Bandwidth) err
 	if err := w.connect(d.nl); err != nil {
 		return err
 	}
-	els := elements(e.Request.Ports, e.Result.IPs)
-	if err := d.nat.publish(e.ID, els); err != nil {
+	els := nat.Elements(e.Request.Ports, e.Result.IPs)
+	if err := d.nat.Publish(e.ID, els); err != nil {
 		return err
 	}
 	if hasUDP(els) {
@@ -201,7 +202,7 @@ func (d *Driver) takeBack(e network.Entry) error {
 	d.mu.Lock()
 	d.ports.release(e.ID)
 	d.mu.Unlock()
-	d.nat.withdraw(e.ID)
+	d.nat.Withdraw(e.ID)
 	d.poke()
 	if err := deleteLink(d.recordOf(e).Veth); err != nil {
 		return err

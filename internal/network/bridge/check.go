@@ -36,7 +36,7 @@ func (d *Driver) Check(ctx context.Context, id pod.ID) error {
 	if !hasHostPort(e.Request.Ports) {
 		return nil
 	}
-	there, err := d.nat.exists()
+	there, err := d.nat.Exists()
 	if err == nil && !there {
 		err = fmt.Errorf("nftables table inet %s of its host ports is gone: %w", d.cfg.Table, errdefs.ErrPrecondition)
 	}

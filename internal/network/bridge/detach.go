@@ -13,6 +13,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
 
@@ -53,7 +54,7 @@ func (d *Driver) detachAlone(e network.Entry) error {
 func (d *Driver) beginRelease(e network.Entry) {
 	veth := d.recordOf(e).Veth
 	d.ledger.Adopt(e.ID)
-	d.nat.withdraw(e.ID)
+	d.nat.Withdraw(e.ID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ports.release(e.ID)
@@ -67,7 +68,7 @@ func (d *Driver) beginRelease(e network.Entry) {
 // finish frees what a pod had whose link is gone. The pod's lock is held.
 func (d *Driver) finish(veth string, r release) error {
 	// An address may go to another pod only when no port leads to it any more.
-	gone, err := d.nat.flush()
+	gone, err := d.nat.Flush()
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (d *Driver) finish(veth string, r release) error {
 // back; zero means when something happens.
 func (d *Driver) settle(ctx context.Context, now time.Time, gone string) (next time.Time, err error) {
 	var errs []error
-	withdrawn, err := d.nat.flush()
+	withdrawn, err := d.nat.Flush()
 	errs = append(errs, err)
 	d.forgetFlows(withdrawn)
 	d.mu.Lock()
@@ -151,15 +152,15 @@ func (d *Driver) settleOne(ctx context.Context, veth string, now time.Time) (don
 // forgetFlows removes the node's memory of UDP flows to host ports. A client
 // that keeps its port would otherwise go on to reach where the port led before.
 // TCP needs nothing of the kind: new connections are looked up anew.
-func (d *Driver) forgetFlows(els []element) {
+func (d *Driver) forgetFlows(els []nat.Element) {
 	if !hasUDP(els) {
 		return
 	}
 	for _, is4 := range []bool{true, false} {
 		filter := &udpPorts{}
 		for _, e := range els {
-			if e.udp && e.is4 == is4 {
-				filter.ports = append(filter.ports, e.port)
+			if e.UDP && e.Is4 == is4 {
+				filter.ports = append(filter.ports, e.Port)
 			}
 		}
 		if len(filter.ports) == 0 {
@@ -175,8 +176,8 @@ func (d *Driver) forgetFlows(els []element) {
 	}
 }
 
-func hasUDP(els []element) bool {
-	return slices.ContainsFunc(els, func(e element) bool { return e.udp })
+func hasUDP(els []nat.Element) bool {
+	return slices.ContainsFunc(els, func(e nat.Element) bool { return e.UDP })
 }
 
 // udpPorts matches flows that were opened to one of the ports.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
 
@@ -23,7 +24,7 @@ type Driver struct {
 	cfg    Config
 	ledger *network.Ledger
 	nl     *netlink.Handle
-	nat    *nat
+	nat    *nat.Table
 	wake   chan struct{} // capacity 1: releases wait for Run
 
 	// hostMu is held for reading while a pod is connected, and for writing
@@ -87,7 +88,7 @@ func New(cfg Config, ledger *network.Ledger) (*Driver, error) {
 	}
 	return &Driver{
 		cfg: cfg, ledger: ledger, nl: h,
-		nat:       newNAT(cfg.Bridge, cfg.Table),
+		nat:       nat.New(cfg.Bridge, cfg.Table),
 		wake:      make(chan struct{}, 1),
 		ports:     portBook{},
 		verified:  map[pod.ID]struct{}{},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/network/bridge/nat"
 )
 
 // acquireHost makes the shared part of the network if it is not there, and
@@ -70,9 +71,9 @@ func (d *Driver) makeHost() (*host, error) {
 	for _, g := range gateways {
 		ranges = append(ranges, g.Masked())
 	}
-	d.nat.setRanges(ranges)
-	if h.natErr = d.nat.rebuild(); h.natErr == nil {
-		h.notes = append(h.notes, admit(d.cfg.Bridge, d.cfg.Table)...)
+	d.nat.SetRanges(ranges)
+	if h.natErr = d.nat.Rebuild(); h.natErr == nil {
+		h.notes = append(h.notes, d.nat.Admit()...)
 	}
 	return h, d.rejoin(h)
 }
@@ -180,7 +181,7 @@ func (d *Driver) takeOver(ranges []netip.Prefix) {
 		}
 		// They cannot conflict: they did not when they were recorded.
 		_ = d.ports.reserve(e.ID, podName(e.Request.Metadata), e.Request.Ports)
-		d.nat.note(e.ID, elements(e.Request.Ports, e.Result.IPs))
+		d.nat.Note(e.ID, nat.Elements(e.Request.Ports, e.Result.IPs))
 	}
 }
 

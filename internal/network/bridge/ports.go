@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
 
@@ -46,7 +47,7 @@ func (b portBook) reserve(id pod.ID, name string, ports []pod.PortMapping) error
 		if p.HostPort == 0 {
 			continue
 		}
-		key, addr := portKey{p.Protocol, p.HostPort}, hostAddr(p)
+		key, addr := portKey{p.Protocol, p.HostPort}, nat.HostAddr(p)
 		i := slices.IndexFunc(b[key], func(h portHold) bool { return h.overlaps(addr) })
 		if i >= 0 {
 			holder := b[key][i]
@@ -68,12 +69,6 @@ func (b portBook) release(id pod.ID) {
 		}
 		b[key] = holds
 	}
-}
-
-// hostAddr is the node address that the mapping is for. Validated before.
-func hostAddr(p pod.PortMapping) netip.Addr {
-	addr, _ := netip.ParseAddr(p.HostIP)
-	return addr.Unmap()
 }
 
 func describePort(p pod.PortMapping) string {

@@ -103,12 +103,12 @@ func (d *Driver) repair(e event) error {
 	if d.host.natErr != nil {
 		return nil
 	}
-	there, err := d.nat.exists()
+	there, err := d.nat.Exists()
 	if err != nil || there {
 		return err // our own rebuild deletes and creates it in one step
 	}
 	d.cfg.Log.Warn("nftables table was removed by somebody: making it again", "table", d.cfg.Table)
-	return d.nat.rebuild()
+	return d.nat.Rebuild()
 }
 
 // remake builds the host's part anew, or leaves that to the next pod.
@@ -181,7 +181,7 @@ func (d *Driver) Purge(ctx context.Context) error {
 	d.mu.Lock()
 	d.pools = nil
 	d.mu.Unlock()
-	err := errors.Join(deleteLink(d.cfg.Bridge), d.nat.remove(), expel(d.cfg.Table))
+	err := errors.Join(deleteLink(d.cfg.Bridge), d.nat.Remove(), d.nat.Expel())
 	if err != nil {
 		return fmt.Errorf("remove bridge network %s: %w", d.cfg.Bridge, err)
 	}

@@ -1,4 +1,4 @@
-package bridge
+package nat
 
 import (
 	"bytes"
@@ -8,11 +8,11 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// admit lets the pod network through a packet filter that drops forwarded
+// Admit lets the pod network through a packet filter that drops forwarded
 // packets by default, as Docker's and many firewalls' do; an accept in a table
 // of our own would not outweigh that. Only iptables' own filter tables are
 // changed, as CNI plugins change them; of others it tells.
-func admit(bridge, table string) (notes []string) {
+func (n *Table) Admit() (notes []string) {
 	conn, err := nftables.New()
 	if err != nil {
 		return nil // the caller has just used nftables; nothing to add
@@ -26,14 +26,14 @@ func admit(bridge, table string) (notes []string) {
 			continue
 		}
 		if !isIptables(c) {
-			notes = append(notes, fmt.Sprintf("nftables chain %s %s drops forwarded packets by default: pods reach nothing beyond this node unless it accepts interface %s", c.Table.Name, c.Name, bridge))
+			notes = append(notes, fmt.Sprintf("nftables chain %s %s drops forwarded packets by default: pods reach nothing beyond this node unless it accepts interface %s", c.Table.Name, c.Name, n.bridge))
 			continue
 		}
-		if err := admitTo(conn, c, bridge, table); err != nil {
+		if err := n.admitTo(conn, c); err != nil {
 			notes = append(notes, fmt.Sprintf("cannot let the pod network through iptables chain %s: %v", c.Name, err))
 			continue
 		}
-		notes = append(notes, fmt.Sprintf("iptables chain %s drops forwarded packets by default: added rules that accept interface %s", c.Name, bridge))
+		notes = append(notes, fmt.Sprintf("iptables chain %s drops forwarded packets by default: added rules that accept interface %s", c.Name, n.bridge))
 	}
 	return notes
 }
@@ -49,38 +49,38 @@ func isIptables(c *nftables.Chain) bool {
 }
 
 // mark is how rules of ours are found again in others' chains.
-func mark(table string) []byte { return []byte("fairlead:" + table) }
+func (n *Table) mark() []byte { return []byte("fairlead:" + n.table) }
 
-func admitTo(conn *nftables.Conn, c *nftables.Chain, bridge, table string) error {
-	ours, err := ourRules(conn, c, table)
+func (n *Table) admitTo(conn *nftables.Conn, c *nftables.Chain) error {
+	ours, err := n.ourRules(conn, c)
 	if err != nil || len(ours) > 0 {
 		return err
 	}
 	for _, key := range []expr.MetaKey{expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME} {
 		conn.InsertRule(&nftables.Rule{
-			Table: c.Table, Chain: c, UserData: mark(table),
-			Exprs: concat(link(key, expr.CmpOpEq, bridge), []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept}}),
+			Table: c.Table, Chain: c, UserData: n.mark(),
+			Exprs: concat(link(key, expr.CmpOpEq, n.bridge), []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept}}),
 		})
 	}
 	return conn.Flush()
 }
 
-func ourRules(conn *nftables.Conn, c *nftables.Chain, table string) ([]*nftables.Rule, error) {
+func (n *Table) ourRules(conn *nftables.Conn, c *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := conn.GetRules(c.Table, c)
 	if err != nil {
 		return nil, fmt.Errorf("list rules of chain %s: %w", c.Name, err)
 	}
 	var ours []*nftables.Rule
 	for _, r := range rules {
-		if bytes.Equal(r.UserData, mark(table)) {
+		if bytes.Equal(r.UserData, n.mark()) {
 			ours = append(ours, r)
 		}
 	}
 	return ours, nil
 }
 
-// expel takes the rules of admit back.
-func expel(table string) error {
+// Expel takes the rules of Admit back.
+func (n *Table) Expel() error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -93,7 +93,7 @@ func expel(table string) error {
 		if !isIptables(c) {
 			continue
 		}
-		ours, err := ourRules(conn, c, table)
+		ours, err := n.ourRules(conn, c)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package bridge
+package nat
 
 import (
 	"errors"
@@ -14,49 +14,50 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// nat owns the nftables table. Rules are static; a pod's host ports are
-// elements of maps. Adding an element takes some 40 us, removing one waits for
-// the kernel's grace period, some 12 ms, and so is left to flush.
-type nat struct {
+// Table owns the nftables table. Rules are static; a pod's host ports are
+// elements of maps. Adding an Element takes some 40 us, removing one waits for
+// the kernel's grace period, some 12 ms, and so is left to Flush.
+type Table struct {
 	bridge string
 	table  string
 
 	mu     sync.Mutex
 	ranges []netip.Prefix
-	active map[pod.ID][]element
-	stale  []element // still in the kernel, of pods that were detached
-	broken bool      // the last rebuild failed: there is nothing to take out
+	active map[pod.ID][]Element
+	stale  []Element // still in the kernel, of pods that were detached
+	broken bool      // the last Rebuild failed: there is nothing to take out
 }
 
-// element is one entry of one of the maps.
-type element struct {
+// Element is one entry of one of the maps.
+type Element struct {
+	Port uint16
+	UDP  bool
+	Is4  bool
+
 	set      string
-	is4      bool
 	key, val string // as the kernel wants them
-	port     uint16
-	udp      bool
 }
 
-func newNAT(bridge, table string) *nat {
-	return &nat{bridge: bridge, table: table, active: map[pod.ID][]element{}}
+func New(bridge, table string) *Table {
+	return &Table{bridge: bridge, table: table, active: map[pod.ID][]Element{}}
 }
 
 var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 
-// elements are what publishes the ports of a pod that has these addresses.
-func elements(ports []pod.PortMapping, ips []netip.Addr) []element {
-	var out []element
+// Elements are what publishes the ports of a pod that has these addresses.
+func Elements(ports []pod.PortMapping, ips []netip.Addr) []Element {
+	var out []Element
 	for _, p := range ports {
 		if p.HostPort == 0 {
 			continue
 		}
-		on := hostAddr(p)
+		on := HostAddr(p)
 		for _, ip := range ips {
 			if on.IsValid() && on.Is4() != ip.Is4() {
 				continue
 			}
 			f := families[ip.Is4()]
-			e := element{set: f.ports, is4: ip.Is4(), port: p.HostPort, udp: p.Protocol == "udp"}
+			e := Element{set: f.ports, Is4: ip.Is4(), Port: p.HostPort, UDP: p.Protocol == "udp"}
 			key := word(protocols[p.Protocol], 0) + word(byte(p.HostPort>>8), byte(p.HostPort))
 			if on.IsValid() && !on.IsUnspecified() {
 				e.set, key = f.portsBound, string(on.AsSlice())+key
@@ -69,18 +70,25 @@ func elements(ports []pod.PortMapping, ips []netip.Addr) []element {
 	return out
 }
 
+// HostAddr is the node address that a mapping is for; the zero Addr means all.
+// The mapping has been validated before.
+func HostAddr(p pod.PortMapping) netip.Addr {
+	addr, _ := netip.ParseAddr(p.HostIP)
+	return addr.Unmap()
+}
+
 // word is a field of a concatenation: padded to four bytes.
 func word(a, b byte) string { return string([]byte{a, b, 0, 0}) }
 
-// setRanges says which sources are masqueraded, from the next rebuild on.
-func (n *nat) setRanges(ranges []netip.Prefix) {
+// SetRanges says which sources are masqueraded, from the next Rebuild on.
+func (n *Table) SetRanges(ranges []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ranges = ranges
 }
 
-// note remembers the ports of a pod without telling the kernel; rebuild will.
-func (n *nat) note(id pod.ID, els []element) {
+// Note remembers the ports of a pod without telling the kernel; Rebuild will.
+func (n *Table) Note(id pod.ID, els []Element) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(els) > 0 {
@@ -88,8 +96,8 @@ func (n *nat) note(id pod.ID, els []element) {
 	}
 }
 
-// publish adds the ports of a pod.
-func (n *nat) publish(id pod.ID, els []element) error {
+// Publish adds the ports of a pod.
+func (n *Table) Publish(id pod.ID, els []Element) error {
 	if len(els) == 0 {
 		return nil
 	}
@@ -101,8 +109,8 @@ func (n *nat) publish(id pod.ID, els []element) error {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	// A port that changes hands leaves and comes back in one transaction.
-	clash := slices.ContainsFunc(n.stale, func(s element) bool {
-		return slices.ContainsFunc(els, func(e element) bool { return e.set == s.set && e.key == s.key })
+	clash := slices.ContainsFunc(n.stale, func(s Element) bool {
+		return slices.ContainsFunc(els, func(e Element) bool { return e.set == s.set && e.key == s.key })
 	})
 	if clash {
 		err = n.edit(n.stale, conn.SetDeleteElements)
@@ -114,7 +122,7 @@ func (n *nat) publish(id pod.ID, els []element) error {
 		err = conn.Flush()
 	}
 	if err != nil { // somebody else changed the table: make it anew
-		if err := n.rebuildLocked(); err != nil {
+		if err := n.replace(); err != nil {
 			return fmt.Errorf("publish host ports: %w", err)
 		}
 		return nil
@@ -125,16 +133,16 @@ func (n *nat) publish(id pod.ID, els []element) error {
 	return nil
 }
 
-// withdraw forgets the ports of a pod; flush takes them out of the kernel.
-func (n *nat) withdraw(id pod.ID) {
+// Withdraw forgets the ports of a pod; flush takes them out of the kernel.
+func (n *Table) Withdraw(id pod.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stale = append(n.stale, n.active[id]...)
 	delete(n.active, id)
 }
 
-// flush removes withdrawn ports and returns them.
-func (n *nat) flush() ([]element, error) {
+// Flush removes withdrawn ports and returns them.
+func (n *Table) Flush() ([]Element, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	gone := n.stale
@@ -151,7 +159,7 @@ func (n *nat) flush() ([]element, error) {
 		err = conn.Flush()
 	}
 	if err != nil {
-		if err := n.rebuildLocked(); err != nil {
+		if err := n.replace(); err != nil {
 			return nil, fmt.Errorf("withdraw host ports: %w", err)
 		}
 	}
@@ -160,11 +168,11 @@ func (n *nat) flush() ([]element, error) {
 }
 
 // edit adds elements to, or deletes them from, the maps they belong to.
-func (n *nat) edit(els []element, do func(*nftables.Set, []nftables.SetElement) error) error {
+func (n *Table) edit(els []Element, do func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[string][]nftables.SetElement{}
 	sets := map[string]*nftables.Set{}
 	for _, e := range els {
-		f := families[e.is4]
+		f := families[e.Is4]
 		if sets[e.set] == nil {
 			sets[e.set] = f.portsMap(n.handle())
 			if e.set == f.portsBound {
@@ -181,18 +189,18 @@ func (n *nat) edit(els []element, do func(*nftables.Set, []nftables.SetElement) 
 	return nil
 }
 
-func (n *nat) handle() *nftables.Table {
+func (n *Table) handle() *nftables.Table {
 	return &nftables.Table{Name: n.table, Family: nftables.TableFamilyINet}
 }
 
-// rebuild replaces the whole table by what it should be, in one transaction.
-func (n *nat) rebuild() error {
+// Rebuild replaces the whole table by what it should be, in one transaction.
+func (n *Table) Rebuild() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.rebuildLocked()
+	return n.replace()
 }
 
-func (n *nat) rebuildLocked() (err error) {
+func (n *Table) replace() (err error) {
 	defer func() { n.broken = err != nil }()
 	conn, err := nftables.New()
 	if err != nil {
@@ -203,10 +211,10 @@ func (n *nat) rebuildLocked() (err error) {
 	t = conn.AddTable(n.handle())
 	// A pod on the bridge must not reach what listens on the node's loopback
 	// addresses only, though route_localnet is on.
-	guard := conn.AddChain(baseChain(t, "guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw))
-	pre := conn.AddChain(baseChain(t, "prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest))
-	out := conn.AddChain(baseChain(t, "output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest))
-	post := conn.AddChain(baseChain(t, "postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource))
+	guard := conn.AddChain(&nftables.Chain{Table: t, Name: "guard", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	pre := conn.AddChain(&nftables.Chain{Table: t, Name: "prerouting", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+	out := conn.AddChain(&nftables.Chain{Table: t, Name: "output", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
+	post := conn.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	rule := func(c *nftables.Chain, parts ...[]expr.Any) {
 		conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: concat(parts...)})
 	}
@@ -244,12 +252,8 @@ func (n *nat) rebuildLocked() (err error) {
 	return nil
 }
 
-func baseChain(t *nftables.Table, name string, typ nftables.ChainType, hook *nftables.ChainHook, prio *nftables.ChainPriority) *nftables.Chain {
-	return &nftables.Chain{Table: t, Name: name, Type: typ, Hooknum: hook, Priority: prio}
-}
-
-// exists says whether the table is there.
-func (n *nat) exists() (bool, error) {
+// Exists says whether the table is there.
+func (n *Table) Exists() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
 		return false, fmt.Errorf("open nftables: %w", err)
@@ -261,8 +265,8 @@ func (n *nat) exists() (bool, error) {
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == n.table }), nil
 }
 
-// remove deletes the table, if there is one.
-func (n *nat) remove() error {
+// Remove deletes the table, if there is one.
+func (n *Table) Remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stale = nil

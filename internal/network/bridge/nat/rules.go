@@ -1,6 +1,7 @@
-package bridge
+package nat
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -73,7 +74,7 @@ func (f family) is() []expr.Any {
 
 // within matches the address at an offset against a range.
 func (f family) within(offset uint32, p netip.Prefix) []expr.Any {
-	mask := ipNet(p).Mask
+	mask := net.CIDRMask(p.Bits(), p.Addr().BitLen())
 	return []expr.Any{
 		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.size},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: f.size, Mask: mask, Xor: make([]byte, f.size)},
