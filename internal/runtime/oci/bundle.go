@@ -9,6 +9,18 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// brokenBundle is a config.json that is none.
+type brokenBundle struct {
+	path string
+	err  error
+}
+
+func (e *brokenBundle) Error() string {
+	return fmt.Sprintf("read the container's specification %s: %v", e.path, e.err)
+}
+
+func (e *brokenBundle) Unwrap() error { return e.err }
+
 // readSpec reads the config.json of a bundle.
 func readSpec(bundle string) (*specs.Spec, error) {
 	path := filepath.Join(bundle, "config.json")
@@ -18,7 +30,7 @@ func readSpec(bundle string) (*specs.Spec, error) {
 	}
 	var s specs.Spec
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("read the container's specification %s: %w", path, err)
+		return nil, &brokenBundle{path, err}
 	}
 	return &s, nil
 }

@@ -60,6 +60,10 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, err
 	}
+	limit, err := timeout(ctx, execTimeout)
+	if err != nil {
+		return nil, err
+	}
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
 	if err := writeProcess(x.folder, process); err != nil {
@@ -70,6 +74,9 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
+	req.Timeout = limit
+	ctx, cancel := unhurried(ctx, limit)
+	defer cancel()
 	stdio := e.Stdio
 	if e.TTY {
 		stdio = [3]*os.File{}
@@ -97,7 +104,6 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 		Env:     environ(),
 		PIDFile: pidFile,
 		TTY:     tty,
-		Timeout: execTimeout,
 	}, err
 }
 

@@ -56,6 +56,11 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 	if err != nil {
 		return monitorv1.Started{}, err
 	}
+	if req.Timeout, err = timeout(ctx, startTimeout); err != nil {
+		return monitorv1.Started{}, err
+	}
+	ctx, cancel := unhurried(ctx, req.Timeout)
+	defer cancel()
 	started, err := h.cfg.Monitor.Start(ctx, req)
 	if errors.Is(err, errdefs.ErrAlreadyExists) {
 		return h.startedBefore(ctx, s.ID, err)
@@ -71,6 +76,25 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 		}
 	}
 	return monitorv1.Started{}, h.failed(ctx, s, log, err)
+}
+
+// timeout is what a runtime command may take: until ctx ends, and limit at most.
+func timeout(ctx context.Context, limit time.Duration) (time.Duration, error) {
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		// Zero would stand for the monitor's default.
+		limit = max(min(limit, time.Until(deadline)), time.Millisecond)
+	}
+	return limit, nil
+}
+
+// unhurried is for a request to the monitor that bounds itself by a timeout: it
+// is not given up before the monitor has, because what the monitor does after
+// its caller has left would be nobody's.
+func unhurried(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout+15*time.Second)
 }
 
 func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, string, error) {
@@ -99,7 +123,6 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		Stdin:      s.Stdin,
 		StdinOnce:  s.StdinOnce,
 		TTY:        s.TTY,
-		Timeout:    startTimeout,
 	}, log, nil
 }
 

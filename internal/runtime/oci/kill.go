@@ -21,7 +21,7 @@ func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bo
 	}
 	switch {
 	case all:
-		err = h.killAll(ctx, string(c.ID), number)
+		err = h.killAll(ctx, c, number)
 	case c.Process == nil || c.Process.StartTime == 0:
 		// Its start was not recorded; the monitor knows.
 		err = ignoreNotFound(h.cfg.Monitor.Signal(ctx, string(c.ID), number, false))
@@ -34,21 +34,31 @@ func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bo
 	return nil
 }
 
-func (h *Handler) killAll(ctx context.Context, id string, sig unix.Signal) error {
-	g, err := h.group(id)
-	if err != nil || g == nil {
+func (h *Handler) killAll(ctx context.Context, c *pod.Container, sig unix.Signal) error {
+	g, err := h.group(string(c.ID))
+	switch {
+	case err != nil:
 		return err
+	case g != nil:
+		return g.signal(ctx, sig)
+	case c.Process != nil:
+		return signal(c.Process, sig) // the rest of it is Delete's
 	}
-	return g.signal(ctx, sig)
+	return nil
 }
 
-// group is the cgroup of a container, or nil if its bundle is gone.
+// group is the cgroup of a container, or nil if its bundle does not tell. Then
+// it is left to the runtime, which keeps a record of its own.
 func (h *Handler) group(id string) (*group, error) {
 	path, err := cgroupsPath(h.folder(id))
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil || path == "" {
+	case errors.As(err, new(*brokenBundle)):
+		// A container that nobody could delete would be worse.
+		h.cfg.Log.Warn("cannot find the cgroup of a container", "container", id, "error", err)
+		return nil, nil
+	case err != nil || path == "":
 		return nil, err
 	}
 	return newGroup(cgroupRoot, path, h.cfg.Systemd)

@@ -146,6 +146,23 @@ func deleteKills(ctx context.Context, s *scene) {
 	b.noCgroup()
 }
 
+func deleteBroken(ctx context.Context, s *scene) {
+	for _, text := range []string{"", "{\"linux\": 5}", "\x00"} {
+		b := s.box("/bin/sleep", "1000").start(ctx)
+		s.must(os.WriteFile(filepath.Join(b.bundle.Path, "config.json"), []byte(text), 0o600))
+		s.must(s.h.Kill(ctx, b.Container, "SIGKILL", true))
+		if e := b.exit(ctx); e.Code != 137 {
+			s.Errorf("exit is %+v", e)
+		}
+		s.must(s.h.Delete(ctx, string(b.ID)))
+		b.noCgroup()
+	}
+	b := s.box("/bin/sleep", "1000").start(ctx)
+	s.must(os.Remove(filepath.Join(b.bundle.Path, "config.json")))
+	s.must(s.h.Delete(ctx, string(b.ID)))
+	b.noCgroup()
+}
+
 func deleteTwice(ctx context.Context, s *scene) {
 	b := s.script("exit 2").start(ctx)
 	b.exit(ctx)

@@ -152,6 +152,28 @@ func startParallel(ctx context.Context, s *scene) {
 	all.Wait()
 }
 
+// startInVain fails if a start whose caller has no time left leaves a container.
+func startInVain(ctx context.Context, s *scene) {
+	b := s.box("/bin/sleep", "1000")
+	for _, time := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
+		brief, cancel := context.WithTimeout(ctx, time)
+		p, err := s.h.Start(brief, b.request())
+		cancel()
+		if err != nil {
+			b.noCgroup()
+			continue
+		}
+		b.Process = &p
+		break
+	}
+	if b.Process == nil {
+		b.start(ctx)
+	}
+	if seen := s.h.Observe(ctx, string(b.ID), b.Process); !seen.Alive {
+		s.Errorf("after starts that were cut off it is seen as %+v", seen)
+	}
+}
+
 func stdinEmpty(ctx context.Context, s *scene) {
 	b := s.script("cat; echo end-of-input").start(ctx)
 	b.said(ctx, "end-of-input")
