@@ -39,10 +39,10 @@ var forwarders = map[string]func(*url.URL) (httpstream.Dialer, error){
 		if err != nil {
 			return nil, err
 		}
-		return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), nil
+		return spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, "POST", u), nil
 	},
 	"WebSocket": func(u *url.URL) (httpstream.Dialer, error) {
-		return portforward.NewSPDYOverWebsocketDialer(u, &restclient.Config{})
+		return portforward.NewSPDYOverWebsocketDialerForStreaming(u, &restclient.Config{})
 	},
 }
 
@@ -89,7 +89,7 @@ func forwardTo(t *testing.T, s *Server, dialer func(*url.URL) (httpstream.Dialer
 		t.Fatal(err)
 	}
 	stopping, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	f, err := portforward.NewOnAddresses(d, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopping, ready, io.Discard, t.Output())
+	f, err := portforward.NewOnAddressesForStreaming(d, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopping, ready, io.Discard, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
