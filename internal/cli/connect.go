@@ -66,7 +66,8 @@ func (a *app) connect(ctx context.Context) (*session, error) {
 // startOwn starts the daemon within this process. It serves its socket too, so
 // that commands in other terminals find the pods.
 func (a *app) startOwn(ctx context.Context, cfg *config.Config) (*session, error) {
-	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	// Warnings are for a daemon's log. What a command needs to know comes as errors.
+	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError}))
 	// The daemon outlives a signal: it is needed to stop the pods.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d, err := daemon.Open(own, cfg, daemon.Options{Version: a.version, Log: log})

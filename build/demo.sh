@@ -1,0 +1,76 @@
+#!/bin/bash
+# Shows Fairlead at work: the same Deployment on runc and on crun, and a class
+# that is refused because its runtime is missing. Used by make demo.
+# Everything is below a temporary folder and is gone at the end.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir=$(mktemp -d /tmp/fairlead-demo.XXXXXX)
+export PATH="$PWD/bin:$PATH"
+job='' ids=''
+bridge=fldemo$((RANDOM % 1000))
+printf 'version = 1\n[network]\nbridge = "%s"\n' "$bridge" >"$dir/config.toml"
+
+say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
+fairlead() { command fairlead --config "$dir/config.toml" --root "$dir/lib" --state "$dir/run" "$@"; }
+get() { # ADDRESS: fetch a page with nothing but bash
+	exec 3<>"/dev/tcp/$1/80"
+	printf 'GET / HTTP/1.0\r\n\r\n' >&3
+	tail -n 1 <&3
+	exec 3>&-
+}
+end_job() {
+	[ -z "$job" ] && return
+	kill -TERM "$job" 2>/dev/null || true
+	wait "$job" || [ $? = 130 ] # 130: a signal ended it, after it had tidied up
+	job=''
+}
+trap 'end_job || true; rm -rf "$dir"' EXIT
+
+say "Packing a small static web server into an image, without any registry"
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/webserver" ./examples/webserver
+go run ./build/packimage localhost/webserver:demo "$dir/webserver" "$dir/image.tar"
+fairlead image import "$dir/image.tar"
+
+say "The runtime handlers of this machine: fairlead handlers"
+fairlead handlers | cut -c "1-$(tput cols 2>/dev/null || echo 120)"
+
+show() { # CLASS: run its Deployment, look at it, fetch a page from every pod, take it down
+	say "Two replicas on RuntimeClass $1: fairlead run -f examples/runtimeclasses.yaml -f examples/web-$1.yaml"
+	command fairlead --config "$dir/config.toml" --root "$dir/lib" --state "$dir/run" \
+		run -f examples/runtimeclasses.yaml -f "examples/web-$1.yaml" 2>"$dir/err" &
+	job=$!
+	for _ in $(seq 150); do
+		[ "$(grep -c ' Running$' "$dir/err")" = 2 ] && break
+		kill -0 "$job" 2>/dev/null || { cat "$dir/err" >&2; exit 1; }
+		sleep 0.1
+	done
+	grep -v '^fairlead:' "$dir/err"
+	ids+=" $(fairlead ps -o json | sed -n 's/^ *"id": "\(.*\)",$/\1/p')"
+	for address in $(awk '/ Running$/ { sub(/,.*/, "", $4); print $4 }' "$dir/err"); do
+		printf '%-14s says: ' "$address"
+		get "$address"
+	done
+	sleep 0.3 # for the last lines of the logs, which show who asked
+	echo "Ctrl-C:"
+	end_job
+}
+show native
+show crun
+
+say "A class whose runtime may be missing: fairlead run -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml"
+if fairlead handlers | awk '$1 == "gvisor" && $5 == "yes" { found = 1 } END { exit !found }'; then
+	fairlead run --detach -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml
+	fairlead rm --all
+elif fairlead run -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml; then
+	echo "This should have been refused: there is no handler gvisor here." >&2; exit 1
+else
+	echo "Refused, as it should be: a class never runs on another runtime than its handler's."
+fi
+
+say "Nothing is left"
+left=$(pgrep -af "$dir" | grep -v "build/demo.sh" || true; grep "$dir" /proc/self/mountinfo || true
+	ip -o link show "$bridge" 2>/dev/null || true
+	for id in $ids; do find /sys/fs/cgroup /run/netns /var/run/netns -name "*$id*" 2>/dev/null || true; done)
+[ -z "$left" ] || { printf 'This is left:\n%s\n' "$left" >&2; exit 1; }
+echo "No process, mount, bridge, namespace or cgroup of this demo remains."
