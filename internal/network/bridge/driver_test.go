@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
@@ -295,6 +296,22 @@ func TestPortOfAProcessOnTheNode(t *testing.T) {
 	_, err := r.Attach(context.Background(), p.Req)
 	if !errors.Is(err, errdefs.ErrAlreadyExists) || !strings.Contains(err.Error(), "18022/tcp is in use by a process on the node") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestIPv6Loopback wants a host port refused on ::1, which no kernel
+// translates, so that a client of localhost goes on to 127.0.0.1.
+func TestIPv6Loopback(t *testing.T) {
+	networktest.NeedIPv6(t)
+	r := newRig(t, Config{})
+	p := networktest.NewPod(t, "p", pod.PortMapping{Protocol: "tcp", HostPort: 18080, ContainerPort: 80})
+	r.attach(p)
+	p.Serve(t, ":80", "p")
+	if _, _, err := networktest.AskHere("[::1]:18080"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("::1 gave %v, want it refused at once", err)
+	}
+	if name, _, err := networktest.AskHere("127.0.0.1:18080"); name != "p" {
+		t.Errorf("127.0.0.1: %v", err)
 	}
 }
 

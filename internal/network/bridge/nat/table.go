@@ -227,6 +227,11 @@ func (n *Table) replace() (err error) {
 			return fmt.Errorf("describe host port maps: %w", err)
 		}
 		rule(guard, link(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.bridge), f.is(), f.within(f.dst, f.loopback), drop)
+		if !is4 {
+			// The kernel cannot carry ::1 to another interface. Refused at once,
+			// a client of localhost goes on to 127.0.0.1.
+			rule(out, f.is(), f.within(f.dst, f.loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})
+		}
 		for _, c := range []*nftables.Chain{pre, out} {
 			rule(c, f.dnat(bound, f.boundKey()))
 			rule(c, f.dnat(ports, portKeyExprs()))
