@@ -307,6 +307,15 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 		}
 		d.fault(t, why)
 	}
+	if class.Overhead != nil {
+		var f faults
+		for name, q := range class.Overhead.PodFixed {
+			checkQuantity(&f, "overhead.podFixed."+string(name), q)
+		}
+		for _, why := range f {
+			d.fault(t, why)
+		}
+	}
 	if len(d.faults) > before || !d.add(t) {
 		return
 	}

@@ -87,6 +87,8 @@ func TestPodRefusals(t *testing.T) {
 		container("env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.x}}}]"):                                                       "fieldRef.fieldPath: \"spec.x\"",
 		container("resources: {limits: {cpu: 1}, requests: {cpu: 2}}"):                                                                  "requests.cpu: 2 is more than the limit 1",
 		container("resources: {limits: {nvidia.com/gpu: 1}}"):                                                                           "resources.limits.nvidia.com/gpu: not honoured",
+		container("resources: {limits: {memory: 100E}}"):                                                                                "limits.memory: 100E is not between 0 and 1E",
+		container("resources: {limits: {cpu: -1}}"):                                                                                     "limits.cpu: -1 is not between",
 		container("resources: {limits: {memory: many}}"):                                                                                "quantities must match",
 		container("volumeMounts: [{name: v, mountPath: /v}]"):                                                                           "volumeMounts[0].name: \"v\" is not the name of a volume",
 		container("volumeMounts: [{name: v, mountPath: v}]") + "  volumes: [{name: v, emptyDir: {}}]\n":                                 "mountPath: \"v\" is not an absolute path",

@@ -30,8 +30,11 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 	kinds := 0
 	if v.EmptyDir != nil {
 		kinds++
-		if l := v.EmptyDir.SizeLimit; l != nil && (v.EmptyDir.Medium != corev1.StorageMediumMemory || l.Sign() < 0) {
-			f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory only, and may not be negative")
+		if l := v.EmptyDir.SizeLimit; l != nil {
+			checkQuantity(f, at+".emptyDir.sizeLimit", *l)
+			if v.EmptyDir.Medium != corev1.StorageMediumMemory {
+				f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory only")
+			}
 		}
 	}
 	if h := v.HostPath; h != nil {

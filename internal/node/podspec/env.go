@@ -193,7 +193,7 @@ func ResourceValue(c *Context, ct *corev1.Container, r *corev1.ResourceFieldSele
 		divisor = resource.MustParse("1")
 	}
 	if name == "cpu" {
-		return strconv.FormatInt(ceil(q.MilliValue(), divisor.MilliValue()), 10), nil
+		return strconv.FormatInt(ceil(milli(&q), milli(&divisor)), 10), nil
 	}
 	return strconv.FormatInt(ceil(q.Value(), divisor.Value()), 10), nil
 }

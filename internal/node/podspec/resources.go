@@ -2,6 +2,7 @@ package podspec
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -22,19 +23,28 @@ func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResou
 	out := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          cpuPeriod,
 		CpuShares:          shares(cpuRequest(ct)),
-		CpuQuota:           quota(limits.Cpu().MilliValue()),
+		CpuQuota:           quota(milli(limits.Cpu())),
 		MemoryLimitInBytes: limits.Memory().Value(),
 		OomScoreAdj:        oomScore(c, ct),
 	}
 	return out
 }
 
+// milli is a quantity in thousandths. One that is too large for that would
+// overflow to nothing.
+func milli(q *resource.Quantity) int64 {
+	if q.Value() >= maxMilli/1000 {
+		return maxMilli
+	}
+	return q.MilliValue()
+}
+
 // cpuRequest is in thousandths of a CPU. A limit without a request is one.
 func cpuRequest(ct *corev1.Container) int64 {
 	if q, ok := ct.Resources.Requests[corev1.ResourceCPU]; ok {
-		return q.MilliValue()
+		return milli(&q)
 	}
-	return ct.Resources.Limits.Cpu().MilliValue()
+	return milli(ct.Resources.Limits.Cpu())
 }
 
 func memoryRequest(ct *corev1.Container) int64 {
@@ -44,16 +54,16 @@ func memoryRequest(ct *corev1.Container) int64 {
 	return ct.Resources.Limits.Memory().Value()
 }
 
-func shares(milli int64) int64 {
-	return min(max(min(milli, maxMilli)*1024/1000, minShares), maxShares)
+func shares(n int64) int64 {
+	return min(max(n*1024/1000, minShares), maxShares)
 }
 
 // quota is us per period, 0 for no limit.
-func quota(milli int64) int64 {
-	if milli == 0 {
+func quota(n int64) int64 {
+	if n == 0 {
 		return 0
 	}
-	return max(min(milli, maxMilli)*cpuPeriod/1000, minQuota)
+	return max(n*cpuPeriod/1000, minQuota)
 }
 
 // QOS is the class of service that the pod's requests and limits give it.
@@ -63,7 +73,7 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 		for i := range list {
 			ct := &list[i]
 			limits := ct.Resources.Limits
-			cpu, memory := limits.Cpu().MilliValue(), limits.Memory().Value()
+			cpu, memory := milli(limits.Cpu()), limits.Memory().Value()
 			any = any || cpuRequest(ct) > 0 || memoryRequest(ct) > 0
 			guaranteed = guaranteed && cpu > 0 && memory > 0 && cpu == cpuRequest(ct) && memory == memoryRequest(ct)
 		}
@@ -98,7 +108,7 @@ func overhead(o corev1.ResourceList) *runtimeapi.LinuxContainerResources {
 		return nil
 	}
 	return &runtimeapi.LinuxContainerResources{
-		CpuPeriod: cpuPeriod, CpuShares: shares(o.Cpu().MilliValue()), CpuQuota: quota(o.Cpu().MilliValue()),
+		CpuPeriod: cpuPeriod, CpuShares: shares(milli(o.Cpu())), CpuQuota: quota(milli(o.Cpu())),
 		MemoryLimitInBytes: o.Memory().Value(),
 	}
 }
@@ -112,7 +122,7 @@ func podResources(c *Context) *runtimeapi.LinuxContainerResources {
 		ct := &c.Pod.Spec.Containers[i]
 		limits := ct.Resources.Limits
 		request += cpuRequest(ct)
-		cpu += limits.Cpu().MilliValue()
+		cpu += milli(limits.Cpu())
 		memory += limits.Memory().Value()
 		allCPU = allCPU && !limits.Cpu().IsZero()
 		allMemory = allMemory && !limits.Memory().IsZero()
@@ -121,7 +131,7 @@ func podResources(c *Context) *runtimeapi.LinuxContainerResources {
 		ct := &c.Pod.Spec.InitContainers[i]
 		limits := ct.Resources.Limits
 		request = max(request, cpuRequest(ct))
-		cpu = max(cpu, limits.Cpu().MilliValue())
+		cpu = max(cpu, milli(limits.Cpu()))
 		memory = max(memory, limits.Memory().Value())
 		allCPU = allCPU && !limits.Cpu().IsZero()
 		allMemory = allMemory && !limits.Memory().IsZero()

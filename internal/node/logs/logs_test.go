@@ -1,0 +1,179 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const stamp = "2026-01-02T03:04:05.000000006Z "
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readAll(t *testing.T, path string, o Options) []string {
+	t.Helper()
+	var got []string
+	err := Read(t.Context(), path, o, func(l Line) error {
+		text := l.Stream[3:4] + " " + string(l.Text)
+		if l.Partial {
+			text += "|"
+		}
+		got = append(got, text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestRead(t *testing.T) {
+	full := func(text string) string { return stamp + "stdout F " + text + "\n" }
+	tests := []struct {
+		name, text string
+		options    Options
+		want       []string
+	}{
+		{"empty", "", Options{Tail: -1}, nil},
+		{"lines", full("a") + full("") + full(" b "), Options{Tail: -1}, []string{"o a", "o ", "o  b "}},
+		{"parts", stamp + "stdout P a\n" + stamp + "stderr P x\n" + stamp + "stdout P b\n" + stamp + "stderr F y\n" + full("c"), Options{Tail: -1}, []string{"e xy", "o abc"}},
+		{"open part", stamp + "stdout P a\n", Options{Tail: -1}, []string{"o a|"}},
+		{"no last break", strings.TrimSuffix(full("a"), "\n"), Options{Tail: -1}, []string{"o a"}},
+		{"more tags", stamp + "stdout F:x=1 a\n", Options{Tail: -1}, []string{"o a"}},
+		{"broken records are shown", "garbage\n\x00\x00\n" + full("a"), Options{Tail: -1}, []string{"e garbage", "o a"}},
+		{"tail", full("a") + full("b") + full("c"), Options{Tail: 2}, []string{"o b", "o c"}},
+		{"tail of parts", full("a") + stamp + "stdout P b\n" + stamp + "stdout F c\n", Options{Tail: 1}, []string{"o bc"}},
+		{"tail of nothing", full("a"), Options{Tail: 0}, nil},
+		{"tail of more", full("a"), Options{Tail: 9}, []string{"o a"}},
+		{"since", full("old") + "2026-01-02T03:04:06Z stdout F new\n", Options{Tail: -1, Since: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)}, []string{"o new"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "0.log")
+			write(t, path, tt.text)
+			if got := readAll(t, path, tt.options); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := readAll(t, "/nowhere/0.log", Options{Tail: -1}); got != nil {
+		t.Errorf("a file that is not there: %q", got)
+	}
+}
+
+// TestTailOfLongLog crosses the blocks that the tail is searched in.
+func TestTailOfLongLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	var b strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "%sstdout F line %d\n", stamp, i)
+	}
+	write(t, path, b.String())
+	for _, n := range []int{1, 1000, 5000, 19_999, 20_000, 30_000} {
+		got := readAll(t, path, Options{Tail: n})
+		if want := min(n, 20_000); len(got) != want || got[0] != fmt.Sprintf("o line %d", 20_000-want) {
+			t.Errorf("tail %d: %d lines from %q", n, len(got), got[0])
+		}
+	}
+}
+
+func TestHugeRecordIsSkipped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, stamp+"stdout F "+strings.Repeat("x", 3<<20)+"\n"+stamp+"stdout F after\n")
+	if got := readAll(t, path, Options{Tail: -1}); !slices.Equal(got, []string{"o after"}) {
+		t.Errorf("got %d lines", len(got))
+	}
+}
+
+// TestFollow writes to a log while it is read: lines in pieces, a rotation as
+// the kubelet does it, and the end.
+func TestFollow(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	lines, ended, result := make(chan string, 100), make(chan struct{}), make(chan error, 1)
+	go func() {
+		result <- Read(context.Background(), path, Options{Tail: -1, Follow: true, Ended: ended}, func(l Line) error {
+			lines <- string(l.Text)
+			return nil
+		})
+	}()
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case got := <-lines:
+			if got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+		case <-time.After(4 * time.Second): // less than recheck: events must do it
+			t.Fatalf("%q did not come", want)
+		}
+	}
+	write(t, path, stamp+"stdout F one\n"+stamp+"std")
+	expect("one")
+	write(t, path, "out F two\n")
+	expect("two")
+	write(t, path, stamp+"stdout P thr")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path+".1", "e\n"+stamp+"stdout F last of old\n")
+	write(t, path, stamp+"stdout F first of new\n")
+	expect("threlast of old")
+	expect("first of new")
+	write(t, path, stamp+"stdout F four\n")
+	close(ended)
+	expect("four")
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if len(lines) != 0 {
+		t.Errorf("a line too many: %q", <-lines)
+	}
+}
+
+func TestFollowEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := Read(ctx, filepath.Join(t.TempDir(), "0.log"), Options{Follow: true}, func(Line) error { return nil })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestCallersErrorEndsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, stamp+"stdout F a\n"+stamp+"stdout F b\n")
+	stop := errors.New("enough")
+	if err := Read(t.Context(), path, Options{Tail: -1}, func(Line) error { return stop }); !errors.Is(err, stop) {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(stamp + "stdout F x")
+	f.Add("")
+	f.Fuzz(func(_ *testing.T, s string) {
+		if e, err := parse([]byte(s)); err == nil {
+			(&joiner{}).add(e)
+		}
+		lastLines([]byte(s), 2, false)
+	})
+}

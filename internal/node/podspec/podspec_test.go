@@ -1,0 +1,231 @@
+package podspec
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type objects struct{}
+
+func (objects) ConfigMap(_, name string) *corev1.ConfigMap {
+	if name != "m" {
+		return nil
+	}
+	return &corev1.ConfigMap{Data: map[string]string{"A": "from map", "bad key=": "x", "k": "v"}}
+}
+
+func (objects) Secret(_, name string) *corev1.Secret {
+	if name != "s" {
+		return nil
+	}
+	return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func testContext(ct corev1.Container) *Context {
+	return &Context{
+		Pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u", Labels: map[string]string{"app": "x"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{ct}},
+		},
+		Node:    Node{Name: "n1", IPs: []string{"10.0.0.1"}, MemoryBytes: 8 << 30, CPUs: 4, SeccompRoot: "/s", DNS: DNS{Servers: []string{"9.9.9.9"}, Options: []string{"ndots:1", "edns0"}}},
+		Objects: objects{}, IPs: []string{"10.1.0.2", "fd00::2"},
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	field := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+	}
+	ct := corev1.Container{
+		Name:      "c",
+		Command:   []string{"run", "$(A)", "$$(A)", "$(NONE)", "$", "$(open"},
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("1500m")}},
+		EnvFrom: []corev1.EnvFromSource{
+			{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}}},
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}},
+		},
+		Env: []corev1.EnvVar{
+			{Name: "A", Value: "a"},
+			{Name: "B", Value: "$(A)b $(LATER)"},
+			{Name: "LATER", Value: "l"},
+			{Name: "X_k", Value: "replaced"},
+			{Name: "IP", ValueFrom: field("status.podIP")},
+			{Name: "IPS", ValueFrom: field("status.podIPs")},
+			{Name: "LABEL", ValueFrom: field("metadata.labels['app']")},
+			{Name: "S", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "p"}}},
+			{Name: "GONE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}, Key: "no", Optional: ptr(true)}}},
+			{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
+			{Name: "MEM", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1Mi")}}},
+		},
+	}
+	c := testContext(ct)
+	cfg, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0], Number: 2, Image: "id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range cfg.Envs {
+		got = append(got, e.Key+"="+string(e.Value))
+	}
+	want := []string{
+		"X_A=from map", "X_k=replaced", "A=a", "B=ab $(LATER)", "LATER=l", "IP=10.1.0.2", "IPS=10.1.0.2,fd00::2", "LABEL=x", "S=secret", "CPU=2", "MEM=64",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"run", "a", "$(A)", "$(NONE)", "$", "$(open"}, cfg.Command); d != "" {
+		t.Error(d)
+	}
+	if cfg.LogPath != "c/2.log" || cfg.Image.UserSpecifiedImage != "" || cfg.Labels[LabelContainerName] != "c" {
+		t.Errorf("log %s, labels %v", cfg.LogPath, cfg.Labels)
+	}
+	ct.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "no"}}}}
+	if _, err := Container(testContext(ct), Attempt{Container: &ct}); err == nil || !strings.Contains(err.Error(), `variable X: Secret s has no key "no"`) {
+		t.Errorf("a missing key: %v", err)
+	}
+}
+
+// TestResources holds the kubelet's own numbers.
+func TestResources(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		if cpu != "" {
+			l["cpu"] = resource.MustParse(cpu)
+		}
+		if memory != "" {
+			l["memory"] = resource.MustParse(memory)
+		}
+		return l
+	}
+	tests := []struct {
+		name                   string
+		request, limit         corev1.ResourceList
+		shares, quota, mem, oo int64
+		qos                    corev1.PodQOSClass
+	}{
+		{"none", nil, nil, 2, 0, 0, 1000, corev1.PodQOSBestEffort},
+		{"limits alone are requests", nil, list("500m", "1Gi"), 512, 50_000, 1 << 30, -997, corev1.PodQOSGuaranteed},
+		{"burstable", list("250m", "4Gi"), list("1", ""), 256, 100_000, 0, 500, corev1.PodQOSBurstable},
+		{"tiny", list("1m", ""), list("1m", ""), 2, 1000, 0, 999, corev1.PodQOSBurstable},
+		{"all of the memory", list("", "8Gi"), nil, 2, 0, 0, 3, corev1.PodQOSBurstable},
+		{"absurd", nil, list("1E", ""), 262144, 1_000_000_000 * 100, 0, 999, corev1.PodQOSBurstable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := testContext(corev1.Container{Resources: corev1.ResourceRequirements{Requests: tt.request, Limits: tt.limit}})
+			r := Resources(c, &c.Pod.Spec.Containers[0])
+			if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.mem || r.OomScoreAdj != tt.oo {
+				t.Errorf("got %v", r)
+			}
+			if q := QOS(c.Pod); q != tt.qos {
+				t.Errorf("class of service is %s", q)
+			}
+		})
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	ct := corev1.Container{SecurityContext: &corev1.SecurityContext{
+		RunAsUser: ptr[int64](5), AllowPrivilegeEscalation: ptr(false), ReadOnlyRootFilesystem: ptr(true),
+		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"}},
+	}}
+	c := testContext(ct)
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsUser: ptr[int64](1), RunAsGroup: ptr[int64](2), SupplementalGroups: []int64{3}, FSGroup: ptr[int64](4),
+		SupplementalGroupsPolicy: ptr(corev1.SupplementalGroupsPolicyStrict),
+		SeccompProfile:           &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr("p.json")},
+	}
+	got := security(c, &ct)
+	if got.RunAsUser.Value != 5 || got.RunAsGroup.Value != 2 || !slices.Equal(got.SupplementalGroups, []int64{3, 4}) {
+		t.Errorf("identity: %v", got)
+	}
+	if got.SupplementalGroupsPolicy != runtimeapi.SupplementalGroupsPolicy_Strict || !got.NoNewPrivs || !got.ReadonlyRootfs {
+		t.Errorf("flags: %v", got)
+	}
+	if got.Seccomp.ProfileType != runtimeapi.SecurityProfile_Localhost || got.Seccomp.LocalhostRef != "/s/p.json" {
+		t.Errorf("seccomp: %v", got.Seccomp)
+	}
+	if got.NamespaceOptions.Pid != runtimeapi.NamespaceMode_CONTAINER || len(got.MaskedPaths) == 0 {
+		t.Errorf("isolation: %v", got)
+	}
+	ct.SecurityContext.ProcMount = ptr(corev1.UnmaskedProcMount)
+	if got := security(c, &ct); len(got.MaskedPaths)+len(got.ReadonlyPaths) != 0 {
+		t.Errorf("unmasked /proc is masked: %v", got)
+	}
+	plain := corev1.Container{}
+	if got := security(testContext(plain), &plain); got.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
+		t.Errorf("without a profile: %v", got.Seccomp)
+	}
+}
+
+func TestSandbox(t *testing.T) {
+	c := testContext(corev1.Container{Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: "UDP"}}})
+	c.Pod.Name = strings.Repeat("a", 62) + "-b"
+	c.Pod.Spec.RuntimeClassName = ptr("sandboxed")
+	c.Pod.Spec.DNSConfig = &corev1.PodDNSConfig{
+		Nameservers: []string{"9.9.9.9", "1.1.1.1"}, Searches: []string{"x"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr("5")}},
+	}
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net/core/somaxconn", Value: "1"}}, RunAsGroup: ptr[int64](7)}
+	got := Sandbox(c)
+	if got.Hostname != strings.Repeat("a", 62) {
+		t.Errorf("hostname %q", got.Hostname)
+	}
+	if d := cmp.Diff([]string{"9.9.9.9", "1.1.1.1"}, got.DnsConfig.Servers); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"edns0", "ndots:5"}, got.DnsConfig.Options); d != "" {
+		t.Error(d)
+	}
+	if got.Annotations[AnnotationClass] != "sandboxed" || got.Annotations[AnnotationGrace] != "30" {
+		t.Errorf("annotations %v", got.Annotations)
+	}
+	if p := got.PortMappings[0]; p.HostPort != 8080 || p.Protocol != runtimeapi.Protocol_UDP {
+		t.Errorf("port %v", p)
+	}
+	if got.Linux.Sysctls["net.core.somaxconn"] != "1" || got.Linux.SecurityContext.RunAsGroup != nil {
+		t.Errorf("linux %v", got.Linux)
+	}
+	c.Pod.Spec.DNSPolicy, c.Pod.Spec.HostNetwork = corev1.DNSNone, true
+	got = Sandbox(c)
+	if d := cmp.Diff([]string{"9.9.9.9", "1.1.1.1"}, got.DnsConfig.Servers); d != "" || got.Hostname != "" {
+		t.Error(d, got.Hostname)
+	}
+	if got.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_NODE {
+		t.Error("hostNetwork is lost")
+	}
+}
+
+func TestCheckNonRoot(t *testing.T) {
+	yes := &corev1.PodSecurityContext{RunAsNonRoot: ptr(true)}
+	tests := []struct {
+		name  string
+		pod   *corev1.PodSecurityContext
+		own   *corev1.SecurityContext
+		image *runtimeapi.Image
+		bad   bool
+	}{
+		{"not asked for", nil, nil, nil, false},
+		{"root image", yes, nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, true},
+		{"nothing known", yes, nil, &runtimeapi.Image{}, true},
+		{"user image", yes, nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 9}}, false},
+		{"named user", yes, nil, &runtimeapi.Image{Username: "www"}, true},
+		{"own user", yes, &corev1.SecurityContext{RunAsUser: ptr[int64](9)}, nil, false},
+		{"own root", yes, &corev1.SecurityContext{RunAsUser: ptr[int64](0)}, nil, true},
+		{"own word", yes, &corev1.SecurityContext{RunAsNonRoot: ptr(false)}, nil, false},
+	}
+	for _, tt := range tests {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: tt.pod}}
+		if err := CheckNonRoot(pod, &corev1.Container{Name: "c", SecurityContext: tt.own}, tt.image); (err != nil) != tt.bad {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
