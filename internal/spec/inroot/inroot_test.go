@@ -79,21 +79,13 @@ func TestMkdirAll(t *testing.T) {
 	root, outside := hostile(t)
 	for name, want := range map[string]string{
 		"/a/b/c": "a/b/c", "good/x": "etc/x", "../up": "up", "/": "",
-		// What a link names inside of the root, and never the folder outside.
-		"abs/made": strings.TrimPrefix(outside, "/"), "dots/made": "outside",
 	} {
 		err := MkdirAll(root, name, 0o755)
-		if strings.HasSuffix(name, "made") {
-			if !errors.Is(err, errdefs.ErrInvalidArgument) {
-				t.Errorf("%s through a link to nowhere: %v", name, err)
-			}
-			continue
-		}
 		if info, serr := os.Lstat(filepath.Join(root, want)); err != nil || serr != nil || !info.IsDir() {
 			t.Errorf("%s: %v, %v", name, err, serr)
 		}
 	}
-	for _, name := range []string{"dangling/a", "etc/passwd/a", "loop/a"} {
+	for _, name := range []string{"dangling/a", "etc/passwd/a", "loop/a", "abs/made", "dots/made"} {
 		if err := MkdirAll(root, name, 0o755); !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
