@@ -85,7 +85,7 @@ func (n *node) check(ids []string, lost bool) {
 
 func TestKillInner(t *testing.T) {
 	n := newNode(t)
-	ids := n.printers(2.5)
+	ids := n.printers(3)
 	for range 8 {
 		time.Sleep(250 * time.Millisecond)
 		before := n.info()
@@ -295,5 +295,17 @@ func TestManyExitsAtOnce(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("events are missing")
 		}
+	}
+}
+
+// A request that is sent again because the monitor died before it answered
+// gets its answer, even if the process has ended by then.
+func TestAnswerAfterTheEnd(t *testing.T) {
+	n := newNode(t, failpoint.MonitorEnv+"=monitor.start.after-adopt=kill")
+	if _, err := n.Start(n.ctx, n.shell("a", "exit 6")); err != nil {
+		t.Fatal(err)
+	}
+	if e := n.wait("a"); e.Code != 6 {
+		t.Errorf("exit %+v", e)
 	}
 }

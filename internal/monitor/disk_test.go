@@ -95,7 +95,7 @@ func TestExitWhileDiskFull(t *testing.T) {
 // A process that outlives the container's own keeps its output.
 func TestOutputAfterExit(t *testing.T) {
 	n := newNode(t)
-	n.start(n.shell("a", "echo first; (sleep 0.3; echo second) & exit 0"))
+	n.start(n.shell("a", "echo first; (sleep 1; echo second) & exit 0"))
 	n.wait("a")
 	if got := n.text("a", "stdout"); got != "first\n" {
 		t.Errorf("at the exit: %q", got)

@@ -93,7 +93,7 @@ func (n *node) container(id string, argv ...string) monitorv1.StartRequest {
 		PIDFile: n.dir + "/" + id + ".pid",
 		IODir:   n.dir + "/" + id + ".io",
 		LogPath: n.dir + "/" + id + ".log",
-		Env:     []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin"},
+		Env:     []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "GORACE=atexit_sleep_ms=0"},
 		Timeout: 20 * time.Second,
 	}
 }

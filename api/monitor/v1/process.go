@@ -53,6 +53,10 @@ type StartRequest struct {
 	Size WindowSize `json:"size,omitzero"`
 	// Timeout bounds the command; zero means DefaultTimeout.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Token tells a request that is sent again because its answer was lost from
+	// a new one: it gets the answer even if the process has ended meanwhile.
+	// The client sets it.
+	Token string `json:"token,omitempty"`
 }
 
 // ExecRequest asks for one more process in a container. The caller keeps its
@@ -69,6 +73,8 @@ type ExecRequest struct {
 	// Stdio says which of standard input, output and error come as descriptors,
 	// in this order. The others are /dev/null. All false with TTY.
 	Stdio [3]bool `json:"stdio"`
+	// Token is as in StartRequest.
+	Token string `json:"token,omitempty"`
 }
 
 // Started describes a process that runs, or ran.

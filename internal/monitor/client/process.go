@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 // Start starts a container and returns once its process is there. The same id
 // again joins the start under way, or gets its answer while the process lives.
 func (c *Client) Start(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
+	req.Token = rand.Text()
 	var started monitorv1.Started
 	fds, err := c.ask(ctx, request{op: monitorv1.OpStart, body: req}, &started)
 	wire.CloseAll(fds)
@@ -31,6 +33,7 @@ func (c *Client) Start(ctx context.Context, req monitorv1.StartRequest) (monitor
 // only closes them, as soon as it wants to see the end of the output: they are
 // put in blocking mode for the process. With a terminal there are no files, and its master end is returned.
 func (c *Client) Exec(ctx context.Context, req monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error) {
+	req.Token = rand.Text()
 	var passed []int
 	for i, f := range stdio {
 		if f == nil {

@@ -78,7 +78,8 @@ func (t *table) reserve(id string, spec record.Spec) (*process, bool, error) {
 		return nil, false, fmt.Errorf("start process %s: %w: %w", id, errRest, errdefs.ErrUnavailable)
 	}
 	if p, ok := t.procs[id]; ok {
-		if p.hasEnded() {
+		repeated := spec.Token != "" && spec.Token == p.spec().Token
+		if p.hasEnded() && !repeated {
 			return nil, false, fmt.Errorf("start process %s: it has run and ended; forget it first: %w", id, errdefs.ErrAlreadyExists)
 		}
 		if kind := p.kind(); kind != spec.Kind {

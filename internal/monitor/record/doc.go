@@ -28,6 +28,7 @@ type Spec struct {
 	Stdin      bool                  `json:"stdin,omitempty"`
 	StdinOnce  bool                  `json:"stdinOnce,omitempty"`
 	TTY        bool                  `json:"tty,omitempty"`
+	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
 }
 
