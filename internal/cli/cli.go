@@ -12,14 +12,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"google.golang.org/grpc/status"
 
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/cli/remote"
+	"fairlead.run/internal/errdefs"
 )
 
 // Exit codes beside 0 and those of exec.
@@ -86,12 +87,21 @@ func (a *app) exitCode(err error) int {
 	return exitFailure
 }
 
-// readable takes gRPC's wrapping off an error that is nothing else.
+// kinds are the ends of errors that say no more than the text before them.
+var kinds = []error{
+	errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrPrecondition,
+	errdefs.ErrUnavailable, errdefs.ErrExhausted, errdefs.ErrUnimplemented, errdefs.ErrDeadline,
+}
+
+// readable takes off what is for programs: gRPC's wrapping, and the kind.
 func readable(err error) string {
-	if s, ok := status.FromError(err); ok && errors.Unwrap(err) == nil {
-		return s.Message()
+	lines := strings.Split(rpcPrefix.ReplaceAllString(err.Error(), ""), "\n")
+	for i := range lines {
+		for _, k := range kinds {
+			lines[i] = strings.TrimSuffix(lines[i], ": "+k.Error())
+		}
 	}
-	return rpcPrefix.ReplaceAllString(err.Error(), "")
+	return strings.Join(lines, "\n          ") // below the first, after "fairlead: "
 }
 
 // Command is the whole command line, for reference pages.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/cli/remote"
+	"fairlead.run/internal/node/inventory"
 )
 
 type execFlags struct {
@@ -40,23 +40,21 @@ func (a *app) execCommand() *cobra.Command {
 }
 
 func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) error {
-	pods, err := listPods(ctx, s.Runtime)
+	pods, err := inventory.List(ctx, s.Runtime)
 	if err != nil {
 		return err
 	}
-	p, err := findPod(pods, list[0])
+	p, err := inventory.Find(pods, list[0])
 	if err != nil {
 		return err
 	}
-	c, err := p.findContainer(f.container)
+	c, err := p.Find(f.container)
 	if err != nil {
 		return err
 	}
-	resp, err := s.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
-		ContainerId: c.ID, Cmd: list[1:], Tty: f.tty, Stdin: f.stdin, Stdout: true, Stderr: !f.tty,
-	})
+	url, err := inventory.ExecURL(ctx, s.Runtime, c, inventory.Command{Args: list[1:], Stdin: f.stdin, TTY: f.tty})
 	if err != nil {
-		return fmt.Errorf("exec in pod %s, container %s: %w", p.Name, c.Name, err)
+		return fmt.Errorf("pod %s: %w", p.ShortName(), err)
 	}
 	streams := remote.Streams{Stdout: a.out}
 	if f.stdin {
@@ -64,7 +62,7 @@ func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) 
 	}
 	if !f.tty {
 		streams.Stderr = a.err
-		return a.stream(ctx, resp.GetUrl(), streams)
+		return a.stream(ctx, url, streams)
 	}
 	restore, sizes, err := a.raw(f.stdin)
 	if err != nil {
@@ -72,7 +70,7 @@ func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) 
 	}
 	defer restore()
 	streams.Sizes = sizes
-	return a.stream(ctx, resp.GetUrl(), streams)
+	return a.stream(ctx, url, streams)
 }
 
 func (a *app) stream(ctx context.Context, url string, s remote.Streams) error {

@@ -4,25 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/inventory"
 )
-
-// imageView is an image as image ls shows it.
-type imageView struct {
-	ID      string   `json:"id"`
-	Tags    []string `json:"tags,omitempty"`
-	Digests []string `json:"digests,omitempty"`
-	Size    uint64   `json:"size"`
-	Pinned  bool     `json:"pinned"`
-}
 
 func (a *app) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Pull, list, remove, import and export images", Args: args(cobra.NoArgs)}
@@ -70,17 +57,10 @@ func (a *app) imageListCommand() *cobra.Command {
 }
 
 func (a *app) listImages(ctx context.Context, s *session) error {
-	resp, err := s.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	list, err := inventory.Images(ctx, s.Images)
 	if err != nil {
-		return fmt.Errorf("list images: %w", err)
+		return err
 	}
-	list := make([]imageView, 0, len(resp.GetImages()))
-	for _, i := range resp.GetImages() {
-		list = append(list, imageView{ID: i.GetId(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(), Size: i.GetSize(), Pinned: i.GetPinned()})
-	}
-	slices.SortFunc(list, func(x, y imageView) int {
-		return strings.Compare(strings.Join(x.Tags, ",")+x.ID, strings.Join(y.Tags, ",")+y.ID)
-	})
 	return a.print(list, func() [][]string {
 		rows := [][]string{{"IMAGE", "ID", "SIZE"}}
 		for _, i := range list {
@@ -105,7 +85,7 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 			return a.with(cmd.Context(), func(s *session) error {
 				var errs []error
 				for _, image := range list {
-					if err := removeImage(cmd.Context(), s, image); err != nil {
+					if err := inventory.RemoveImage(cmd.Context(), s.Images, image); err != nil {
 						errs = append(errs, err)
 						continue
 					}
@@ -115,21 +95,4 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-// removeImage looks first, because the CRI's RemoveImage does not say that
-// there was nothing to remove.
-func removeImage(ctx context.Context, s *session, image string) error {
-	spec := &runtimeapi.ImageSpec{Image: image}
-	found, err := s.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
-	if err == nil && found.GetImage() == nil {
-		return fmt.Errorf("there is no image %s on this machine; fairlead image ls lists those that are: %w", image, errdefs.ErrNotFound)
-	}
-	if err == nil {
-		_, err = s.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec})
-	}
-	if err != nil && status.Code(err) != codes.NotFound {
-		return fmt.Errorf("remove image %s: %w", image, err)
-	}
-	return nil
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/inventory"
 	"fairlead.run/internal/node/logs"
 )
 
@@ -44,21 +43,21 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 func (a *app) logs(ctx context.Context, s *session, ref string, f logFlags) error {
-	pods, err := listPods(ctx, s.Runtime)
+	pods, err := inventory.List(ctx, s.Runtime)
 	if err != nil {
 		return err
 	}
-	p, err := findPod(pods, ref)
+	p, err := inventory.Find(pods, ref)
 	if err != nil {
 		return err
 	}
 	chosen := p.Containers
 	if f.container != "" || len(chosen) == 0 {
-		c, err := p.findContainer(f.container)
+		c, err := p.Find(f.container)
 		if err != nil {
 			return err
 		}
-		chosen = []containerView{*c}
+		chosen = []inventory.Container{*c}
 	}
 	w := &logWriter{out: a.out, err: a.err, stamps: f.timestamps}
 	for _, c := range chosen {
@@ -86,14 +85,10 @@ func (a *app) logs(ctx context.Context, s *session, ref string, f logFlags) erro
 	return errors.Join(errs...)
 }
 
-func showLog(ctx context.Context, s *session, c containerView, f logFlags, w *logWriter) error {
-	resp, err := s.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
+func showLog(ctx context.Context, s *session, c inventory.Container, f logFlags, w *logWriter) error {
+	path, err := inventory.LogPath(ctx, s.Runtime, &c)
 	if err != nil {
-		return fmt.Errorf("find the log of container %s: %w", c.Name, err)
-	}
-	path := resp.GetStatus().GetLogPath()
-	if path == "" {
-		return fmt.Errorf("container %s keeps no log: %w", c.Name, errdefs.ErrNotFound)
+		return err
 	}
 	o := logs.Options{Tail: f.tail, Follow: f.follow}
 	if f.since > 0 {
@@ -102,31 +97,14 @@ func showLog(ctx context.Context, s *session, c containerView, f logFlags, w *lo
 	if f.follow {
 		watch, stop := context.WithCancel(ctx)
 		defer stop()
-		o.Ended = untilExit(watch, s.Runtime, c.ID)
+		ended := make(chan struct{})
+		o.Ended = ended
+		go func() {
+			defer close(ended)
+			inventory.AwaitExit(watch, s.Runtime, &c)
+		}()
 	}
 	return logs.Read(ctx, path, o, func(l logs.Line) error { return w.line(c.Name, l) })
-}
-
-// untilExit closes the channel when a container has ended.
-func untilExit(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			resp, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-			if err != nil || resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return ended
 }
 
 // logWriter writes lines of several containers, each stream to its own.

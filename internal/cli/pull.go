@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/node/runner"
@@ -22,14 +21,14 @@ type puller struct {
 }
 
 // Pull implements runner.Puller.
-func (p *puller) Pull(ctx context.Context, image string, auth *runtimeapi.AuthConfig) (string, error) {
+func (p *puller) Pull(ctx context.Context, image string, auth *runner.Auth) (string, error) {
 	bar := p.display.begin(image)
 	ref, err := p.pull(ctx, image, auth, bar)
 	bar.end(err)
 	return ref, err
 }
 
-func (p *puller) pull(ctx context.Context, image string, auth *runtimeapi.AuthConfig, bar *bar) (string, error) {
+func (p *puller) pull(ctx context.Context, image string, auth *runner.Auth, bar *bar) (string, error) {
 	if p.session.Conn() != nil && p.session.Name == "fairlead" {
 		img, err := adminPull(ctx, p.session, adminv1.PullRequest{Ref: image, Auth: adminAuth(auth)}, bar.update)
 		if status.Code(err) != codes.Unimplemented {
@@ -39,14 +38,11 @@ func (p *puller) pull(ctx context.Context, image string, auth *runtimeapi.AuthCo
 	return runner.CRIPuller{Images: p.session.Images}.Pull(ctx, image, auth)
 }
 
-func adminAuth(a *runtimeapi.AuthConfig) *adminv1.Auth {
+func adminAuth(a *runner.Auth) *adminv1.Auth {
 	if a == nil {
 		return nil
 	}
-	return &adminv1.Auth{
-		Username: a.GetUsername(), Password: a.GetPassword(), Auth: a.GetAuth(), ServerAddress: a.GetServerAddress(),
-		IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
-	}
+	return &adminv1.Auth{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
 }
 
 // adminPull pulls by the admin service.

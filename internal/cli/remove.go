@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.run/internal/node/inventory"
 	"fairlead.run/internal/node/runner"
 )
 
@@ -27,7 +28,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop POD...",
 		Short: "Stop pods, and keep them to be looked at",
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *podView, r runner.Removal) error {
+			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r runner.Removal) error {
 				return runner.StopPod(ctx, s.Runtime, r)
 			})
 		},
@@ -42,7 +43,7 @@ func (a *app) rmCommand() *cobra.Command {
 		Use:   "rm POD...",
 		Short: "Stop and remove pods, with their volumes and logs",
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *podView, r runner.Removal) error {
+			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r runner.Removal) error {
 				if err := runner.RemovePod(ctx, s.Runtime, r); err != nil {
 					return err
 				}
@@ -54,7 +55,7 @@ func (a *app) rmCommand() *cobra.Command {
 	return cmd
 }
 
-type podVerb func(context.Context, *session, *podView, runner.Removal) error
+type podVerb func(context.Context, *session, *inventory.Pod, runner.Removal) error
 
 // eachPod finds all pods before it touches the first, then does them at once.
 func (a *app) eachPod(cmd *cobra.Command, list []string, f removeFlags, do podVerb) error {
@@ -63,11 +64,11 @@ func (a *app) eachPod(cmd *cobra.Command, list []string, f removeFlags, do podVe
 	}
 	ctx := cmd.Context()
 	return a.with(ctx, func(s *session) error {
-		pods, err := listPods(ctx, s.Runtime)
+		pods, err := inventory.List(ctx, s.Runtime)
 		if err != nil {
 			return err
 		}
-		var chosen []*podView
+		var chosen []*inventory.Pod
 		for i := range pods {
 			if f.all {
 				chosen = append(chosen, &pods[i])
@@ -75,7 +76,7 @@ func (a *app) eachPod(cmd *cobra.Command, list []string, f removeFlags, do podVe
 		}
 		seen := map[string]bool{}
 		for _, ref := range list {
-			p, err := findPod(pods, ref)
+			p, err := inventory.Find(pods, ref)
 			if err != nil {
 				return err
 			}
@@ -88,13 +89,13 @@ func (a *app) eachPod(cmd *cobra.Command, list []string, f removeFlags, do podVe
 	})
 }
 
-func (a *app) doAll(ctx context.Context, s *session, pods []*podView, f removeFlags, do podVerb) error {
+func (a *app) doAll(ctx context.Context, s *session, pods []*inventory.Pod, f removeFlags, do podVerb) error {
 	errs := make([]error, len(pods))
 	var wg sync.WaitGroup
 	for i, p := range pods {
 		grace := f.grace
 		if grace < 0 {
-			grace = runner.GraceOf(p.annotations)
+			grace = runner.GraceOf(p.Annotations)
 		}
 		wg.Go(func() {
 			if err := do(ctx, s, p, runner.Removal{ID: p.ID, Grace: grace}); err != nil {
@@ -105,7 +106,7 @@ func (a *app) doAll(ctx context.Context, s *session, pods []*podView, f removeFl
 	wg.Wait()
 	for i, p := range pods {
 		if errs[i] == nil {
-			_, _ = fmt.Fprintln(a.out, podName(p.Namespace, p.Name))
+			_, _ = fmt.Fprintln(a.out, p.ShortName())
 		}
 	}
 	return errors.Join(errs...)

@@ -46,6 +46,7 @@ type Streams struct {
 // ExitError says that the command ended with an exit code other than 0.
 type ExitError struct{ Code int }
 
+// Error implements error.
 func (e *ExitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.Code) }
 
 // Run connects to the address and returns when the command has ended and all
@@ -177,14 +178,21 @@ func readOutcome(r io.Reader) error {
 	if status.Status == metav1.StatusSuccess {
 		return nil
 	}
-	if status.Reason == nonZeroReason && status.Details != nil {
-		for _, cause := range status.Details.Causes {
-			if string(cause.Type) == exitCodeCause {
-				if code, err := strconv.Atoi(cause.Message); err == nil {
-					return &ExitError{code}
-				}
-			}
-		}
+	if code, ok := exitCode(&status); ok {
+		return &ExitError{code}
 	}
 	return errors.New(status.Message)
+}
+
+func exitCode(s *metav1.Status) (int, bool) {
+	if s.Reason != nonZeroReason || s.Details == nil {
+		return 0, false
+	}
+	for _, cause := range s.Details.Causes {
+		if string(cause.Type) == exitCodeCause {
+			code, err := strconv.Atoi(cause.Message)
+			return code, err == nil
+		}
+	}
+	return 0, false
 }

@@ -158,24 +158,8 @@ func (r *reader) rotated() bool {
 func (r *reader) drain() error {
 	for {
 		part, err := r.buf.ReadSlice('\n')
-		switch {
-		case r.skip:
-			r.skip = err != nil
-		case err == nil && len(r.pending) == 0:
-			if err := r.record(part); err != nil {
-				return err
-			}
-		default:
-			r.pending = append(r.pending, part...)
-			if err == nil {
-				whole := r.pending
-				r.pending = nil
-				if err := r.record(whole); err != nil {
-					return err
-				}
-			} else if len(r.pending) > maxRecord {
-				r.skip, r.pending = true, nil
-			}
+		if use := r.piece(part, err == nil); use != nil {
+			return use
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -184,6 +168,28 @@ func (r *reader) drain() error {
 			return fmt.Errorf("read log %s: %w", r.path, err)
 		}
 	}
+}
+
+// piece takes what was read of a record. The end may still be missing: because
+// it is not written yet, or because the record is longer than the buffer.
+func (r *reader) piece(part []byte, end bool) error {
+	switch {
+	case r.skip:
+		r.skip = !end
+		return nil
+	case end && len(r.pending) == 0:
+		return r.record(part)
+	}
+	r.pending = append(r.pending, part...)
+	switch {
+	case end:
+		whole := r.pending
+		r.pending = nil
+		return r.record(whole)
+	case len(r.pending) > maxRecord:
+		r.skip, r.pending = true, nil
+	}
+	return nil
 }
 
 // record handles one record. One that cannot be read (the machine may have

@@ -192,15 +192,20 @@ func (c *containerCheck) checkSecurity(at string, sc *corev1.SecurityContext) {
 		oneOf(c.faults, at+".procMount", *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 	}
 	if e := sc.AllowPrivilegeEscalation; e != nil && !*e {
-		if sc.Privileged != nil && *sc.Privileged {
-			c.add(at+".allowPrivilegeEscalation", "cannot be false for a privileged container")
-		}
-		if sc.Capabilities != nil {
-			for _, add := range sc.Capabilities.Add {
-				if strings.TrimPrefix(strings.ToUpper(string(add)), "CAP_") == "SYS_ADMIN" {
-					c.add(at+".allowPrivilegeEscalation", "cannot be false with the capability SYS_ADMIN")
-				}
-			}
+		c.checkNoEscalation(at+".allowPrivilegeEscalation", sc)
+	}
+}
+
+func (c *containerCheck) checkNoEscalation(at string, sc *corev1.SecurityContext) {
+	if sc.Privileged != nil && *sc.Privileged {
+		c.add(at, "cannot be false for a privileged container")
+	}
+	if sc.Capabilities == nil {
+		return
+	}
+	for _, add := range sc.Capabilities.Add {
+		if strings.TrimPrefix(strings.ToUpper(string(add)), "CAP_") == "SYS_ADMIN" {
+			c.add(at, "cannot be false with the capability SYS_ADMIN")
 		}
 	}
 }

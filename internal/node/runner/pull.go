@@ -18,8 +18,11 @@ import (
 
 // Puller pulls one image and returns the reference to run it by.
 type Puller interface {
-	Pull(ctx context.Context, image string, auth *runtimeapi.AuthConfig) (string, error)
+	Pull(ctx context.Context, image string, auth *Auth) (string, error)
 }
+
+// Auth is a credential of a pull secret.
+type Auth struct{ Username, Password, IdentityToken string }
 
 // pulls at a time; the endpoint bounds its own downloads besides.
 const parallelPulls = 3
@@ -75,7 +78,7 @@ type pullJob struct {
 	policy corev1.PullPolicy
 	pod    *manifest.Pod
 	name   string // of the container
-	auths  []*runtimeapi.AuthConfig
+	auths  []*Auth
 }
 
 // pullAll gets every image once. Of several policies for one image the one
@@ -141,7 +144,7 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 }
 
 // pullWith tries every credential, and none at last.
-func (r *Runner) pullWith(ctx context.Context, image string, auths []*runtimeapi.AuthConfig) (string, error) {
+func (r *Runner) pullWith(ctx context.Context, image string, auths []*Auth) (string, error) {
 	var errs []error
 	for _, auth := range auths {
 		ref, err := r.cfg.Puller.Pull(ctx, image, auth)
@@ -182,8 +185,12 @@ type CRIPuller struct {
 }
 
 // Pull implements Puller.
-func (p CRIPuller) Pull(ctx context.Context, image string, auth *runtimeapi.AuthConfig) (string, error) {
-	resp, err := p.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth})
+func (p CRIPuller) Pull(ctx context.Context, image string, auth *Auth) (string, error) {
+	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}}
+	if auth != nil {
+		req.Auth = &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password, IdentityToken: auth.IdentityToken}
+	}
+	resp, err := p.Images.PullImage(ctx, req)
 	if err != nil {
 		return "", err
 	}
@@ -191,8 +198,8 @@ func (p CRIPuller) Pull(ctx context.Context, image string, auth *runtimeapi.Auth
 }
 
 // auths are the credentials for an image's registry in the pod's pull secrets.
-func (r *Runner) auths(p *corev1.Pod, image string) []*runtimeapi.AuthConfig {
-	var out []*runtimeapi.AuthConfig
+func (r *Runner) auths(p *corev1.Pod, image string) []*Auth {
+	var out []*Auth
 	for _, ref := range p.Spec.ImagePullSecrets {
 		s := r.cfg.Objects.Secret(p.Namespace, ref.Name)
 		if s == nil {
@@ -222,8 +229,8 @@ type dockerAuth struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-func (a dockerAuth) config() *runtimeapi.AuthConfig {
-	out := &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
+func (a dockerAuth) config() *Auth {
+	out := &Auth{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
 	if plain, err := base64.StdEncoding.DecodeString(a.Auth); err == nil && out.Username == "" {
 		out.Username, out.Password, _ = strings.Cut(string(plain), ":")
 	}

@@ -1,4 +1,4 @@
-package cli
+package inventory
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"fairlead.run/internal/node/manifest"
 )
 
-// findPod finds a pod by namespace/name, by name, or by the start of its id.
-func findPod(pods []podView, ref string) (*podView, error) {
-	var found []*podView
+// Find finds a pod by namespace/name, by name, or by the start of its id.
+func Find(pods []Pod, ref string) (*Pod, error) {
+	var found []*Pod
 	for i := range pods {
 		p := &pods[i]
 		if ref == p.Namespace+"/"+p.Name || ref == p.Name || ref == p.ID {
@@ -32,18 +32,26 @@ func findPod(pods []podView, ref string) (*podView, error) {
 	}
 	var names []string
 	for _, p := range found {
-		names = append(names, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, short(p.ID)))
+		names = append(names, fmt.Sprintf("%s/%s (%.13s)", p.Namespace, p.Name, p.ID))
 	}
 	return nil, fmt.Errorf("%q may be any of these pods; use namespace/name or more of the id: %s: %w", ref, strings.Join(names, ", "), errdefs.ErrInvalidArgument)
 }
 
-func noPod(pods []podView, ref string) error {
+// ShortName is the pod's name, with its namespace unless that is the default.
+func (p *Pod) ShortName() string {
+	if p.Namespace == "default" {
+		return p.Name
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+func noPod(pods []Pod, ref string) error {
 	if len(pods) == 0 {
 		return fmt.Errorf("there is no pod %q, nor any other: %w", ref, errdefs.ErrNotFound)
 	}
 	var names []string
-	for _, p := range pods {
-		names = append(names, podName(p.Namespace, p.Name))
+	for i := range pods {
+		names = append(names, pods[i].ShortName())
 	}
 	text := ""
 	if near := manifest.Nearest(ref, names); near != "" {
@@ -62,9 +70,9 @@ func textOr(text, other string) string {
 	return text
 }
 
-// findContainer picks a container of a pod; without a name the first one that
+// Find picks a container of a pod; without a name the first one that
 // runs, else the first.
-func (p *podView) findContainer(name string) (*containerView, error) {
+func (p *Pod) Find(name string) (*Container, error) {
 	var names []string
 	for i := range p.Containers {
 		if p.Containers[i].Name == name {

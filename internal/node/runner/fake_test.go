@@ -1,0 +1,296 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/logs"
+	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/podspec"
+)
+
+// fakeCRI is a runtime in memory. Containers print one line and then do what
+// their first argument says: "exit N", or run on.
+type fakeCRI struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	mu         sync.Mutex
+	next       int
+	sandboxes  map[string]*runtimeapi.RunPodSandboxRequest
+	containers map[string]*fakeContainer
+	pulled     []string
+	present    map[string]bool
+	failOn     map[string]error // method and name
+	stops      []int64          // timeouts of StopContainer
+	stubborn   bool             // StopContainer waits for its whole timeout
+	started    map[string]int   // starts by container name
+}
+
+type fakeContainer struct {
+	sandbox string
+	config  *runtimeapi.ContainerConfig
+	state   runtimeapi.ContainerState
+	code    int32
+	ended   time.Time
+}
+
+func newFake() *fakeCRI {
+	return &fakeCRI{
+		sandboxes: map[string]*runtimeapi.RunPodSandboxRequest{}, containers: map[string]*fakeContainer{},
+		present: map[string]bool{}, failOn: map[string]error{}, started: map[string]int{},
+	}
+}
+
+func (f *fakeCRI) id(kind string) string {
+	f.next++
+	return fmt.Sprintf("%s%d", kind, f.next)
+}
+
+func (f *fakeCRI) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
+		Info:            map[string]string{"handlers": `[{"name":"runc","default":true,"ready":true},{"name":"crun","reason":"it fell over"}]`},
+	}, nil
+}
+
+func (f *fakeCRI) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failOn["sandbox "+r.Config.Metadata.Name]; err != nil {
+		return nil, err
+	}
+	id := f.id("s")
+	f.sandboxes[id] = r
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+func (f *fakeCRI) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+		Id: r.PodSandboxId, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.9.8.7"}, RuntimeHandler: "runc",
+	}}, nil
+}
+
+func (f *fakeCRI) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &runtimeapi.ListPodSandboxResponse{}
+	for id, r := range f.sandboxes {
+		out.Items = append(out.Items, &runtimeapi.PodSandbox{Id: id, Metadata: r.Config.Metadata})
+	}
+	return out, nil
+}
+
+func (f *fakeCRI) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	return &runtimeapi.StopPodSandboxResponse{}, nil
+}
+
+func (f *fakeCRI) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sandboxes, r.PodSandboxId)
+	for id, c := range f.containers {
+		if c.sandbox == r.PodSandboxId {
+			delete(f.containers, id)
+		}
+	}
+	return &runtimeapi.RemovePodSandboxResponse{}, nil
+}
+
+func (f *fakeCRI) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failOn["create "+r.Config.Metadata.Name]; err != nil {
+		return nil, err
+	}
+	id := f.id("c")
+	f.containers[id] = &fakeContainer{sandbox: r.PodSandboxId, config: r.Config}
+	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
+}
+
+func (f *fakeCRI) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[r.ContainerId]
+	name := c.config.Metadata.Name
+	if err := f.failOn["start "+name]; err != nil {
+		return nil, err
+	}
+	f.started[name]++
+	line := fmt.Sprintf("2026-01-02T03:04:05Z stdout F %s says hello %d\n", name, c.config.Metadata.Attempt)
+	path := filepath.Join(f.sandboxes[c.sandbox].Config.LogDirectory, c.config.LogPath)
+	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+		return nil, err
+	}
+	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	if len(c.config.Args) > 0 {
+		if _, err := fmt.Sscanf(c.config.Args[0], "exit %d", &c.code); err == nil {
+			c.state, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now()
+		}
+	}
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+func (f *fakeCRI) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[r.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "gone")
+	}
+	s := &runtimeapi.ContainerStatus{Id: r.ContainerId, State: c.state, ExitCode: c.code}
+	if !c.ended.IsZero() {
+		s.FinishedAt, s.StartedAt = c.ended.UnixNano(), c.ended.UnixNano()
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: s}, nil
+}
+
+func (f *fakeCRI) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &runtimeapi.ListContainersResponse{}
+	for id, c := range f.containers {
+		if p := r.GetFilter().GetPodSandboxId(); p == "" || p == c.sandbox {
+			out.Containers = append(out.Containers, &runtimeapi.Container{Id: id, PodSandboxId: c.sandbox, Metadata: c.config.Metadata, State: c.state})
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeCRI) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	f.mu.Lock()
+	f.stops = append(f.stops, r.Timeout)
+	stubborn := f.stubborn
+	f.mu.Unlock()
+	if stubborn && r.Timeout > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-time.After(time.Duration(r.Timeout) * time.Second):
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[r.ContainerId]; c != nil {
+		c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 143, time.Now()
+	}
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+func (f *fakeCRI) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.containers, r.ContainerId)
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func (f *fakeCRI) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.present[r.Image.Image] {
+		return &runtimeapi.ImageStatusResponse{}, nil
+	}
+	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: r.Image.Image}}, nil
+}
+
+func (f *fakeCRI) PullImage(_ context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := r.Image.Image
+	if err := f.failOn["pull "+name]; err != nil && r.Auth.GetPassword() != "right" {
+		return nil, err
+	}
+	f.pulled, f.present[name] = append(f.pulled, name), true
+	return &runtimeapi.PullImageResponse{ImageRef: name}, nil
+}
+
+// watcher records what an observer is told.
+type watcher struct {
+	mu    sync.Mutex
+	lines []string
+	notes []string
+	last  map[string]Status
+}
+
+func (w *watcher) Note(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes = append(w.notes, text)
+}
+
+func (w *watcher) Changed(s Status) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last[s.Name] = s
+}
+
+func (w *watcher) Line(_, pod, container string, l logs.Line) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, pod+"/"+container+": "+string(l.Text))
+}
+
+// run is one test's runner.
+type run struct {
+	*Runner
+	fake  *fakeCRI
+	seen  *watcher
+	plans []Plan
+	root  string
+}
+
+// newRun decodes manifests and resolves them against a fake.
+func newRun(t *testing.T, fake *fakeCRI, text string) *run {
+	t.Helper()
+	objects, err := manifest.Decode([]manifest.Source{{Name: "t.yaml", Data: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := endpoint.Local(fake, fake, nil)
+	set, err := handlers.List(t.Context(), e.Runtime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans, err := Resolve(set, objects.Pods, objects.Classes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, seen := t.TempDir(), &watcher{last: map[string]Status{}}
+	return &run{
+		Runner: New(Config{
+			Endpoint: e, Puller: CRIPuller{e.Images}, Objects: &Objects{objects}, Node: podspec.Node{Name: "n"},
+			Observer: seen, Root: root + "/lib", State: root + "/run",
+		}),
+		fake: fake, seen: seen, plans: plans, root: root,
+	}
+}
+
+// left lists what a run left in its folders and in the runtime.
+func (r *run) left(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, dir := range []string{"lib/run", "run/run"} {
+		entries, _ := os.ReadDir(filepath.Join(r.root, dir))
+		for _, e := range entries {
+			out = append(out, dir+"/"+e.Name())
+		}
+	}
+	for id := range r.fake.sandboxes {
+		out = append(out, id)
+	}
+	for id := range r.fake.containers {
+		out = append(out, id)
+	}
+	return out
+}

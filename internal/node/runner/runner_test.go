@@ -1,0 +1,320 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/manifest"
+)
+
+// pod writes a manifest. Each container is "name: argument".
+func pod(name, policy string, containers ...string) string {
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  restartPolicy: " + policy + "\n  containers:\n"
+	for _, c := range containers {
+		n, arg, _ := strings.Cut(c, ": ")
+		text += "  - {name: " + n + ", image: 'i:1', args: ['" + arg + "']}\n"
+	}
+	return text + "---\n"
+}
+
+func TestCompletes(t *testing.T) {
+	r := newRun(t, newFake(), pod("a", "Never", "one: exit 0", "two: exit 0"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s := r.Statuses()[0]
+	if s.Phase != Succeeded || s.Handler != "runc" || s.Addresses[0] != "10.9.8.7" {
+		t.Errorf("%+v", s)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(r.seen.lines)
+	if !slices.Equal(r.seen.lines, []string{"a/one: one says hello 0", "a/two: two says hello 0"}) {
+		t.Errorf("lines %q", r.seen.lines)
+	}
+	if left := r.left(t); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestFails(t *testing.T) {
+	r := newRun(t, newFake(), pod("a", "Never", "one: exit 3")+pod("b", "Never", "one: exit 0"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	err := r.Run(t.Context())
+	if !errors.Is(err, ErrPodFailed) || !strings.Contains(err.Error(), "default/a") || strings.Contains(err.Error(), "default/b") {
+		t.Error(err)
+	}
+	if m := r.Statuses()[0].Message; m != "container one ended with exit code 3" {
+		t.Errorf("message %q", m)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHalfAStartIsUndone fails at each step of the second pod, and wants
+// nothing left of the first.
+func TestHalfAStartIsUndone(t *testing.T) {
+	init := pod("b", "Never", "bad: run") + "\n"
+	for _, step := range []string{"pull j:1", "sandbox b", "create bad", "start bad", "create setup", "start setup"} {
+		fake := newFake()
+		fake.failOn[step] = errors.New("it broke")
+		text := pod("a", "Never", "good: run") + strings.Replace(init, "  containers:\n",
+			"  initContainers: [{name: setup, image: 'j:1', args: [exit 0]}]\n  containers:\n", 1)
+		r := newRun(t, fake, text)
+		err := r.Start(t.Context(), r.plans)
+		if err == nil || !strings.Contains(err.Error(), "it broke") || !strings.Contains(err.Error(), "t.yaml:") {
+			t.Errorf("%s: %v", step, err)
+		}
+		if left := r.left(t); len(left) > 0 {
+			t.Errorf("%s: left %q", step, left)
+		}
+	}
+}
+
+func TestInitContainers(t *testing.T) {
+	with := func(policy string, inits ...string) string {
+		text := "  initContainers:\n"
+		for i, c := range inits {
+			text += "  - {name: init" + string(rune('0'+i)) + ", image: 'i:1', args: ['" + c + "']}\n"
+		}
+		return strings.Replace(pod("a", policy, "main: exit 0"), "  containers:\n", text+"  containers:\n", 1)
+	}
+	r := newRun(t, newFake(), with("Never", "exit 0", "exit 4"))
+	err := r.Start(t.Context(), r.plans)
+	if err == nil || !strings.Contains(err.Error(), "init container init1: ended with exit code 4") {
+		t.Errorf("a failed init container: %v", err)
+	}
+	if r.fake.started["main"] != 0 || r.fake.started["init0"] != 1 {
+		t.Errorf("started %v", r.fake.started)
+	}
+	// By default it is started again and again; the context ends it.
+	r = newRun(t, newFake(), with("Always", "exit 4"))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := r.Start(ctx, r.plans); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("endless init container: %v", err)
+	}
+	if r.fake.started["init0"] != 2 { // at once, and then after 10 s
+		t.Errorf("started %v", r.fake.started)
+	}
+	if left := r.left(t); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	r := newRun(t, newFake(), pod("a", "OnFailure", "bad: exit 1", "good: exit 0")+pod("b", "Always", "good: exit 0"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 1300*time.Millisecond)
+	defer cancel()
+	if err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	a, b := r.Statuses()[0], r.Statuses()[1]
+	if a.Restarts != 1 || b.Restarts != 1 || a.Phase != Running {
+		t.Errorf("%+v %+v", a, b)
+	}
+	if !strings.Contains(a.Message, "restarted after a pause of 10s") {
+		t.Errorf("message %q", a.Message)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if !slices.Contains(r.seen.lines, "a/bad: bad says hello 1") {
+		t.Errorf("the log of the second attempt is missing: %q", r.seen.lines)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for crashes, want := range map[int]time.Duration{0: 0, 1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 6: 160 * time.Second, 7: 5 * time.Minute, 1000: 5 * time.Minute} {
+		if got := Backoff(crashes); got != want {
+			t.Errorf("%d crashes: %s, want %s", crashes, got, want)
+		}
+	}
+}
+
+func TestShouldRestart(t *testing.T) {
+	for policy, want := range map[corev1.RestartPolicy][2]bool{"Always": {true, true}, "OnFailure": {false, true}, "Never": {false, false}} {
+		if got := [2]bool{ShouldRestart(policy, 0), ShouldRestart(policy, 1)}; got != want {
+			t.Errorf("%s: %v", policy, got)
+		}
+	}
+}
+
+// TestGrace wants the pod's grace period, and its end when now is closed.
+func TestGrace(t *testing.T) {
+	fake := newFake()
+	fake.stubborn = true
+	text := strings.Replace(pod("a", "Always", "one: run"), "spec:\n", "spec:\n  terminationGracePeriodSeconds: 77\n", 1)
+	r := newRun(t, fake, text)
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	now := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() { close(now) })
+	begin := time.Now()
+	if err := r.Stop(t.Context(), now); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 5*time.Second || took < 100*time.Millisecond {
+		t.Errorf("stopped after %s", took)
+	}
+	if !slices.Equal(fake.stops, []int64{77, 0}) {
+		t.Errorf("timeouts %v", fake.stops)
+	}
+	if left := r.left(t); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestNamesAreTaken(t *testing.T) {
+	fake := newFake()
+	first := newRun(t, fake, pod("a", "Always", "one: run"))
+	if err := first.Start(t.Context(), first.plans); err != nil {
+		t.Fatal(err)
+	}
+	second := newRun(t, fake, pod("a", "Always", "one: run"))
+	err := second.Start(t.Context(), second.plans)
+	if !errors.Is(err, errdefs.ErrAlreadyExists) || !strings.Contains(err.Error(), "fairlead rm default/a") {
+		t.Error(err)
+	}
+	if len(fake.sandboxes) != 1 {
+		t.Error("the refusal touched the other run's pod")
+	}
+	if err := first.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPullPolicy(t *testing.T) {
+	for image, want := range map[string]corev1.PullPolicy{
+		"nginx": "Always", "nginx:latest": "Always", "nginx:1": "IfNotPresent", "r:5000/nginx": "Always", "r:5000/nginx:1": "IfNotPresent", "a@sha256:1": "IfNotPresent",
+	} {
+		if got := pullPolicy(&corev1.Container{Image: image}); got != want {
+			t.Errorf("%s: %s", image, got)
+		}
+	}
+	one := func(fake *fakeCRI, policy, extra string) (*run, error) {
+		text := strings.Replace(pod("a", "Never", "c: exit 0"), "image: 'i:1'", "image: 'i:1', imagePullPolicy: "+policy, 1)
+		r := newRun(t, fake, strings.Replace(text, "---\n", extra+"---\n", 1))
+		err := r.Start(t.Context(), r.plans)
+		if err == nil {
+			err = r.Stop(t.Context(), nil)
+		}
+		return r, err
+	}
+	fake := newFake()
+	if _, err := one(fake, "Never", ""); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Errorf("Never and absent: %v", err)
+	}
+	if _, err := one(fake, "IfNotPresent", ""); err != nil || len(fake.pulled) != 1 {
+		t.Errorf("IfNotPresent and absent: %v, pulled %v", err, fake.pulled)
+	}
+	if _, err := one(fake, "IfNotPresent", ""); err != nil || len(fake.pulled) != 1 {
+		t.Errorf("IfNotPresent and present: %v, pulled %v", err, fake.pulled)
+	}
+	if _, err := one(fake, "Always", ""); err != nil || len(fake.pulled) != 2 {
+		t.Errorf("Always: %v, pulled %v", err, fake.pulled)
+	}
+	fake.failOn["pull i:1"] = errors.New("denied")
+	if _, err := one(fake, "Always", ""); err == nil || !strings.Contains(err.Error(), "IfNotPresent would use it") {
+		t.Errorf("a failed pull with a copy here: %v", err)
+	}
+	secret := "  imagePullSecrets: [{name: s}]\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\ntype: kubernetes.io/dockerconfigjson\nstringData:\n" +
+		"  .dockerconfigjson: '{\"auths\":{\"https://index.docker.io/v1/\":{\"username\":\"u\",\"password\":\"right\"},\"other:5000\":{}}}'\n"
+	if _, err := one(fake, "Always", secret); err != nil {
+		t.Errorf("with a pull secret: %v", err)
+	}
+}
+
+func TestMatchesRegistry(t *testing.T) {
+	tests := []struct {
+		server, image string
+		want          bool
+	}{
+		{"https://index.docker.io/v1/", "nginx", true},
+		{"docker.io", "library/nginx:1", true},
+		{"r:5000", "r:5000/a/b:1", true},
+		{"r:5000/a", "r:5000/a/b:1", true},
+		{"r:5000/a", "r:5000/ab/b:1", false},
+		{"r:5000", "r/a", false},
+		{"quay.io", "nginx", false},
+		{"localhost", "localhost/x", true},
+	}
+	for _, tt := range tests {
+		if got := matchesRegistry(tt.server, tt.image); got != tt.want {
+			t.Errorf("%s and %s: %v", tt.server, tt.image, got)
+		}
+	}
+}
+
+// TestResolve holds that a class leads to its own handler or to a refusal.
+func TestResolve(t *testing.T) {
+	class := func(name, handler string) string {
+		return "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: " + name + "}\nhandler: " + handler + "\noverhead: {podFixed: {memory: 1Mi}}\n---\n"
+	}
+	fake := newFake()
+	set, err := handlers.List(t.Context(), endpoint.Local(fake, fake, nil).Runtime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ name, spec, want, handler string }{
+		{"no class", "", "", ""},
+		{"empty class", "runtimeClassName: ''", "", ""},
+		{"runc", "runtimeClassName: native", "", "runc"},
+		{"missing class", "runtimeClassName: nativ", `there is no RuntimeClass "nativ" in the files given; they have broken, native, sandboxed; did you mean native?`, ""},
+		{"missing handler", "runtimeClassName: sandboxed", `asks for the runtime handler "gvisor", which this machine does not have; the handlers here are runc (default)`, ""},
+		{"broken handler", "runtimeClassName: broken", "which does not work on this machine: it fell over", ""},
+		{"same overhead", "runtimeClassName: native\n  overhead: {memory: 1024Ki}", "", "runc"},
+		{"other overhead", "runtimeClassName: native\n  overhead: {memory: 2Mi}", "spec.overhead: differs", ""},
+		{"overhead alone", "overhead: {memory: 2Mi}", "spec.overhead: only a RuntimeClass", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := class("native", "runc") + class("sandboxed", "gvisor") + class("broken", "crun") +
+				strings.Replace(pod("a", "Never", "c: run"), "spec:\n", "spec:\n  "+tt.spec+"\n", 1)
+			o, err := manifest.Decode([]manifest.Source{{Name: "t.yaml", Data: []byte(text)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans, err := Resolve(set, o.Pods, o.Classes)
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Fatalf("got %v, want %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil || plans[0].Handler != tt.handler {
+				t.Errorf("%+v %v", plans, err)
+			}
+		})
+	}
+}
+
+func TestUID(t *testing.T) {
+	for uid, want := range map[string]bool{
+		"0d6f7a0c-2c2f-4a8e-9d0a-1b2c3d4e5f60": true, "": false, "../../../../../../../../../../../../x": false, "0d6f7a0c-2c2f-4a8e-9d0a-1b2c3d4e5f6/": false,
+	} {
+		if isUID(uid) != want {
+			t.Errorf("%q: %v", uid, !want)
+		}
+	}
+}
