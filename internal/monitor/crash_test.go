@@ -226,14 +226,21 @@ func TestKillWithinStart(t *testing.T) {
 	for _, place := range []string{"after-fork", "after-adopt"} {
 		t.Run(place, func(t *testing.T) {
 			n := newNode(t, failpoint.MonitorEnv+"=monitor.start."+place+"=kill")
-			req := n.shell("a", "echo here; sleep 0.3; exit 6")
+			script := "echo here; sleep 0.3; exit 6"
+			if place == "after-fork" {
+				script = "exec sleep 1000"
+			}
+			req := n.shell("a", script)
 			_, err := n.Start(n.ctx, req)
 			if place == "after-fork" {
-				// The command was not recorded yet, so its container is not ours.
+				// The command was not recorded yet, so its container is killed.
 				if err == nil || !strings.Contains(err.Error(), "restarted") {
 					t.Fatalf("error: %v", err)
 				}
-				time.Sleep(400 * time.Millisecond) // it ends by itself
+				if pid, err := os.ReadFile(n.dir + "/a.pid"); err == nil {
+					p, _ := strconv.Atoi(string(pid))
+					n.eventually("death of the container", func() bool { return !alive(p) })
+				}
 				return
 			}
 			if err != nil {

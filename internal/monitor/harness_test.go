@@ -2,9 +2,11 @@ package monitor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,6 +74,7 @@ func newNode(t *testing.T, env ...string) *node {
 		if err != nil {
 			t.Errorf("shut down: %v", err)
 		}
+		n.sweep()
 		if left, _ := os.ReadDir(filepath.Join(dir, "s")); len(left) != 0 {
 			t.Errorf("left in the state directory: %v", left)
 		}
@@ -83,6 +86,29 @@ func newNode(t *testing.T, env ...string) *node {
 		_ = os.RemoveAll(dir)
 	})
 	return n
+}
+
+// sweep kills what a failed test has left in the monitor's cgroup, which real
+// runtimes leave and the test's own does not.
+func (n *node) sweep() {
+	n.t.Helper()
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.opt.Cgroup)
+	dirs = append(dirs, "/sys/fs/cgroup/"+n.opt.Cgroup)
+	for _, dir := range dirs {
+		procs, _ := os.ReadFile(dir + "/cgroup.procs")
+		for pid := range strings.FieldsSeq(string(procs)) {
+			n.t.Errorf("process %s is left", pid)
+			if p, err := strconv.Atoi(pid); err == nil {
+				_ = unix.Kill(p, unix.SIGKILL)
+			}
+		}
+		for range 100 {
+			if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 // container is the request for a container that runs argv.

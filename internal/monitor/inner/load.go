@@ -126,7 +126,10 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	spec, who := p.rec.Spec, p.rec.Command
 	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Deadline: spec.Deadline}
 	if who.PID == 0 {
-		return fmt.Errorf("the monitor was restarted before the runtime command began: %w", errdefs.ErrUnavailable)
+		// The predecessor died around the fork. What came of it is not to be
+		// told from what it may still become, so it is not kept.
+		in.killLate(ctx, c)
+		return fmt.Errorf("the monitor was restarted as the runtime command began: %w", errdefs.ErrUnavailable)
 	}
 	if err := in.awaitCommand(ctx, who, spec.Deadline); err != nil {
 		c.KillLeft()
@@ -151,6 +154,25 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 		in.resumeCopy(p)
 	}
 	return nil
+}
+
+// lateLimit is how long a runtime command that may or may not have been started
+// is given to show by its pid file that it was.
+const lateLimit = time.Second
+
+// killLate kills the process that such a command leaves.
+func (in *Inner) killLate(ctx context.Context, c *launch.Command) {
+	for end := time.Now().Add(lateLimit); time.Now().Before(end); {
+		if _, err := c.ReadPID(); err == nil {
+			c.KillLeft()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // awaitCommand waits for a runtime command that is not this process's child,

@@ -104,7 +104,7 @@ func TestPool(t *testing.T) {
 	if files, _ := os.ReadDir(dir); len(files) != firstSlots || p.made != firstSlots {
 		t.Errorf("%d files, %d slots", len(files), p.made)
 	}
-	if p, err = Open(dir, none); err != nil {
+	if _, err = Open(dir, none); err != nil {
 		t.Fatal(err)
 	}
 }
