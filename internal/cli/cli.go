@@ -5,6 +5,8 @@
 // It holds no rules about pods; those are in internal/node.
 package cli
 
+//go:generate go run ./docgen ../../docs
+
 import (
 	"context"
 	"errors"

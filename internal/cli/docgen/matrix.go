@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/manifest"
+)
+
+// kinds in the order of the page. The Deployments' templates are Pods, and
+// are not listed again.
+var kinds = []string{
+	"v1 Pod", "apps/v1 Deployment", "extensions/v1beta1 Deployment", "v1 ConfigMap", "v1 Secret",
+	"node.k8s.io/v1 RuntimeClass", "node.k8s.io/v1beta1 RuntimeClass", "node.k8s.io/v1alpha1 RuntimeClass",
+}
+
+func matrix() string {
+	var b strings.Builder
+	tables := manifest.Tables()
+	for _, kind := range kinds {
+		version, name, _ := strings.Cut(kind, " ")
+		fmt.Fprintf(&b, "\n### %s, %s\n\n| field | remarks |\n| --- | --- |\n", name, version)
+		for _, f := range tables[kind] {
+			if strings.HasPrefix(f.Path, "spec.template.") {
+				continue
+			}
+			remarks := f.Note
+			if len(f.Only) > 0 {
+				remarks = strings.TrimPrefix(remarks+"; only `"+strings.Join(f.Only, "`, `")+"`", "; ")
+			}
+			fmt.Fprintf(&b, "| `%s` | %s |\n", f.Path, remarks)
+		}
+		if name == "Deployment" {
+			b.WriteString("| `spec.template` | as a Pod |\n")
+		}
+		if kind == "v1 Pod" {
+			b.WriteString("\nRefused in a Pod, among others:\n\n")
+			refused(&b, "spec", reflect.TypeFor[corev1.PodSpec](), tables[kind])
+			refused(&b, "spec.containers[]", reflect.TypeFor[corev1.Container](), tables[kind])
+			refused(&b, "spec.volumes[]", reflect.TypeFor[corev1.Volume](), tables[kind])
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// refused lists the fields of a type that the table does not have.
+func refused(b *strings.Builder, path string, t reflect.Type, table []manifest.Field) {
+	var names []string
+	for _, name := range fields(t) {
+		known := slices.ContainsFunc(table, func(f manifest.Field) bool {
+			rest, ok := strings.CutPrefix(f.Path, path+"."+name)
+			return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		})
+		if !known {
+			names = append(names, "`"+name+"`")
+		}
+	}
+	slices.Sort(names)
+	fmt.Fprintf(b, "* of `%s`: %s\n", path, strings.Join(names, ", "))
+}
+
+func fields(t reflect.Type) []string {
+	var out []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" {
+			out = append(out, name)
+		} else if f.Anonymous {
+			out = append(out, fields(f.Type)...)
+		}
+	}
+	return out
+}
