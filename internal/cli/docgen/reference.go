@@ -5,8 +5,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
+
+// wrap is the width of the page in characters.
+const wrap = 110
 
 // reference is the page of all commands.
 func reference(root *cobra.Command) string {
@@ -17,7 +19,7 @@ func reference(root *cobra.Command) string {
 		"CRI runtime, such as containerd or CRI-O.\n\n" +
 		"Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line, 130 when a signal ended the\n" +
 		"command; `exec` passes the code of its command on.\n\n## Flags of all commands\n\n")
-	flags(&b, root.PersistentFlags())
+	flags(&b, root.PersistentFlags().FlagUsagesWrapped(wrap))
 	commands(&b, root)
 	return b.String()
 }
@@ -41,30 +43,14 @@ func commands(b *strings.Builder, parent *cobra.Command) {
 		}
 		if c.LocalNonPersistentFlags().HasAvailableFlags() {
 			b.WriteString("\n")
-			flags(b, c.LocalNonPersistentFlags())
+			flags(b, c.LocalNonPersistentFlags().FlagUsagesWrapped(wrap))
 		}
 	}
 }
 
 func unindent(s string) string { return strings.TrimPrefix(strings.ReplaceAll(s, "\n  ", "\n"), "  ") }
 
-func flags(b *strings.Builder, set *pflag.FlagSet) {
-	b.WriteString("| flag | meaning |\n| --- | --- |\n")
-	set.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		name := "`--" + f.Name + "`"
-		if f.Shorthand != "" {
-			name = "`-" + f.Shorthand + "`, " + name
-		}
-		value, usage := pflag.UnquoteUsage(f)
-		if value != "" {
-			name += " " + value
-		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && !strings.Contains(usage, "default") {
-			usage += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(b, "| %s | %s |\n", name, strings.ReplaceAll(usage, "|", "\\|"))
-	})
+// flags shows flags as --help does.
+func flags(b *strings.Builder, usages string) {
+	b.WriteString("```\n" + usages + "```\n")
 }
