@@ -118,6 +118,8 @@ func (a *app) root() *cobra.Command {
 		Long: "Fairlead runs Kubernetes pods, each on the container runtime that its RuntimeClass names.\n" +
 			"Start with: fairlead run -f pod.yaml",
 		SilenceErrors: true, SilenceUsage: true,
+		Args:              args(cobra.NoArgs), // or else an unknown command is no wrong usage
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -27,7 +27,7 @@ type console struct {
 	width      int
 	many       bool // more than one container
 	palette    map[string]string
-	last       map[string]runner.Phase
+	last       map[string]string // the line shown for each pod
 	begun, end bool
 }
 
@@ -35,7 +35,7 @@ func newConsole(a *app, f runFlags) *console {
 	_, tty := terminal(a.out)
 	return &console{
 		out: a.out, err: a.err, colour: tty && os.Getenv("NO_COLOR") == "", timestamps: f.timestamps,
-		palette: map[string]string{}, last: map[string]runner.Phase{},
+		palette: map[string]string{}, last: map[string]string{},
 	}
 }
 
@@ -78,18 +78,14 @@ func (c *console) Changed(s runner.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := s.Namespace + "/" + s.Name
-	if c.end || (!c.begun && s.Message == "") {
-		c.last[key] = s.Phase
-		return
-	}
-	text := "pod " + key + ": " + string(s.Phase)
+	text := "pod " + podName(s.Namespace, s.Name) + ": " + string(s.Phase)
 	if s.Message != "" {
 		text += ": " + s.Message
 	}
-	if s.Phase != c.last[key] || s.Message != "" {
+	if text != c.last[key] && !c.end && (c.begun || s.Message != "") {
 		_, _ = fmt.Fprintln(c.err, text)
 	}
-	c.last[key] = s.Phase
+	c.last[key] = text
 }
 
 // Line implements runner.Observer.

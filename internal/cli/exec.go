@@ -69,7 +69,7 @@ func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) 
 		return err
 	}
 	defer restore()
-	streams.Sizes = sizes
+	streams.TTY, streams.Sizes = true, sizes
 	return a.stream(ctx, url, streams)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) imageCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Short: "Pull, list, remove, import and export images", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "image", Short: "Pull, list, remove, import and export images", Args: args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(a.imagePullCommand(), a.imageListCommand(), a.imageRemoveCommand(), a.imageImportCommand(), a.imageExportCommand())
 	return cmd
 }

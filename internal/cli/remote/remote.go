@@ -39,7 +39,10 @@ type Size struct{ Width, Height uint16 }
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Sizes are the terminal's sizes, the current one first. Nil without a terminal.
+	// TTY says that the command has a terminal: its errors are in Stdout.
+	TTY bool
+	// Sizes are the terminal's sizes, the current one first. Nil if there is no
+	// terminal at our end.
 	Sizes <-chan Size
 }
 
@@ -128,7 +131,7 @@ func carry(conn httpstream.Connection, s Streams) error {
 		_ = from.Close()
 		outputs.Go(func() { _, _ = io.Copy(out.to, from) })
 	}
-	if s.Sizes != nil {
+	if s.TTY { // servers wait for this stream, whether sizes come or not
 		resize, err := open(conn, "resize")
 		if err != nil {
 			return err
@@ -154,8 +157,8 @@ func sendSizes(to io.WriteCloser, sizes <-chan Size, closed <-chan bool) {
 		select {
 		case <-closed:
 			return
-		case size, ok := <-sizes:
-			if !ok || encoder.Encode(size) != nil {
+		case size := <-sizes:
+			if encoder.Encode(size) != nil {
 				return
 			}
 		}

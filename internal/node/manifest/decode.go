@@ -107,7 +107,7 @@ func (d *decoder) document(doc *document) {
 	version, _ := doc.tree["apiVersion"].(string)
 	kind, _ := doc.tree["kind"].(string)
 	if version == "" || kind == "" {
-		d.faults = append(d.faults, doc.fault(1, "apiVersion and kind are required"))
+		d.faults = append(d.faults, doc.fault(doc.first(), "apiVersion and kind are required"))
 		return
 	}
 	table, known := tables[version+" "+kind]
@@ -181,7 +181,7 @@ func readable(err error) string {
 
 // add takes the object's name in its kind.
 func (d *decoder) add(t *target) bool {
-	if err := d.objects.claim(t.kind, Key{t.meta.Namespace, t.meta.Name}, t.doc.where(1)); err != nil {
+	if err := d.objects.claim(t.kind, Key{t.meta.Namespace, t.meta.Name}, t.doc.where(t.doc.first())); err != nil {
 		d.faults = append(d.faults, invalid("%s: %s", t.origin(t.doc.lineOf("metadata.name")), err))
 		return false
 	}
@@ -199,7 +199,7 @@ func (d *decoder) pod(doc *document, table []Field) {
 		d.fault(t, why)
 	}
 	if len(d.faults) == before && d.add(t) {
-		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: t.origin(1)})
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: t.origin(t.doc.first())})
 	}
 }
 
@@ -232,8 +232,8 @@ func (d *decoder) deployment(doc *document, table []Field, version string) {
 		return
 	}
 	for _, pod := range pods {
-		origin := t.origin(1)
-		if err := d.objects.claim("Pod", Key{pod.Namespace, pod.Name}, doc.where(1)); err != nil {
+		origin := t.origin(t.doc.first())
+		if err := d.objects.claim("Pod", Key{pod.Namespace, pod.Name}, doc.where(doc.first())); err != nil {
 			d.faults = append(d.faults, invalid("%s: its pod %s %s", origin, pod.Name, err))
 			return
 		}

@@ -45,6 +45,14 @@ func (d *document) where(line int) string {
 	return fmt.Sprintf("%s: document %d", d.source, d.number)
 }
 
+// first is the line that the document's content starts at.
+func (d *document) first() int {
+	if d.root == nil || len(d.root.Content) == 0 {
+		return 1
+	}
+	return d.root.Content[0].Line
+}
+
 // split cuts a file at its "---" lines. A separator stays in front of its
 // document, because content may follow it on the same line.
 func split(s Source) ([]*document, error) {

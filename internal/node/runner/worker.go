@@ -65,7 +65,10 @@ func (w *worker) change(f func(*Status)) {
 }
 
 func (w *worker) fail(step string, err error) error {
-	return fmt.Errorf("%s: pod %s: %s: %w", w.plan.Pod.Origin, w.plan.Pod.Key(), step, err)
+	if w.plan.Pod.Owner != "" {
+		step = "pod " + w.plan.Pod.Name + ": " + step
+	}
+	return fmt.Errorf("%s: %s: %w", w.plan.Pod.Origin, step, err)
 }
 
 // start starts the pod up to its last container.
