@@ -20,7 +20,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
+	// The cgroups are the host's, everything else is gone with the tests.
+	release, err := hostprep.Cgroups()
+	if err != nil {
+		os.Exit(failed("prepare cgroups for crun", err))
+	}
+	code := hostprep.Isolated(func() int { return run(m) })
+	if err := release(); err != nil {
+		code = failed("put the cgroups back", err)
+	}
+	os.Exit(code)
 }
 
 func run(m *testing.M) int {
@@ -28,11 +37,6 @@ func run(m *testing.M) int {
 		fmt.Println("test/cri needs root; every test in it is skipped")
 		return 0
 	}
-	release, err := hostprep.Cgroups()
-	if err != nil {
-		return failed("prepare cgroups for crun", err)
-	}
-	defer release()
 	dir, err := os.MkdirTemp("", "fairlead-cri")
 	if err != nil {
 		return failed("make a folder", err)

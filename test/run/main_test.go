@@ -19,18 +19,24 @@ var bin, archive string
 // image is the name of the image in the archive.
 const image = "localhost/busybox:test"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	// The cgroups are the host's, everything else is gone with the tests.
+	release, err := hostprep.Cgroups()
+	if err != nil {
+		os.Exit(failed("prepare cgroups for crun", err))
+	}
+	code := hostprep.Isolated(func() int { return run(m) })
+	if err := release(); err != nil {
+		code = failed("put the cgroups back", err)
+	}
+	os.Exit(code)
+}
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		fmt.Println("test/run needs root; every test in it is skipped")
 		return 0
 	}
-	release, err := hostprep.Cgroups()
-	if err != nil {
-		return failed("prepare cgroups for crun", err)
-	}
-	defer func() { _ = release() }()
 	dir, err := os.MkdirTemp("", "fairlead-run")
 	if err != nil {
 		return failed("make a folder", err)

@@ -1,0 +1,92 @@
+package hostprep
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// inside is set in the environment of the process that has its own namespaces.
+const inside = "FAIRLEAD_TEST_ISOLATED"
+
+// The main thread cannot end, so it must not be the one that a test spends on
+// a new namespace. Locked here, only the main goroutine runs on it.
+func init() { runtime.LockOSThread() }
+
+// Isolated runs a test binary, which is a TestMain's whole body, in network and
+// mount namespaces of its own: whatever its tests and the programs they start
+// do to links, routes, packet filters and mounts is gone with them. Without
+// root it runs where it is.
+func Isolated(run func() int) int {
+	if os.Getuid() != 0 {
+		return run()
+	}
+	if os.Getenv(inside) == "" {
+		return enter()
+	}
+	if err := isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the namespaces of the test:", err)
+		return 1
+	}
+	return run()
+}
+
+func enter() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS,
+		Pdeathsig:  unix.SIGKILL,
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "enter the namespaces of the test:", err)
+		return 1
+	}
+	return 0
+}
+
+// isolate makes mounts private, shows the new network in /sys and brings
+// loopback up.
+func isolate() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := remountSys(); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+// remountSys mounts a sysfs over the old one, because it shows the interfaces
+// of the namespace it was mounted in, and brings the cgroups along.
+func remountSys() error {
+	const cgroups = "/sys/fs/cgroup"
+	fd, err := unix.OpenTree(unix.AT_FDCWD, cgroups, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("take hold of %s: %w", cgroups, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, cgroups, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("bring %s along: %w", cgroups, err)
+	}
+	return nil
+}
