@@ -59,7 +59,7 @@ var layers = []layer{
 	{place: "internal/network", may: []string{"internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
 	{place: "internal/network/bridge/...", may: []string{"internal/network/bridge/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
 	{place: "internal/network/cni/...", may: []string{"internal/network/cni/...", "internal/network", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
-	{place: "internal/network/networktest", may: []string{"internal/network", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/network/networktest", may: []string{"internal/network", "internal/pod", "@testkit", "@api", "@leaves"}},
 	{place: "internal/image/...", may: []string{"internal/image/...", "internal/pod", "@api", "@leaves"}, tests: []string{"@testkit"}},
 	{place: "internal/rootfs/...", may: []string{"internal/rootfs/...", "internal/pod", "@api", "@leaves"}, tests: []string{"@testkit"}},
 	{place: "internal/store/...", may: []string{"internal/store/...", "internal/pod", "@api", "@leaves"}},
