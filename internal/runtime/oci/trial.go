@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -69,7 +68,6 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 		var g *group
 		if g, err = newGroup(cgroupRoot, path, d.cfg.Systemd); err == nil {
 			err = errors.Join(killRest(ctx, g), h.deleteState(ctx, id), g.remove(ctx))
-			removeParents(g)
 		}
 	}
 	err = errors.Join(err, os.RemoveAll(bundle))
@@ -79,21 +77,11 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 	return nil
 }
 
-// removeParents removes the directory that trials have in common. It stays
-// while another one runs.
-func removeParents(g *group) {
-	for _, dir := range g.dirs {
-		if parent := filepath.Dir(dir); strings.HasSuffix(parent, trialGroup) {
-			_ = os.Remove(parent)
-		}
-	}
-}
-
-const trialGroup = "/fairlead-trials"
-
 // trialSpec is a container as small as runtimes take it.
 func trialSpec(ociVersion, id string, systemd bool) *specs.Spec {
-	cgroup := trialGroup + "/" + id
+	// At the top, because a directory that trials share would be removed by
+	// one while another makes its own in it.
+	cgroup := "/fairlead-" + id
 	if systemd {
 		cgroup = "system.slice:fairlead:" + id
 	}
