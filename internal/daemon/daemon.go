@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/criserver"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/streaming"
@@ -46,6 +48,9 @@ type Daemon struct {
 // Open takes the state directory, makes all parts and listens. Nothing is
 // served before Run. The configuration has to be validated.
 func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err error) {
+	if err := failpoint.Enable(os.Getenv(failpoint.Env)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
+	}
 	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version}
 	defer func() {
 		if err != nil {
