@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	config "fairlead.run/api/config/v1alpha1"
-	"fairlead.run/internal/daemon"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/endpoint"
 )
@@ -22,9 +19,8 @@ var rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 // session is a connection to a runtime, and the daemon if it is our own.
 type session struct {
 	*endpoint.Endpoint
-	cfg    *config.Config
-	cancel context.CancelFunc // nil if the daemon is not ours
-	ended  chan error
+	cfg *config.Config
+	own *ownDaemon // nil if only one endpoint will do
 }
 
 // connect uses the daemon that runs, or starts one within this process. With
@@ -38,68 +34,28 @@ func (a *app) connect(ctx context.Context) (*session, error) {
 		e, err := endpoint.Dial(ctx, a.endpoint)
 		return &session{Endpoint: e, cfg: cfg}, err
 	}
-	address := cfg.Listen
-	if address == "" {
-		address = "unix://" + filepath.Join(cfg.State, "fairlead.sock")
-	}
-	e, err := endpoint.Dial(ctx, address)
-	if err == nil {
-		return &session{Endpoint: e, cfg: cfg}, nil
-	}
-	if !errors.Is(err, errdefs.ErrNotFound) && !errors.Is(err, errdefs.ErrUnavailable) {
-		return nil, err
-	}
-	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("no daemon serves %s, and only root can start one: %w", address, errdefs.ErrPrecondition)
-	}
-	s, err := a.startOwn(ctx, cfg)
-	if err == nil {
-		return s, nil
-	}
-	// Another command may have started its own in the same moment.
-	if e, again := endpoint.Dial(ctx, address); again == nil {
-		return &session{Endpoint: e, cfg: cfg}, nil
-	}
-	return nil, err
-}
-
-// startOwn starts the daemon within this process. It serves its socket too, so
-// that commands in other terminals find the pods.
-func (a *app) startOwn(ctx context.Context, cfg *config.Config) (*session, error) {
-	// Warnings are for a daemon's log. What a command needs to know comes as errors.
-	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError}))
-	// The daemon outlives a signal: it is needed to stop the pods.
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	d, err := daemon.Open(own, cfg, daemon.Options{Version: a.version, Log: log})
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("start the daemon: %w", err)
-	}
-	s := &session{cfg: cfg, cancel: cancel, ended: make(chan error, 1)}
-	go func() { s.ended <- d.Run(own) }()
-	s.Endpoint, err = endpoint.Dial(ctx, d.Endpoint())
-	if err != nil {
-		return nil, errors.Join(err, s.close())
+	s := &session{cfg: cfg, own: &ownDaemon{cfg: cfg, version: a.version, errOut: a.err}}
+	if s.Endpoint, err = s.own.ensure(ctx); err != nil {
+		return nil, errors.Join(err, s.own.end())
 	}
 	return s, nil
 }
 
+// address is where the daemon of this configuration serves.
+func address(cfg *config.Config) string {
+	if cfg.Listen != "" {
+		return cfg.Listen
+	}
+	return "unix://" + filepath.Join(cfg.State, "fairlead.sock")
+}
+
 // close ends the connection, and our own daemon. Pods go on.
 func (s *session) close() error {
-	var err error
-	if s.Endpoint != nil {
-		err = s.Endpoint.Close()
+	err := s.Endpoint.Close()
+	if s.own != nil {
+		err = errors.Join(err, s.own.end())
 	}
-	if s.cancel == nil {
-		return err
-	}
-	s.cancel()
-	select {
-	case ended := <-s.ended:
-		return errors.Join(err, ended)
-	case <-time.After(30 * time.Second):
-		return errors.Join(err, fmt.Errorf("end the daemon: %w", errdefs.ErrDeadline))
-	}
+	return err
 }
 
 // with connects, does something and closes.
@@ -109,4 +65,12 @@ func (a *app) with(ctx context.Context, do func(*session) error) error {
 		return err
 	}
 	return errors.Join(do(s), s.close())
+}
+
+// needRoot says why a daemon cannot be started here.
+func needRoot(address string) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return fmt.Errorf("no daemon serves %s, and only root can start one: %w", address, errdefs.ErrPrecondition)
 }

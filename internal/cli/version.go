@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -25,17 +24,15 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versionView{Fairlead: a.version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-			address := a.endpoint
-			if address == "" {
+			where := a.endpoint
+			if where == "" {
 				cfg, err := a.loadConfig()
 				if err != nil {
 					return err
 				}
-				if address = cfg.Listen; address == "" {
-					address = filepath.Join(cfg.State, "fairlead.sock")
-				}
+				where = address(cfg)
 			}
-			e, err := endpoint.Dial(cmd.Context(), address)
+			e, err := endpoint.Dial(cmd.Context(), where)
 			if err == nil {
 				v.Runtime, v.Endpoint = e.Name+" "+e.Version, e.Address
 				_ = e.Close()

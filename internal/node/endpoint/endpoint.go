@@ -54,7 +54,7 @@ func (e *Endpoint) Close() error {
 // Dial connects to a unix socket, given as a path or as unix://path, and waits
 // for the runtime's first answer. The error is errdefs.ErrNotFound where no
 // socket is, and errdefs.ErrUnavailable where nobody serves it.
-func Dial(ctx context.Context, socket string) (*Endpoint, error) {
+func Dial(ctx context.Context, socket string, options ...grpc.DialOption) (*Endpoint, error) {
 	path, err := SocketPath(socket)
 	if err != nil {
 		return nil, err
@@ -70,9 +70,10 @@ func Dial(ctx context.Context, socket string) (*Endpoint, error) {
 		return nil, fmt.Errorf("connect to the runtime: %w (%w)", err, errdefs.ErrUnavailable)
 	}
 	_ = probe.Close()
-	conn, err := grpc.NewClient("unix://"+path,
+	conn, err := grpc.NewClient("unix://"+path, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the runtime at %s: %w", path, err)
 	}
