@@ -68,6 +68,9 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 		var g *group
 		if g, err = newGroup(cgroupRoot, path, d.cfg.Systemd); err == nil {
 			err = errors.Join(killRest(ctx, g), h.deleteState(ctx, id), g.remove(ctx))
+			if !d.cfg.Systemd {
+				removeParents(g)
+			}
 		}
 	}
 	err = errors.Join(err, os.RemoveAll(bundle))
@@ -77,11 +80,18 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 	return nil
 }
 
+// removeParents removes the directories above a trial's cgroups.
+func removeParents(g *group) {
+	for _, dir := range g.dirs {
+		_ = os.Remove(filepath.Dir(dir)) // fails where there is none, which is fine
+	}
+}
+
 // trialSpec is a container as small as runtimes take it.
 func trialSpec(ociVersion, id string, systemd bool) *specs.Spec {
-	// At the top, because a directory that trials share would be removed by
-	// one while another makes its own in it.
-	cgroup := "/fairlead-" + id
+	// The directory above is the trial's own too: one that trials share would
+	// be removed by one while another makes its own in it.
+	cgroup := "/fairlead-" + id + "/" + id
 	if systemd {
 		cgroup = "system.slice:fairlead:" + id
 	}
