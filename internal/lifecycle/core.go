@@ -115,6 +115,18 @@ func (c *Core) FindContainer(id string) (*pod.Record, *pod.Container, error) {
 	return c.book.findContainer(id)
 }
 
+// settled returns a container once its pod was recovered.
+func (c *Core) settled(ctx context.Context, id pod.ContainerID) (*pod.Record, *pod.Container, error) {
+	r, _, err := c.book.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.book.await(ctx, r.ID); err != nil {
+		return nil, nil, err
+	}
+	return c.book.container(id)
+}
+
 // begin waits for the pod's recovery and takes the lock named key.
 func (c *Core) begin(ctx context.Context, id pod.ID, key string) (unlock func(), err error) {
 	if err := c.book.await(ctx, id); err != nil {

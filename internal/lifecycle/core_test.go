@@ -53,7 +53,7 @@ func state(t *testing.T, c *Core, id pod.ContainerID) *pod.Container {
 // A pod that is being made while recovery begins is not one to roll back.
 func TestRecoveryLeavesNewPodsAlone(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	release := make(chan struct{})
 	h.set(func() { h.hold["net.attach"] = release })
 	done := make(chan error, 1)
@@ -68,7 +68,7 @@ func TestRecoveryLeavesNewPodsAlone(t *testing.T) {
 
 func TestWholeLifeLeavesNothing(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	id, ctr := started(t, c, "web")
 	if got := state(t, c, ctr); got.State != pod.Running || got.Process == nil {
 		t.Fatalf("%+v", got)
@@ -95,7 +95,7 @@ func TestRunPodFailureUndoesEverything(t *testing.T) {
 	for _, step := range []string{"sandbox.create", "net.attach", "sandbox.files", "bundle.sandbox", "start"} {
 		t.Run(step, func(t *testing.T) {
 			h := newHost()
-			c, _ := boot(t, h, t.TempDir())
+			c, _ := boot(t, h, newDisk())
 			cfg := podConfig("web")
 			cfg.Security.Namespaces.PID = pod.NamespacePod // needs the sandbox process too
 			h.fail[step] = errBoom
@@ -124,7 +124,7 @@ func TestCreateContainerFailureUndoesEverything(t *testing.T) {
 	for _, step := range []string{"image.use", "root.mount", "bundle.write"} {
 		t.Run(step, func(t *testing.T) {
 			h := newHost()
-			c, _ := boot(t, h, t.TempDir())
+			c, _ := boot(t, h, newDisk())
 			id, err := c.RunPod(ctx, podConfig("web"), "")
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func TestCreateContainerFailureUndoesEverything(t *testing.T) {
 
 func TestTheSameRequestJoins(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	release := make(chan struct{})
 	h.hold["net.attach"] = release
 	impatient, cancel := context.WithCancel(ctx)
@@ -184,7 +184,7 @@ func TestTheSameRequestJoins(t *testing.T) {
 
 func TestUnknownHandlerLeavesNothing(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	if _, err := c.RunPod(ctx, podConfig("web"), "gvisor"); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestUnknownHandlerLeavesNothing(t *testing.T) {
 
 func TestStartFailureIsFinalAndSaysWhy(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	id, err := c.RunPod(ctx, podConfig("web"), "")
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestStartFailureIsFinalAndSaysWhy(t *testing.T) {
 
 func TestExitBeforeTheStartIsCommitted(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	id, err := c.RunPod(ctx, podConfig("web"), "")
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestEndReasons(t *testing.T) {
 
 func TestStopEscalatesAndAShorterGraceWins(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	_, ctr := started(t, c, "web")
 	h.set(func() { h.procs[string(ctr)].obeys = false })
 	patient := make(chan error, 1)
@@ -280,7 +280,7 @@ func TestStopEscalatesAndAShorterGraceWins(t *testing.T) {
 
 func TestStopOfAStuckProcessIsAnError(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	_, ctr := started(t, c, "web")
 	h.set(func() { h.stuck = true })
 	if err := c.StopContainer(ctx, ctr, 0); !errors.Is(err, errdefs.ErrDeadline) {
@@ -295,7 +295,7 @@ func TestStopFailureCanBeRepeated(t *testing.T) {
 	for _, step := range []string{"net.detach", "sandbox.stop", "root.unmount", "root.remove", "bundle.remove", "image.release", "sandbox.remove", "forget"} {
 		t.Run(step, func(t *testing.T) {
 			h := newHost()
-			c, _ := boot(t, h, t.TempDir())
+			c, _ := boot(t, h, newDisk())
 			id, _ := started(t, c, "web")
 			h.set(func() { h.fail[step] = errBoom })
 			if err := c.RemovePod(ctx, id); !errors.Is(err, errBoom) {
@@ -316,8 +316,8 @@ func TestStopFailureCanBeRepeated(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
-	h, dir := newHost(), t.TempDir()
-	c, kill := boot(t, h, dir)
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
 	lives, livesCtr := started(t, c, "lives")
 	_, died := started(t, c, "died")
 	_, lost := started(t, c, "lost")
@@ -333,7 +333,7 @@ func TestRestart(t *testing.T) {
 		h.procs[string(died)].exit = &pod.Exit{Code: 7, FinishedAt: time.Unix(7, 7)}
 		delete(h.procs, string(lost))
 	})
-	c, _ = boot(t, h, dir)
+	c, _ = boot(t, h, d)
 	if err := c.book.await(ctx, lives); err != nil {
 		t.Fatal(err)
 	}
@@ -359,8 +359,8 @@ func TestRestart(t *testing.T) {
 // TestCrashLeavesIntent writes the records that a crash can leave and checks
 // what recovery makes of them.
 func TestCrashLeavesIntent(t *testing.T) {
-	h, dir := newHost(), t.TempDir()
-	c, kill := boot(t, h, dir)
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
 	id, ctr := started(t, c, "web")
 	made, err := c.CreateContainer(ctx, id, containerConfig("half"))
 	if err != nil {
@@ -391,7 +391,7 @@ func TestCrashLeavesIntent(t *testing.T) {
 	h.set(func() { // the runtime ran it, the commit never came
 		h.procs[string(ran)] = &proc{alive: true, running: pod.RunningProcess{PID: 42, StartTime: 4}}
 	})
-	c, _ = boot(t, h, dir)
+	c, _ = boot(t, h, d)
 	if err := errors.Join(c.book.await(ctx, id), c.book.await(ctx, other)); err != nil {
 		t.Fatal(err)
 	}
@@ -416,12 +416,12 @@ func TestCrashLeavesIntent(t *testing.T) {
 }
 
 func TestWhatCannotBeSeenIsUnknownAndKept(t *testing.T) {
-	h, dir := newHost(), t.TempDir()
-	c, kill := boot(t, h, dir)
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
 	id, ctr := started(t, c, "web")
 	kill()
 	h.set(func() { h.fail["observe"], h.fail["sandbox.observe"] = errBoom, errBoom })
-	c, kill = boot(t, h, dir)
+	c, kill = boot(t, h, d)
 	if err := c.book.await(ctx, id); err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestWhatCannotBeSeenIsUnknownAndKept(t *testing.T) {
 	}
 	kill()
 	h.set(func() { clear(h.fail) })
-	c, _ = boot(t, h, dir)
+	c, _ = boot(t, h, d)
 	if err := c.book.await(ctx, id); err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestWhatCannotBeSeenIsUnknownAndKept(t *testing.T) {
 
 func TestPauseEndMakesThePodNotReady(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	cfg := podConfig("shared")
 	cfg.Security.Namespaces.PID = pod.NamespacePod
 	id, err := c.RunPod(ctx, cfg, "")
@@ -467,7 +467,7 @@ func TestPauseEndMakesThePodNotReady(t *testing.T) {
 
 func TestFindByPrefix(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	a, ctr := started(t, c, "a")
 	if r, err := c.FindPod(a.Short()); err != nil || r.ID != a {
 		t.Error(r, err)
@@ -484,7 +484,7 @@ func TestFindByPrefix(t *testing.T) {
 
 func TestUpdateMergesAndReachesTheRightPlace(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, t.TempDir())
+	c, _ := boot(t, h, newDisk())
 	id, ctr := started(t, c, "web")
 	if err := c.UpdateContainer(ctx, ctr, &pod.Resources{CPUShares: 5}); err != nil {
 		t.Fatal(err)
@@ -511,13 +511,36 @@ func TestUpdateMergesAndReachesTheRightPlace(t *testing.T) {
 // like are still on the disk.
 func TestRebootReleasesWhatTheLastBootHeld(t *testing.T) {
 	h := newHost()
-	c, kill := boot(t, h, t.TempDir())
+	c, kill := boot(t, h, newDisk())
 	id, ctr := started(t, c, "web")
 	kill()
-	boot(t, h, t.TempDir())
+	boot(t, h, newDisk())
 	eventually(t, "the writable layer and the address are released", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return !h.things["root "+string(ctr)] && !h.things["net "+string(id)]
 	})
+}
+
+// A record that cannot be read makes that pod Unknown, and it can be removed.
+func TestBrokenRecordIsOnePodsTrouble(t *testing.T) {
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	good, ctr := started(t, c, "good")
+	bad, _ := started(t, c, "bad")
+	kill()
+	d.records[bad] = d.records[bad][:40]
+	c, _ = boot(t, h, d)
+	if err := c.book.await(ctx, good); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.FindPod(string(bad)); err != nil || r.State != pod.Unknown || r.Reason == "" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if state(t, c, ctr).State != pod.Running {
+		t.Fatal("the other pod suffered")
+	}
+	if err := c.RemovePod(ctx, bad); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,6 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
-	"fairlead.run/internal/store"
 )
 
 var errBoom = errors.New("boom")
@@ -317,16 +317,54 @@ func (f fakeExits) Forget(_ context.Context, id string) error {
 	return nil
 }
 
+// disk is a Store that outlives the core, as the file does. Records go through
+// JSON, so that nothing survives in it that a real one would lose.
+type disk struct {
+	mu      sync.Mutex
+	records map[pod.ID][]byte
+}
+
+func newDisk() *disk { return &disk{records: map[pod.ID][]byte{}} }
+
+func (d *disk) Put(_ context.Context, r *pod.Record) error {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.records[r.ID] = value
+	return nil
+}
+
+func (d *disk) Delete(_ context.Context, id pod.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.records, id)
+	return nil
+}
+
+func (d *disk) Load(context.Context) (records []*pod.Record, broken map[pod.ID]error, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	broken = map[pod.ID]error{}
+	for id, value := range d.records {
+		var r pod.Record
+		if err := json.Unmarshal(value, &r); err != nil {
+			broken[id] = err
+			continue
+		}
+		records = append(records, &r)
+	}
+	return records, broken, nil
+}
+
 // boot starts a core on the host. The function it returns kills it: nothing is
 // told, nothing is tidied, only the store and the host stay.
-func boot(t *testing.T, h *host, dir string) (c *Core, kill func()) {
+func boot(t *testing.T, h *host, d *disk) (c *Core, kill func()) {
 	t.Helper()
-	s, err := store.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err = New(context.Background(), Drivers{
-		Store: s, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
+	c, err := New(context.Background(), Drivers{
+		Store: d, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
 		Bundles: fakeBundles{h}, Handlers: fakeHandlers{h}, Streams: fakeStreams{h}, Exits: fakeExits{h},
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -338,9 +376,6 @@ func boot(t *testing.T, h *host, dir string) (c *Core, kill func()) {
 	kill = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})

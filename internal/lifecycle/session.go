@@ -80,14 +80,7 @@ func (c *Core) ReopenLog(ctx context.Context, id pod.ContainerID) error {
 
 // running returns a container that runs, or says what it does instead.
 func (c *Core) running(ctx context.Context, id pod.ContainerID) (*pod.Record, *pod.Container, error) {
-	r, _, err := c.book.container(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := c.book.await(ctx, r.ID); err != nil {
-		return nil, nil, err
-	}
-	r, ctr, err := c.book.container(id)
+	r, ctr, err := c.settled(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,14 +26,8 @@ const ladder = 900 * time.Millisecond
 // each other: one with a shorter grace ends the container earlier. A container
 // that does not run, or that nobody knows, is no error.
 func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
-	r, ctr, err := c.book.container(id)
+	r, ctr, err := c.settled(ctx, id)
 	if err != nil {
-		return ignoreUnknown(err)
-	}
-	if err := c.book.await(ctx, r.ID); err != nil {
-		return err
-	}
-	if r, ctr, err = c.book.container(id); err != nil {
 		return ignoreUnknown(err)
 	}
 	if !mayLive(ctr.State) {
