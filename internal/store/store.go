@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
@@ -41,7 +42,7 @@ func Open(dir string) (*Store, error) {
 		NoSync:         true, // a tmpfs has nothing to flush to; the page cache survives us
 		FreelistType:   bbolt.FreelistMapType,
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open pod records %s: another fairlead daemon uses this state directory; stop it or choose another --state: %w", path, errdefs.ErrUnavailable)
 	}
 	if err != nil {
