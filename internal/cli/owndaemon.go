@@ -117,6 +117,8 @@ func (o *ownDaemon) end() error {
 
 // repeat is around every call: where the daemon went away with its command,
 // the call is made again with another.
+//
+// Larger: the parameters are those of grpc.UnaryClientInterceptor.
 func (o *ownDaemon) repeat(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := call(ctx, method, req, reply, cc, opts...)
 	if ctx.Err() != nil || !connectionLost(err) || strings.HasSuffix(method, "/Version") { // ensure itself asks for the version

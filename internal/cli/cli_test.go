@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	adminv1 "fairlead.run/api/admin/v1"
+	"fairlead.run/internal/cli/remote"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/logs"
+	"fairlead.run/internal/node/runner"
+)
+
+func TestExitCodes(t *testing.T) {
+	tests := []struct {
+		err  error
+		code int
+		text string
+	}{
+		{nil, 0, ""},
+		{fmt.Errorf("exec: %w", &remote.ExitError{Code: 42}), 42, ""},
+		{errors.Join(errInterrupted, errors.New("x")), 130, ""},
+		{usageError{errors.New("wrong flag")}, 2, "fairlead: wrong flag\n"},
+		{fmt.Errorf("there is no pod x: %w", errdefs.ErrNotFound), 1, "fairlead: there is no pod x\n"},
+		{fmt.Errorf("list pods: %w", status.Error(codes.NotFound, "nothing here")), 1, "fairlead: list pods: nothing here\n"},
+		{errors.Join(errors.New("a"), errors.New("b")), 1, "fairlead: a\n          b\n"},
+	}
+	for _, tt := range tests {
+		var out bytes.Buffer
+		a := &app{err: &out}
+		if code := a.exitCode(tt.err); code != tt.code || out.String() != tt.text {
+			t.Errorf("%v: code %d, %q", tt.err, code, out.String())
+		}
+	}
+}
+
+func TestConsole(t *testing.T) {
+	var out, errs bytes.Buffer
+	c := newConsole(&app{out: &out, err: &errs}, runFlags{})
+	for pod, container := range map[string]string{"web": "c", "database": "main"} {
+		c.expect(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: container}}}})
+	}
+	c.Line("default", "web", "c", logs.Line{Time: time.Unix(0, 0), Text: []byte("hello")})
+	if got := out.String(); got != "web/c         | hello\n" {
+		t.Errorf("%q", got)
+	}
+	running := runner.Status{Namespace: "default", Name: "web", Phase: runner.Running}
+	c.Changed(running) // the table shows it
+	c.started()
+	c.Changed(running) // no news
+	failed := running
+	failed.Phase, failed.Message = runner.Failed, "it broke"
+	c.Changed(failed)
+	c.Changed(failed)
+	c.leaving()
+	c.Changed(running)
+	if got := errs.String(); got != "pod web: Failed: it broke\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPlainProgress(t *testing.T) {
+	var out bytes.Buffer
+	d := newDisplay(&out)
+	b := d.begin("img:1")
+	b.update(adminv1.PullEvent{Phase: "downloading", Layers: []adminv1.Layer{{Done: 1, Total: 2}}})
+	b.end(nil)
+	d.begin("bad:1").end(errors.New("x"))
+	d.close()
+	if got := out.String(); got != "pulling img:1\npulled img:1\npulling bad:1\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestConnectionLost(t *testing.T) {
+	for text, want := range map[string]bool{
+		`connection error: desc = "transport: Error while dialing: dial unix /s: connect: no such file or directory"`: true,
+		"error reading from server: EOF":   true,
+		"the network is not ready":         false,
+		"handler crun does not work here":  false,
+		"closing transport due to: reset!": true,
+	} {
+		if got := connectionLost(status.Error(codes.Unavailable, text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if connectionLost(nil) || connectionLost(status.Error(codes.NotFound, "connection error")) {
+		t.Error("another kind of error counts as a lost connection")
+	}
+}
+
+func TestSizesAndAges(t *testing.T) {
+	for n, want := range map[int64]string{0: "0B", 999: "999B", 13_300_000: "13.3MB", 2e15: "2000.0TB"} {
+		if got := size(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+	for d, want := range map[time.Duration]string{time.Second: "1s", 3 * time.Minute: "3m", 5 * time.Hour: "5h", 72 * time.Hour: "3d"} {
+		if got := age(time.Now().Add(-d)); got != want {
+			t.Errorf("%s: %s", d, got)
+		}
+	}
+}
+
+// TestEveryCommandIsDescribed keeps help and reference pages complete.
+func TestEveryCommandIsDescribed(t *testing.T) {
+	for _, c := range Command("").Commands() {
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: short description %q", c.CommandPath(), c.Short)
+		}
+	}
+}
