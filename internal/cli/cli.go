@@ -55,7 +55,11 @@ type app struct {
 // Main runs the command line and returns the process's exit code. Version is
 // Fairlead's.
 func Main(version string, args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	a := &app{version: version, in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	return a.run(ctx, args)

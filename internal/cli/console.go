@@ -25,7 +25,6 @@ type console struct {
 	colour     bool
 	timestamps bool
 	width      int
-	many       bool // more than one container
 	palette    map[string]string
 	last       map[string]string // the line shown for each pod
 	begun, end bool

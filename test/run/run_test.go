@@ -344,6 +344,19 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestHangUp closes the terminal, which ends the pods too.
+func TestHangUp(t *testing.T) {
+	m := newMachine(t)
+	text := strings.Replace(serverOf("", "0"), "      runtimeClassName: \n", "", 1)
+	j := m.background("run", "-f", m.write("web.yaml", text))
+	j.await(j.err, "web-1")
+	if !strings.Contains(j.err.String(), "web-0   -       crun ") {
+		t.Errorf("the table does not name the default handler:\n%s", j.err)
+	}
+	j.signal(syscall.SIGHUP)
+	j.ends(130)
+}
+
 // TestRestart crashes a container and wants it back.
 func TestRestart(t *testing.T) {
 	m := newMachine(t)

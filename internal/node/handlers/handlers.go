@@ -80,6 +80,21 @@ func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, er
 	return s, nil
 }
 
+// Of is the handler that runs a pod. The CRI only repeats what was asked for,
+// which is empty for the default; Fairlead's verbose answer says which that was.
+func Of(r *runtimeapi.PodSandboxStatusResponse) string {
+	if h := r.GetStatus().GetRuntimeHandler(); h != "" {
+		return h
+	}
+	var info struct {
+		Handler string `json:"runtimeHandler"`
+	}
+	if json.Unmarshal([]byte(r.GetInfo()["info"]), &info) != nil {
+		return ""
+	}
+	return info.Handler
+}
+
 // All lists the handlers by name, those that do not work included.
 func (s *Set) All() []Handler { return slices.Clone(s.list) }
 

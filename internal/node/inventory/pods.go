@@ -14,6 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -128,7 +129,7 @@ func latest(list []Container) []Container {
 // that went away meanwhile stays as it is.
 func AddNetwork(ctx context.Context, client runtimeapi.RuntimeServiceClient, pods []Pod) {
 	for i := range pods {
-		resp, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pods[i].ID})
+		resp, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pods[i].ID, Verbose: true})
 		if err != nil {
 			continue
 		}
@@ -138,7 +139,7 @@ func AddNetwork(ctx context.Context, client runtimeapi.RuntimeServiceClient, pod
 		for _, ip := range resp.GetStatus().GetNetwork().GetAdditionalIps() {
 			pods[i].Addresses = append(pods[i].Addresses, ip.GetIp())
 		}
-		if h := resp.GetStatus().GetRuntimeHandler(); h != "" {
+		if h := handlers.Of(resp); h != "" {
 			pods[i].Handler = h
 		}
 	}

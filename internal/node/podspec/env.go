@@ -94,7 +94,7 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 		if isTrue(r.Optional) {
 			return "", true, nil
 		}
-		return "", false, fmt.Errorf("ConfigMap %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
+		return "", false, fmt.Errorf("the ConfigMap %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
 	case from.SecretKeyRef != nil:
 		r := from.SecretKeyRef
 		if s := c.Objects.Secret(c.Pod.Namespace, r.Name); s != nil {
@@ -105,7 +105,7 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 		if isTrue(r.Optional) {
 			return "", true, nil
 		}
-		return "", false, fmt.Errorf("Secret %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
+		return "", false, fmt.Errorf("the Secret %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
 	}
 	return "", false, fmt.Errorf("valueFrom names no source: %w", errdefs.ErrInvalidArgument)
 }

@@ -89,7 +89,7 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("log %s, labels %v", cfg.LogPath, cfg.Labels)
 	}
 	ct.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "no"}}}}
-	if _, err := Container(testContext(ct), Attempt{Container: &ct}); err == nil || !strings.Contains(err.Error(), `variable X: Secret s has no key "no"`) {
+	if _, err := Container(testContext(ct), Attempt{Container: &ct}); err == nil || !strings.Contains(err.Error(), `variable X: the Secret s has no key "no"`) {
 		t.Errorf("a missing key: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
@@ -109,7 +110,7 @@ func (w *worker) startSandbox(ctx context.Context) error {
 	}
 	id := resp.GetPodSandboxId()
 	w.change(func(s *Status) { s.ID = id })
-	status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return w.fail("ask for its address", err)
 	}
@@ -119,7 +120,7 @@ func (w *worker) startSandbox(ctx context.Context) error {
 		if w.spec.Pod.Spec.HostNetwork {
 			s.Addresses = w.spec.Node.IPs
 		}
-		if h := status.GetStatus().GetRuntimeHandler(); h != "" {
+		if h := handlers.Of(status); h != "" {
 			s.Handler = h
 		}
 	})
