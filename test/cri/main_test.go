@@ -59,13 +59,23 @@ func failed(what string, err error) int {
 	return 1
 }
 
+// build makes the daemon watch for races where the tests do. The monitor is
+// always the static program that users run, because it is the pause program of
+// pods too, alone in an empty root file system.
 func build(to string) error {
-	args := append([]string{"build", "-tags", "grpcnotrace", "-ldflags", "-s -w"}, raceFlags...)
-	cmd := exec.Command("go", append(args, "-o", to+"/", "../../cmd/...")...)
+	if err := goBuild(to, "fairlead", raceFlags, cgo); err != nil {
+		return err
+	}
+	return goBuild(to, "fairlead-monitor", nil, "0")
+}
+
+func goBuild(to, program string, flags []string, cgo string) error {
+	args := append([]string{"build", "-tags", "grpcnotrace", "-ldflags", "-s -w"}, flags...)
+	cmd := exec.Command("go", append(args, "-o", to+"/", "../../cmd/"+program)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
 	return nil
 }
