@@ -55,7 +55,7 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	if err != nil {
 		return nil, err
 	}
-	watch := client.Options{StateDir: cfg.State, Binary: program}
+	watch := client.Options{StateDir: cfg.State, Binary: program, Cgroup: monitorCgroup(cfg.State)}
 	if p.monitor, err = client.Ensure(ctx, watch); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/client"
 )
 
 // makeDirs makes the state and root directories, closed to everybody but root.
@@ -61,4 +64,14 @@ func monitorProgram(cfg *config.Config) (string, error) {
 		return "", fmt.Errorf("find fairlead-monitor: it is neither beside this program nor on PATH; install it, or name it as monitor.path or by --monitor: %w", errdefs.ErrNotFound)
 	}
 	return path, nil
+}
+
+// monitorCgroup names the monitor's cgroup. Monitors of several state
+// directories have one each: a shared one would stay for as long as any of them.
+func monitorCgroup(state string) string {
+	if state == config.Default().State {
+		return client.DefaultCgroup
+	}
+	sum := sha256.Sum256([]byte(state))
+	return client.DefaultCgroup + "-" + hex.EncodeToString(sum[:4])
 }
