@@ -139,8 +139,11 @@ type (
 func (f fakeSandboxes) Create(_ context.Context, id pod.ID, _ *pod.Config) (pod.Sandbox, error) {
 	return pod.Sandbox{NetNS: "/ns/" + string(id)}, f.make("sandbox.create", "sandbox "+string(id))
 }
+
 func (f fakeSandboxes) WriteFiles(context.Context, *pod.Record) error { return f.step("sandbox.files") }
-func (f fakeSandboxes) Stop(context.Context, pod.ID) error            { return f.step("sandbox.stop") }
+
+func (f fakeSandboxes) Stop(context.Context, pod.ID) error { return f.step("sandbox.stop") }
+
 func (f fakeSandboxes) Remove(_ context.Context, id pod.ID) error {
 	return f.drop("sandbox.remove", "sandbox "+string(id))
 }
@@ -233,6 +236,7 @@ func (f fakeHandlers) Get(name string) (Handler, error) {
 	}
 	return fakeHandler{f.host, name}, nil
 }
+
 func (f fakeHandlers) Serving(name string) (Handler, error) { return fakeHandler{f.host, name}, nil }
 func (f fakeHandlers) List() []pod.HandlerInfo              { return nil }
 
@@ -264,6 +268,7 @@ func (f fakeHandler) Kill(_ context.Context, c *pod.Container, sig string, all b
 }
 
 func (f fakeHandler) Update(context.Context, string, *pod.Resources) error { return f.step("update") }
+
 func (f fakeHandler) Delete(_ context.Context, id string) error {
 	if err := f.step("delete"); err != nil {
 		return err
