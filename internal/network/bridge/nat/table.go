@@ -38,6 +38,8 @@ type Element struct {
 	key, val string // as the kernel wants them
 }
 
+// New makes the table of that name, for the pods behind the bridge. It touches
+// nothing in the kernel.
 func New(bridge, table string) *Table {
 	return &Table{bridge: bridge, table: table, active: map[pod.ID][]Element{}}
 }
