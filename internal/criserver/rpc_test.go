@@ -2,6 +2,7 @@ package criserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
 )
 
 // served are the calls that this version answers.
@@ -242,6 +244,11 @@ func TestStatus(t *testing.T) {
 		if resp.Info[key] == "" {
 			t.Errorf("info has no %s: %v", key, resp.Info)
 		}
+	}
+	// crictl shows nothing but objects as JSON.
+	var objects map[string]pod.HandlerInfo
+	if err := json.Unmarshal([]byte(resp.Info["handlers"]), &objects); err != nil || !objects["crun"].Ready {
+		t.Errorf("handlers are no object by name: %v: %s", err, resp.Info["handlers"])
 	}
 	f.network = errors.New("conflist is broken")
 	f.handlers = f.handlers[:1]

@@ -28,7 +28,7 @@ func (s *Server) Status(ctx context.Context, r *cri.StatusRequest) (*cri.StatusR
 	}
 	info := map[string]any{
 		"config":   s.cfg.Settings,
-		"handlers": handlers,
+		"handlers": byName(handlers),
 		"version": map[string]string{
 			"fairlead": s.cfg.Version, "cri": criVersion, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 		},
@@ -42,6 +42,16 @@ func (s *Server) Status(ctx context.Context, r *cri.StatusRequest) (*cri.StatusR
 	var err error
 	resp.Info, err = encodeInfo(info)
 	return resp, err
+}
+
+// byName is the list as one JSON object: crictl shows an object as such, but a
+// list as a string with its quotes escaped.
+func byName(list []pod.HandlerInfo) map[string]pod.HandlerInfo {
+	out := make(map[string]pod.HandlerInfo, len(list))
+	for _, h := range list {
+		out[h.Name] = h
+	}
+	return out
 }
 
 // runtimeReady is true while one handler works: then some pods can run, and the

@@ -163,7 +163,6 @@ func (d *Daemon) Close() error {
 func (d *Daemon) details(ctx context.Context) map[string]any {
 	out := map[string]any{
 		"endpoint": d.Endpoint(),
-		"handlers": d.parts.handlers.List(),
 		"network":  map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
 	}
 	if info, err := d.parts.monitor.Info(ctx); err == nil {

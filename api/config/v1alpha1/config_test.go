@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -255,4 +256,22 @@ func FuzzMerge(f *testing.F) {
 			t.Errorf("a value from the file is wrong, and the error does not name the file: %q", err)
 		}
 	})
+}
+
+func TestJSONHasTheKeysOfTheFile(t *testing.T) {
+	c := Default()
+	c.Handlers = map[string]Handler{"native": {Path: "/usr/bin/runc"}}
+	c.Containers.Rlimits = map[string]Rlimit{"nofile": {Soft: 1024, Hard: Unlimited}}
+	out, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		`"version":1`, `"default_handler":""`, `"conf_dir":"/etc/cni/net.d"`, `"token_ttl":"1m"`,
+		`"native":{`, `"path":"/usr/bin/runc"`, `"nofile":{"hard":"unlimited","soft":"1024"}`,
+	} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("no %s in %s", part, out)
+		}
+	}
 }

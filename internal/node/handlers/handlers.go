@@ -54,13 +54,12 @@ func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, er
 	s := &Set{known: len(status.GetRuntimeHandlers()) > 0}
 	found := map[string]Handler{}
 	// Fairlead says more than the CRI has fields for; other runtimes do not.
-	var details []Handler
+	var details map[string]Handler
 	if json.Unmarshal([]byte(status.GetInfo()["handlers"]), &details) == nil {
-		for _, h := range details {
-			if h.Name != "" {
-				s.known = true
-				found[h.Name] = h
-			}
+		for name, h := range details {
+			s.known = true
+			h.Name = name
+			found[name] = h
 		}
 	}
 	for _, h := range status.GetRuntimeHandlers() {

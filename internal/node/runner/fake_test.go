@@ -61,7 +61,7 @@ func (f *fakeCRI) id(kind string) string {
 func (f *fakeCRI) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
-		Info:            map[string]string{"handlers": `[{"name":"runc","default":true,"ready":true},{"name":"crun","reason":"it fell over"}]`},
+		Info:            map[string]string{"handlers": `{"runc":{"default":true,"ready":true},"crun":{"reason":"it fell over"}}`},
 	}, nil
 }
 
