@@ -24,6 +24,7 @@ type fakeMonitor struct {
 	processes []monitorv1.Process
 	fail      error
 	waits     []error // of the next calls of Wait
+	unreaped  bool    // until Wait has been called, nothing can be forgotten
 	forgotten []string
 	events    [][]monitorv1.Exit // of each connection
 }
@@ -39,6 +40,7 @@ func (f *fakeMonitor) Exec(context.Context, monitorv1.ExecRequest, [3]*os.File) 
 func (f *fakeMonitor) Wait(context.Context, string) (monitorv1.Exit, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.unreaped = false
 	if len(f.waits) > 0 {
 		err := f.waits[0]
 		f.waits = f.waits[1:]
@@ -54,6 +56,9 @@ func (f *fakeMonitor) Signal(context.Context, string, syscall.Signal, bool) erro
 func (f *fakeMonitor) Forget(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.unreaped {
+		return errdefs.ErrPrecondition
+	}
 	f.forgotten = append(f.forgotten, id)
 	return f.fail
 }
@@ -116,6 +121,21 @@ func TestForgetTwice(t *testing.T) {
 	}
 	if err := NewExits(&fakeMonitor{fail: errdefs.ErrPrecondition}, quiet).Forget(t.Context(), "a"); err == nil {
 		t.Error("forgetting a live process was no error")
+	}
+}
+
+// A process that was killed has left its cgroup before the monitor reaps it.
+func TestForgetWaitsForTheDeadToBeReaped(t *testing.T) {
+	m := &fakeMonitor{unreaped: true}
+	if err := NewExits(m, quiet).Forget(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if !reflect.DeepEqual(m.forgotten, []string{"a"}) {
+		t.Errorf("forgotten: %v", m.forgotten)
+	}
+	gone := &fakeMonitor{unreaped: true, waits: []error{errdefs.ErrNotFound}}
+	if err := NewExits(gone, quiet).Forget(t.Context(), "a"); err != nil {
+		t.Errorf("forgotten by another in the meantime: %v", err)
 	}
 }
 

@@ -156,13 +156,18 @@ func (x *execution) Wait(ctx context.Context) (pod.Exit, error) {
 	return exit, nil
 }
 
+// waiter is what waiting needs of the monitor.
+type waiter interface {
+	Wait(ctx context.Context, id string) (monitorv1.Exit, error)
+}
+
 // waitAttempts is how often in a row a monitor may be away before waiting for
 // it is given up; each attempt includes the client's own patience.
 const waitAttempts = 5
 
 // wait waits for a process to end. A monitor that is restarted in the meantime
 // knows the process again.
-func wait(ctx context.Context, m Monitor, id string) (pod.Exit, error) {
+func wait(ctx context.Context, m waiter, id string) (pod.Exit, error) {
 	for failures := 0; ; {
 		begin := time.Now()
 		exit, err := m.Wait(ctx, id)

@@ -14,6 +14,7 @@ import (
 // ExitSource is what Exits needs of fairlead-monitor.
 type ExitSource interface {
 	Events(ctx context.Context, see func(monitorv1.Exit)) error
+	waiter
 	Forget(ctx context.Context, id string) error
 }
 
@@ -73,11 +74,21 @@ func (e *Exits) one(ctx context.Context, x monitorv1.Exit, seen func(string, pod
 	}
 }
 
-// Forget drops what is known of a process that ended. It is idempotent.
+// reapLimit bounds the wait for a dead process to be reaped.
+const reapLimit = 5 * time.Second
+
+// Forget drops what is known of a process that ended. It is idempotent. A
+// process that has just been killed is out of its cgroup before its parent, the
+// monitor, has reaped it; until then the monitor holds it for running.
 func (e *Exits) Forget(ctx context.Context, id string) error {
 	err := e.monitor.Forget(ctx, id)
-	if errors.Is(err, errdefs.ErrNotFound) {
-		return nil
+	if errors.Is(err, errdefs.ErrPrecondition) {
+		reaped, cancel := context.WithTimeout(ctx, reapLimit)
+		defer cancel()
+		if _, late := wait(reaped, e.monitor, id); late != nil && !errors.Is(late, errdefs.ErrNotFound) {
+			return errors.Join(err, late)
+		}
+		err = e.monitor.Forget(ctx, id)
 	}
-	return err
+	return ignoreNotFound(err)
 }
