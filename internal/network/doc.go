@@ -4,8 +4,9 @@
 //
 // The drivers are in folders of their own: bridge is built in, cni runs the
 // plugins of a conflist. Beside them are the small things that any pod network
-// needs and that do not depend on the driver: the text of resolv.conf and
-// hosts, and a connection to a port inside a pod.
+// needs and that do not depend on the driver: bandwidth limits, and a
+// connection to a port inside a pod. The text of resolv.conf and hosts is
+// written by internal/sandbox.
 //
 // It is not about pods that use the node's own network; those never come here.
 // It makes no namespaces either: the caller pins one, hands over its path, and
