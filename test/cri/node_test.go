@@ -41,6 +41,7 @@ type node struct {
 	stderr  *syncBuffer
 	bridge  string
 	ids     map[string]bool // of all pods and containers
+	env     []string        // of the daemon, beside the tests' own
 }
 
 type syncBuffer struct {
@@ -103,6 +104,7 @@ func (n *node) start() {
 	n.cmd = exec.Command(filepath.Join(bin, "fairlead"), "runtime",
 		"--config", n.config, "--root", n.root, "--state", n.state, "--log-level", "debug")
 	n.cmd.Stderr = n.stderr
+	n.cmd.Env = append(os.Environ(), n.env...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
