@@ -16,6 +16,7 @@ var groups = map[string][]string{
 	"@leaves": {
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
+		"internal/inroot",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
@@ -39,6 +40,7 @@ var layers = []layer{
 	{place: "internal/atomicfile"},
 	{place: "internal/failpoint"},
 	{place: "internal/errdefs"},
+	{place: "internal/inroot", may: []string{"internal/errdefs"}},
 	{place: "internal/telemetry"},
 	{place: "api/..."},
 	// A program that go generate runs; nothing links it.

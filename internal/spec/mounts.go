@@ -17,8 +17,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/pod"
-	"fairlead.run/internal/spec/inroot"
 	"fairlead.run/internal/spec/volume"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.run/internal/spec/inroot"
+	"fairlead.run/internal/inroot"
 )
 
 // defaultPath is what a process gets that nobody gave a PATH.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/spec/inroot"
+	"fairlead.run/internal/inroot"
 )
 
 // Make makes dir, as a copy of what is at name inside of root, or empty if there
