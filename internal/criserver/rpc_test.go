@@ -236,7 +236,7 @@ func TestStatus(t *testing.T) {
 	for _, h := range resp.RuntimeHandlers {
 		names = append(names, fmt.Sprintf("%q rro=%t userns=%t", h.Name, h.Features.RecursiveReadOnlyMounts, h.Features.UserNamespaces))
 	}
-	want := `"" rro=true userns=false, "crun" rro=true userns=false, "runc" rro=false userns=true`
+	want := `"" rro=true userns=false, "crun" rro=true userns=false, "runc" rro=false userns=false`
 	if got := strings.Join(names, ", "); got != want {
 		t.Errorf("handlers are %s, want %s", got, want)
 	}

@@ -502,8 +502,15 @@ func TestUpdateMergesAndReachesTheRightPlace(t *testing.T) {
 	if err := c.UpdateContainer(ctx, created, &pod.Resources{CPUShares: 7}); err != nil {
 		t.Fatal(err)
 	}
-	if h.count("update") != 2 || h.count("bundle.update") != 1 {
+	if h.count("update") != 2 || h.count("bundle.update") != 3 {
 		t.Fatal(h.calls)
+	}
+	h.set(func() { h.fail["update"] = errBoom })
+	if err := c.UpdateContainer(ctx, ctr, &pod.Resources{MemoryLimit: 9}); !errors.Is(err, errBoom) {
+		t.Fatal(err)
+	}
+	if h.limit != 6 || state(t, c, ctr).Config.Resources.MemoryLimit != 6 {
+		t.Fatalf("the runtime refused, and the bundle says %d", h.limit)
 	}
 }
 

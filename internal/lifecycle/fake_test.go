@@ -29,7 +29,8 @@ type host struct {
 	calls  map[string]int
 	hold   map[string]chan struct{} // a step waits for it
 	feed   chan ended
-	stuck  bool // processes do not die
+	stuck  bool  // processes do not die
+	limit  int64 // of memory, in the bundle that was updated last
 }
 
 type proc struct {
@@ -219,7 +220,10 @@ func (f fakeBundles) WriteSandbox(_ context.Context, r *pod.Record, _ pod.Handle
 	return pod.Bundle{Path: "/b"}, f.make("bundle.sandbox", "bundle "+string(r.ID))
 }
 
-func (f fakeBundles) Update(context.Context, *pod.Record, *pod.Container) error {
+func (f fakeBundles) Update(_ context.Context, _ *pod.Record, c *pod.Container) error {
+	f.mu.Lock()
+	f.limit = c.Config.Resources.MemoryLimit
+	f.mu.Unlock()
 	return f.step("bundle.update")
 }
 
@@ -267,7 +271,7 @@ func (f fakeHandler) Kill(_ context.Context, c *pod.Container, sig string, all b
 	return nil
 }
 
-func (f fakeHandler) Update(context.Context, string, *pod.Resources) error { return f.step("update") }
+func (f fakeHandler) Update(context.Context, string, pod.Bundle) error { return f.step("update") }
 
 func (f fakeHandler) Delete(_ context.Context, id string) error {
 	if err := f.step("delete"); err != nil {

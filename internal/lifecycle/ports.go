@@ -85,7 +85,7 @@ type Bundles interface {
 	Write(ctx context.Context, in BundleRequest) (pod.Bundle, error)
 	// WriteSandbox makes the bundle of the pod's own process.
 	WriteSandbox(ctx context.Context, r *pod.Record, h pod.HandlerInfo) (pod.Bundle, error)
-	// Update rewrites the resources in the bundle of a container that was not started.
+	// Update rewrites the resources in the bundle of a container.
 	Update(ctx context.Context, r *pod.Record, c *pod.Container) error
 	// Remove deletes a bundle. It does not mind one that is already gone.
 	Remove(ctx context.Context, id string) error
@@ -116,8 +116,8 @@ type Handler interface {
 	Exec(ctx context.Context, e ExecRequest) (Exec, error)
 	// Kill signals the first process, or with all everything in the container.
 	Kill(ctx context.Context, c *pod.Container, sig string, all bool) error
-	// Update changes the resources of a running container.
-	Update(ctx context.Context, id string, res *pod.Resources) error
+	// Update gives a running container the limits that its bundle says now.
+	Update(ctx context.Context, id string, b pod.Bundle) error
 	// Delete makes the runtime forget a container whose process is gone. It
 	// kills what is left in it. It is idempotent.
 	Delete(ctx context.Context, id string) error

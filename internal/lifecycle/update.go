@@ -8,6 +8,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/undo"
 )
 
 // UpdateContainer changes the limits of a created or running container. A zero
@@ -31,30 +32,38 @@ func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod
 	}
 	updated := *ctr
 	updated.Config.Resources = mergeResources(ctr.Config.Resources, res)
-	switch ctr.State {
-	case pod.Created:
-		err = c.Bundles.Update(ctx, r, &updated)
-	case pod.Running:
-		err = c.updateRunning(ctx, r, &updated)
-	default:
-		err = fmt.Errorf("it is %s: %w", ctr.State, errdefs.ErrPrecondition)
-	}
-	if err != nil {
+	if err := c.applyResources(ctx, r, ctr, &updated); err != nil {
 		return fmt.Errorf("update container %s: %w", id.Short(), err)
 	}
-	_, err = c.book.changeContainer(ctx, id, func(_ *pod.Record, now *pod.Container) error {
+	return nil
+}
+
+// applyResources puts the limits into the bundle, gives them to the process if
+// there is one, and records them. On a failure the bundle says the old ones.
+func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *pod.Container) (err error) {
+	if old.State != pod.Created && old.State != pod.Running {
+		return fmt.Errorf("it is %s: %w", old.State, errdefs.ErrPrecondition)
+	}
+	var u undo.Stack
+	defer u.Rollback(ctx, &err)
+	u.Push("put the bundle back", func(ctx context.Context) error { return c.Bundles.Update(ctx, r, old) })
+	if err := c.Bundles.Update(ctx, r, updated); err != nil {
+		return err
+	}
+	if old.State == pod.Running {
+		h, err := c.Handlers.Serving(r.Handler)
+		if err != nil {
+			return err
+		}
+		if err := h.Update(ctx, string(old.ID), pod.Bundle{Path: old.Bundle}); err != nil {
+			return err
+		}
+	}
+	_, err = c.book.changeContainer(ctx, old.ID, func(_ *pod.Record, now *pod.Container) error {
 		now.Config.Resources = updated.Config.Resources
 		return nil
 	})
 	return err
-}
-
-func (c *Core) updateRunning(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
-	h, err := c.Handlers.Serving(r.Handler)
-	if err != nil {
-		return err
-	}
-	return h.Update(ctx, string(ctr.ID), ctr.Config.Resources)
 }
 
 // mergeResources lays the set fields of change over old.

@@ -229,7 +229,7 @@ func (r *running) signal(sig syscall.Signal, all bool) error {
 }
 
 // Update implements Handler. There are no cgroups, so it changes nothing.
-func (f *Fake) Update(_ context.Context, id string, _ *pod.Resources) error {
+func (f *Fake) Update(_ context.Context, id string, _ pod.Bundle) error {
 	if f.world.find(id) == nil {
 		return fmt.Errorf("update container %s: %w", id, errdefs.ErrNotFound)
 	}

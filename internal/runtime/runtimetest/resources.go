@@ -35,18 +35,29 @@ func (b *box) limit(controller, v1, v2 string) string {
 	return ""
 }
 
+// limited puts limits into the bundle, as the core does before it asks for an
+// update. Swap counts within the limit of memory.
+func (b *box) limited(memory int64) {
+	b.scene.Helper()
+	quota, period, shares, pids := int64(50000), uint64(100000), uint64(512), int64(77)
+	b.spec.Linux.Resources = &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &memory, Swap: &memory},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares},
+		Pids:   &specs.LinuxPids{Limit: &pids},
+	}
+	b.write()
+}
+
 func updates(ctx context.Context, s *scene) {
 	b := s.box("/bin/sleep", "1000").start(ctx)
 	const megabyte = 1 << 20
-	s.must(s.h.Update(ctx, string(b.ID), &pod.Resources{
-		MemoryLimit: 64 * megabyte,
-		CPUPeriod:   100000,
-		CPUQuota:    50000,
-		CPUShares:   512,
-		Unified:     map[string]string{"pids.max": "77"},
-	}))
-	if v := b.limit("memory", "memory.limit_in_bytes", "memory.max"); v != fmt.Sprint(64*megabyte) {
-		s.Errorf("memory limit is %s", v)
+	// Up and down: memory must never be above memory with swap in between.
+	for _, memory := range []int64{64 * megabyte, 96 * megabyte, 32 * megabyte} {
+		b.limited(memory)
+		s.must(s.h.Update(ctx, string(b.ID), b.bundle))
+		if v := b.limit("memory", "memory.limit_in_bytes", "memory.max"); v != fmt.Sprint(memory) {
+			s.Errorf("memory limit is %s, want %d", v, memory)
+		}
 	}
 	if v := b.limit("cpu", "cpu.cfs_quota_us", "cpu.max"); v != "50000" && v != "50000 100000" {
 		s.Errorf("CPU quota is %s", v)
@@ -54,15 +65,6 @@ func updates(ctx context.Context, s *scene) {
 	if v := b.limit("pids", "pids.max", "pids.max"); v != "77" {
 		s.Errorf("limit of processes is %s", v)
 	}
-	// What is not mentioned stays.
-	s.must(s.h.Update(ctx, string(b.ID), &pod.Resources{MemoryLimit: 32 * megabyte}))
-	if v := b.limit("pids", "pids.max", "pids.max"); v != "77" {
-		s.Errorf("after another update the limit of processes is %s", v)
-	}
-	if v := b.limit("memory", "memory.limit_in_bytes", "memory.max"); v != fmt.Sprint(32*megabyte) {
-		s.Errorf("memory limit is %s", v)
-	}
-	s.must(s.h.Update(ctx, string(b.ID), nil))
 	files, err := filepath.Glob(filepath.Join(b.bundle.Path, "resources-*"))
 	s.must(err)
 	if len(files) > 0 {
@@ -72,7 +74,8 @@ func updates(ctx context.Context, s *scene) {
 
 func updateUnknown(ctx context.Context, s *scene) {
 	b := s.box("/bin/true")
-	s.fails(s.h.Update(ctx, string(b.ID), &pod.Resources{CPUShares: 512}), errdefs.ErrNotFound, string(b.ID))
+	b.write()
+	s.fails(s.h.Update(ctx, string(b.ID), b.bundle), errdefs.ErrNotFound, string(b.ID))
 }
 
 // crowd is a container whose first process is not alone in its PID namespace:

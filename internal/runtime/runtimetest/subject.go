@@ -18,7 +18,7 @@ type Handler interface {
 	Start(ctx context.Context, s pod.StartRequest) (pod.RunningProcess, error)
 	Exec(ctx context.Context, e pod.ExecRequest) (pod.Exec, error)
 	Kill(ctx context.Context, c *pod.Container, sig string, all bool) error
-	Update(ctx context.Context, id string, res *pod.Resources) error
+	Update(ctx context.Context, id string, b pod.Bundle) error
 	Delete(ctx context.Context, id string) error
 	Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen
 }
