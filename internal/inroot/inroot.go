@@ -110,11 +110,15 @@ func enter(root, at int, name string, mode fs.FileMode) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	// A link to nowhere is there and yet is not: it makes mkdirat say EEXIST.
-	if err := unix.Mkdirat(at, path.Base(name), uint32(mode.Perm())); err != nil {
-		return -1, err
+	made := unix.Mkdirat(at, path.Base(name), uint32(mode.Perm()))
+	if made != nil && !errors.Is(made, unix.EEXIST) {
+		return -1, made
 	}
-	return openIn(root, name, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err = openIn(root, name, unix.O_PATH|unix.O_DIRECTORY)
+	if made != nil && errors.Is(err, unix.ENOENT) {
+		return -1, made // a link to nowhere: it is there and yet is not
+	}
+	return fd, err // perhaps somebody else's, made at the same moment
 }
 
 // Proc is the path by which an open file can be opened again.
