@@ -1,0 +1,113 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestRuntimeConfigNamesTheCgroupDriver(t *testing.T) {
+	n := startNode(t, "[cgroup]\ndriver = \"cgroupfs\"\n")
+	r, err := n.runtime.RuntimeConfig(n.ctx(), &runtimeapi.RuntimeConfigRequest{})
+	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+func podCIDR(cidr string) *runtimeapi.UpdateRuntimeConfigRequest {
+	return &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}}}
+}
+
+func TestUpdateRuntimeConfig(t *testing.T) {
+	n := startNode(t, "")
+	n.pull(busybox)
+	if _, err := n.runtime.UpdateRuntimeConfig(n.ctx(), podCIDR("")); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.runtime.UpdateRuntimeConfig(n.ctx(), podCIDR("10.0.0.0/99")); err == nil || !strings.Contains(err.Error(), "pod_cidr") {
+		t.Errorf("malformed: %v", err)
+	}
+}
+
+func hugepageSize(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
+	if err != nil || len(found) == 0 {
+		t.Skip("this kernel has no huge pages")
+	}
+	for _, f := range found {
+		if strings.HasSuffix(f, "-2048kB") {
+			return "2MB"
+		}
+	}
+	t.Skip("this kernel has no huge pages of 2 MB")
+	return ""
+}
+
+func TestHugepageLimits(t *testing.T) {
+	size := hugepageSize(t)
+	if !isUnified() {
+		if _, err := os.Stat("/sys/fs/cgroup/hugetlb/hugetlb." + size + ".usage_in_bytes"); err != nil {
+			t.Skip("the hugetlb controller is not mounted for version 1")
+		}
+	}
+	underEach(t, func(t *testing.T, n *node, h string) {
+		s := n.runPod(h)
+		cfg := script("sleep 1000")
+		limited(&runtimeapi.LinuxContainerResources{HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: size, Limit: 4 << 20}}})(cfg)
+		c := s.start(cfg)
+		must(t, c.cgroupFile("hugetlb", "hugetlb."+size+".limit_in_bytes", "hugetlb."+size+".max"), "4194304")
+		s.remove()
+	})
+}
+
+func TestSELinuxLabelsWhereDisabled(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		t.Skip("SELinux is enabled here, and this test is about hosts without")
+	}
+	underEach(t, func(t *testing.T, n *node, h string) {
+		// A host without SELinux has no labels to give, and pods that ask run.
+		must(t, n.inside(h, "echo ran", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1,c2"}
+		})), "ran")
+	})
+}
+
+func TestHostNetworkPodSeesTheNodesNames(t *testing.T) {
+	own, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		t.Skip("this host has no resolv.conf")
+	}
+	underEach(t, func(t *testing.T, n *node, h string) {
+		host := func(p *runtimeapi.PodSandboxConfig) {
+			p.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
+			p.Hostname = ""
+		}
+		change := func(c *containerConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
+		}
+		must(t, n.inside(h, "cat /etc/resolv.conf", change, host), string(own))
+		name, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(t, n.inside(h, "hostname; readlink /proc/self/ns/net", change, host), name+"\n"+readlink(t, "/proc/self/ns/net"))
+		// What the pod asks for comes before what the node has.
+		got := n.inside(h, "cat /etc/resolv.conf", change, host, func(p *runtimeapi.PodSandboxConfig) {
+			p.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.1.1.1"}}
+		})
+		mustContain(t, got, "nameserver 10.1.1.1")
+	})
+}
+
+func readlink(t *testing.T, path string) string {
+	t.Helper()
+	s, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
