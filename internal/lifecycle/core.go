@@ -127,6 +127,22 @@ func (c *Core) settled(ctx context.Context, id pod.ContainerID) (*pod.Record, *p
 	return c.book.container(id)
 }
 
+// own is settled for who is about to change the container: nobody else does
+// until unlock.
+func (c *Core) own(ctx context.Context, id pod.ContainerID) (r *pod.Record, ctr *pod.Container, unlock func(), err error) {
+	if r, _, err = c.book.container(id); err != nil {
+		return nil, nil, nil, err
+	}
+	if unlock, err = c.begin(ctx, r.ID, string(id)); err != nil {
+		return nil, nil, nil, err
+	}
+	if r, ctr, err = c.book.container(id); err != nil {
+		unlock()
+		return nil, nil, nil, err
+	}
+	return r, ctr, unlock, nil
+}
+
 // begin waits for the pod's recovery and takes the lock named key.
 func (c *Core) begin(ctx context.Context, id pod.ID, key string) (unlock func(), err error) {
 	if err := c.book.await(ctx, id); err != nil {

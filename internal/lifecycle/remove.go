@@ -26,11 +26,7 @@ func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
 }
 
 func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
-	r, _, err := c.book.container(id)
-	if err != nil {
-		return err
-	}
-	unlock, err := c.begin(ctx, r.ID, string(id))
+	r, _, unlock, err := c.own(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -41,19 +41,11 @@ func (c *Core) StartContainer(ctx context.Context, id pod.ContainerID) error {
 }
 
 func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
-	r, _, err := c.book.container(id)
-	if err != nil {
-		return err
-	}
-	unlock, err := c.begin(ctx, r.ID, string(id))
+	r, ctr, unlock, err := c.own(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	r, ctr, err := c.book.container(id)
-	if err != nil {
-		return err
-	}
 	switch {
 	case ctr.State == pod.Running:
 		return nil

@@ -14,19 +14,11 @@ import (
 // UpdateContainer changes the limits of a created or running container. A zero
 // field of res leaves that limit as it is.
 func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
-	r, _, err := c.book.container(id)
-	if err != nil {
-		return err
-	}
-	unlock, err := c.begin(ctx, r.ID, string(id))
+	r, ctr, unlock, err := c.own(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	r, ctr, err := c.book.container(id)
-	if err != nil {
-		return err
-	}
 	if res == nil {
 		return nil
 	}
