@@ -167,6 +167,13 @@ func TestTheSameRequestJoins(t *testing.T) {
 			}
 		})
 	}
+	other := podConfig("web")
+	other.Hostname = "other"
+	wg.Go(func() {
+		if _, err := c.RunPod(ctx, other, ""); !errors.Is(err, errdefs.ErrAlreadyExists) {
+			t.Errorf("a different pod of the same name joined: %v", err)
+		}
+	})
 	close(release)
 	wg.Wait()
 	for _, id := range ids {

@@ -29,7 +29,18 @@ func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.Container
 			made, err := c.createContainer(ctx, id, cfg)
 			return string(made), err
 		})
-	return pod.ContainerID(made), err
+	if err != nil {
+		return "", err
+	}
+	// The container may be that of a request that this one has joined.
+	_, ctr, err := c.book.container(pod.ContainerID(made))
+	if err != nil {
+		return "", err
+	}
+	if !equalJSON(&ctr.Config, &cfg) {
+		return "", containerDiffers(ctr)
+	}
+	return ctr.ID, nil
 }
 
 func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (_ pod.ContainerID, err error) {
@@ -87,10 +98,14 @@ func sameContainer(r *pod.Record, cfg *pod.ContainerConfig) (pod.ContainerID, er
 		if ctr.State != pod.Creating && ctr.State != pod.Exited && equalJSON(&ctr.Config, cfg) {
 			return ctr.ID, nil
 		}
-		return "", fmt.Errorf("container %s of this pod has this name and attempt already, is %s, and was asked for differently or ended; remove it or count the attempt up: %w",
-			ctr.ID, ctr.State, errdefs.ErrAlreadyExists)
+		return "", containerDiffers(ctr)
 	}
 	return "", nil
+}
+
+func containerDiffers(ctr *pod.Container) error {
+	return fmt.Errorf("container %s of this pod has this name and attempt already, is %s, and was asked for differently or ended; remove it or count the attempt up: %w",
+		ctr.ID, ctr.State, errdefs.ErrAlreadyExists)
 }
 
 // prepare makes everything that the container needs and notes it in ctr.

@@ -31,7 +31,18 @@ func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.
 			id, err := c.runPod(ctx, cfg, handler)
 			return string(id), err
 		})
-	return pod.ID(id), err
+	if err != nil {
+		return "", err
+	}
+	// The pod may be that of a request that this one has joined.
+	r, err := c.book.pod(pod.ID(id))
+	if err != nil {
+		return "", err
+	}
+	if handler != r.Handler && handler != r.Requested || !equalJSON(&r.Config, &cfg) {
+		return "", differs(r)
+	}
+	return r.ID, nil
 }
 
 func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ pod.ID, err error) {
@@ -79,7 +90,7 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 // differs, or that was stopped, is in the way, and the error says so.
 func (c *Core) samePod(ctx context.Context, cfg *pod.Config, handler string) (pod.ID, error) {
 	for _, r := range c.book.list() {
-		if r.Config.Metadata != cfg.Metadata || r.State == pod.Creating && r.ID == "" {
+		if r.Config.Metadata != cfg.Metadata {
 			continue
 		}
 		if err := c.book.await(ctx, r.ID); err != nil {
@@ -92,10 +103,14 @@ func (c *Core) samePod(ctx context.Context, cfg *pod.Config, handler string) (po
 		if now.State == pod.Running && now.Handler == handler && equalJSON(&now.Config, cfg) {
 			return now.ID, nil
 		}
-		return "", fmt.Errorf("pod %s has this namespace, name, uid and attempt already, is %s on handler %s, and was asked for differently or stopped; remove it or count the attempt up: %w",
-			now.ID, now.State, now.Handler, errdefs.ErrAlreadyExists)
+		return "", differs(now)
 	}
 	return "", nil
+}
+
+func differs(r *pod.Record) error {
+	return fmt.Errorf("pod %s has this namespace, name, uid and attempt already, is %s on handler %s, and was asked for differently or stopped; remove it or count the attempt up: %w",
+		r.ID, r.State, r.Handler, errdefs.ErrAlreadyExists)
 }
 
 // assemble makes everything that the pod needs and notes it in r.
