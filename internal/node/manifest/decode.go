@@ -139,7 +139,7 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 		t.meta.Namespace = metav1.NamespaceDefault
 	}
 	if err != nil {
-		d.faults = append(d.faults, invalid("%s: %s", t.origin(0), readable(err)))
+		d.mismatch(t, err)
 		return false
 	}
 	unknown := map[string]bool{}
@@ -170,13 +170,18 @@ func quoted(s string) string {
 	return s
 }
 
-// readable takes Go's words out of a type mismatch.
-func readable(err error) string {
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
-		return fmt.Sprintf("%s: a %s does not fit here, want %s", mismatch.Field, mismatch.Value, mismatch.Type)
+// mismatch reports a value of the wrong type.
+func (d *decoder) mismatch(t *target, err error) {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		d.faults = append(d.faults, invalid("%s: %s", t.origin(0), strings.TrimPrefix(err.Error(), "json: ")))
+		return
 	}
-	return strings.TrimPrefix(err.Error(), "json: ")
+	path := pathAt(t.doc.json, wrong.Offset)
+	if path == "" {
+		path = wrong.Field // as Go knows it, without the places in lists
+	}
+	d.fault(t, fmt.Sprintf("%s: a %s does not fit here, want %s", path, wrong.Value, wrong.Type))
 }
 
 // add takes the object's name in its kind.
