@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -86,7 +87,7 @@ func (a *app) exitCode(err error) int {
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(a.err, "fairlead: %v\n", err)
+		_, _ = fmt.Fprintf(a.err, "fairlead: %s\n", visible(err.Error()))
 		return exitUsage
 	}
 	_, _ = fmt.Fprintf(a.err, "fairlead: %v\n", readable(err))
@@ -101,13 +102,27 @@ var kinds = []error{
 
 // readable takes off what is for programs: gRPC's wrapping, and the kind.
 func readable(err error) string {
-	lines := strings.Split(rpcPrefix.ReplaceAllString(err.Error(), ""), "\n")
+	lines := strings.Split(rpcPrefix.ReplaceAllString(visible(err.Error()), ""), "\n")
 	for i := range lines {
 		for _, k := range kinds {
 			lines[i] = strings.TrimSuffix(lines[i], ": "+k.Error())
 		}
 	}
 	return strings.Join(lines, "\n          ") // below the first, after "fairlead: "
+}
+
+// visible writes control characters out. Errors quote names from manifests and
+// answers of registries, and those must not drive the terminal.
+func visible(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			_, _ = fmt.Fprintf(&out, `\x%02x`, r)
+			continue
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
 }
 
 // Command is the whole command line, for reference pages.

@@ -32,6 +32,8 @@ func TestExitCodes(t *testing.T) {
 		{usageError{errors.New("wrong flag")}, 2, "fairlead: wrong flag\n"},
 		{fmt.Errorf("there is no pod x: %w", errdefs.ErrNotFound), 1, "fairlead: there is no pod x\n"},
 		{fmt.Errorf("list pods: %w", status.Error(codes.NotFound, "nothing here")), 1, "fairlead: list pods: nothing here\n"},
+		{errors.New("pod \x1b[2Jx\u009b1m\r: no"), 1, "fairlead: pod \\x1b[2Jx\\x9b1m\\x0d: no\n"},
+		{usageError{errors.New("\x1b]0;x\a")}, 2, "fairlead: \\x1b]0;x\\x07\n"},
 		{errors.Join(errors.New("a"), errors.New("b")), 1, "fairlead: a\n          b\n"},
 	}
 	for _, tt := range tests {
@@ -40,6 +42,18 @@ func TestExitCodes(t *testing.T) {
 		if code := a.exitCode(tt.err); code != tt.code || out.String() != tt.text {
 			t.Errorf("%v: code %d, %q", tt.err, code, out.String())
 		}
+	}
+}
+
+// writes counts how often it is written to.
+type writes int
+
+func (w *writes) Write(p []byte) (int, error) { *w++; return len(p), nil }
+
+func TestTableIsWrittenInOnePiece(t *testing.T) {
+	var w writes
+	if err := table(&w, [][]string{{"A", "B"}, {"1", ""}}); err != nil || w != 1 {
+		t.Errorf("%d writes, %v", w, err)
 	}
 }
 

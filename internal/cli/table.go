@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,8 +50,11 @@ func (a *app) checkOutput() error {
 	return usageError{fmt.Errorf("-o %s is not one of table, json, yaml", a.output)}
 }
 
+// table writes the rows in one piece, so that nothing comes between where
+// logs go to the same place.
 func table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 4, 3, ' ', 0)
+	var text bytes.Buffer
+	t := tabwriter.NewWriter(&text, 0, 4, 3, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			if cell == "" {
@@ -59,7 +63,11 @@ func table(w io.Writer, rows [][]string) error {
 		}
 		_, _ = fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(text.Bytes())
+	return err
 }
 
 // statusTable shows the pods of a run.
