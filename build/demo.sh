@@ -19,6 +19,13 @@ get() { # ADDRESS: fetch a page with nothing but bash
 	tail -n 1 <&3
 	exec 3>&-
 }
+processes() { # those whose command line names our folder; a minimal system has no pgrep
+	local file args
+	for file in /proc/[0-9]*/cmdline; do
+		{ mapfile -d '' -t args <"$file"; } 2>/dev/null || continue
+		[[ "${args[*]}" != *"$dir"* ]] || echo "${file//[!0-9]/}: ${args[*]}"
+	done
+}
 end_job() {
 	[ -z "$job" ] && return
 	kill -TERM "$job" 2>/dev/null || true
@@ -69,7 +76,7 @@ else
 fi
 
 say "Nothing is left"
-left=$(pgrep -af "$dir" | grep -v "build/demo.sh" || true; grep "$dir" /proc/self/mountinfo || true
+left=$(processes; grep "$dir" /proc/self/mountinfo || true
 	ip -o link show "$bridge" 2>/dev/null || true
 	for id in $ids; do find /sys/fs/cgroup /run/netns /var/run/netns -name "*$id*" 2>/dev/null || true; done)
 [ -z "$left" ] || { printf 'This is left:\n%s\n' "$left" >&2; exit 1; }
