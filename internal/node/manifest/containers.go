@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,8 +28,8 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 	switch {
 	case ct.Image == "":
 		c.add(at+".image", "is required")
-	case strings.TrimSpace(ct.Image) != ct.Image:
-		c.add(at+".image", "%q starts or ends with a space", ct.Image)
+	case strings.ContainsFunc(ct.Image, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		c.add(at+".image", "%q holds a space or a control character", ct.Image)
 	}
 	oneOf(c.faults, at+".imagePullPolicy", ct.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 	oneOf(c.faults, at+".terminationMessagePolicy", ct.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)

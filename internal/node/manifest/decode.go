@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -181,7 +182,33 @@ func (d *decoder) mismatch(t *target, err error) {
 	if path == "" {
 		path = wrong.Field // as Go knows it, without the places in lists
 	}
-	d.fault(t, fmt.Sprintf("%s: a %s does not fit here, want %s", path, wrong.Value, wrong.Type))
+	d.fault(t, fmt.Sprintf("%s: %s does not fit here, %s does", path, found(wrong.Value), wanted(wrong.Type)))
+}
+
+// found names what the decoder saw in the words of manifests.
+func found(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	}
+	return "a " + value
+}
+
+// wanted names a type in the words of manifests.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	}
+	return "a number (" + t.String() + ")"
 }
 
 // add takes the object's name in its kind.
