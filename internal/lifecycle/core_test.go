@@ -53,7 +53,7 @@ func state(t *testing.T, c *Core, id pod.ContainerID) *pod.Container {
 // A pod that is being made while recovery begins is not one to roll back.
 func TestRecoveryLeavesNewPodsAlone(t *testing.T) {
 	h := newHost()
-	c, _ := boot(t, h, newDisk())
+	c := open(t, h, newDisk())
 	release := make(chan struct{})
 	h.set(func() { h.hold["net.attach"] = release })
 	done := make(chan error, 1)

@@ -368,9 +368,8 @@ func (d *disk) Load(context.Context) (records []*pod.Record, broken map[pod.ID]e
 	return records, broken, nil
 }
 
-// boot starts a core on the host. The function it returns kills it: nothing is
-// told, nothing is tidied, only the store and the host stay.
-func boot(t *testing.T, h *host, d *disk) (c *Core, kill func()) {
+// open makes a core on the host that nobody runs.
+func open(t *testing.T, h *host, d *disk) *Core {
 	t.Helper()
 	c, err := New(context.Background(), Drivers{
 		Store: d, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
@@ -379,6 +378,14 @@ func boot(t *testing.T, h *host, d *disk) (c *Core, kill func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// boot runs a core on the host. The function it returns kills it: nothing is
+// told, nothing is tidied, only the store and the host stay.
+func boot(t *testing.T, h *host, d *disk) (c *Core, kill func()) {
+	t.Helper()
+	c = open(t, h, d)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
