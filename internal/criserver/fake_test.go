@@ -32,7 +32,7 @@ type fake struct {
 	ctr      pod.ContainerConfig
 	handlers []pod.HandlerInfo
 	network  error
-	cidrs    []string
+	cidrs    []netip.Prefix
 	images   []Image
 	pull     ImagePull
 	sync     func(context.Context) (*cri.ExecSyncResponse, error)
@@ -114,9 +114,9 @@ type fakeNetwork struct{ *fake }
 
 func (f fakeNetwork) Status(context.Context) error { return f.network }
 
-func (f fakeNetwork) SetPodCIDR(_ context.Context, cidrs []string) error {
-	f.cidrs = cidrs
-	return f.call("SetPodCIDR %s", cidrs)
+func (f fakeNetwork) SetPodCIDR(_ context.Context, ranges []netip.Prefix) error {
+	f.cidrs = ranges
+	return f.call("SetPodCIDR %s", ranges)
 }
 
 type fakeImages struct{ *fake }

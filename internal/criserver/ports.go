@@ -2,6 +2,7 @@ package criserver
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -43,9 +44,10 @@ type Handlers interface {
 type Network interface {
 	// Status is nil while pods can be attached, or says why not.
 	Status(ctx context.Context) error
-	// SetPodCIDR tells the ranges that the cluster gives to this node's pods.
-	// A network that has ranges of its own ignores them.
-	SetPodCIDR(ctx context.Context, cidrs []string) error
+	// SetPodCIDR tells the ranges that the cluster gives to this node's pods, at
+	// most one of each address family. A network whose configuration names
+	// ranges keeps those.
+	SetPodCIDR(ctx context.Context, ranges []netip.Prefix) error
 }
 
 // Images is what the server needs of the image store.

@@ -16,14 +16,14 @@ func (s *Server) UpdateRuntimeConfig(ctx context.Context, r *cri.UpdateRuntimeCo
 		return &cri.UpdateRuntimeConfigResponse{}, nil
 	}
 	var d decoder
-	var cidrs []string
+	var ranges []netip.Prefix
 	for _, cidr := range strings.Split(list, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(cidr))
 		if err != nil {
 			d.fail("runtime_config.network_config.pod_cidr", "is %q; it must be a range such as 10.88.0.0/16, or two", list)
 			return nil, d.err
 		}
-		cidrs = append(cidrs, prefix.Masked().String())
+		ranges = append(ranges, prefix.Masked())
 	}
-	return &cri.UpdateRuntimeConfigResponse{}, s.cfg.Network.SetPodCIDR(ctx, cidrs)
+	return &cri.UpdateRuntimeConfigResponse{}, s.cfg.Network.SetPodCIDR(ctx, ranges)
 }

@@ -80,7 +80,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 func (d *Daemon) openServer() (*criserver.Server, error) {
 	return criserver.New(criserver.Config{
 		Pods: d.core, Containers: d.core, Handlers: d.parts.handlers,
-		Network: criNetwork{d.parts.network, d.log}, Images: criImages{d.parts.images}, Streams: d.streams,
+		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) { adminv1.Register(r, admin{d.parts.images}) },

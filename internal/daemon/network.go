@@ -15,7 +15,7 @@ import (
 )
 
 // openNetwork makes both networks and the switch between them.
-func openNetwork(cfg *config.Config, log *slog.Logger) (*network.Switch, error) {
+func openNetwork(cfg *config.Config, log *slog.Logger) (*criNetwork, error) {
 	dir := filepath.Join(cfg.Root, "network")
 	ledger, err := network.OpenLedger(network.LedgerConfig{Dir: filepath.Join(dir, "attachments")})
 	if err != nil {
@@ -25,6 +25,7 @@ func openNetwork(cfg *config.Config, log *slog.Logger) (*network.Switch, error) 
 	if err != nil {
 		return nil, err
 	}
+	bc.RangesFile = filepath.Join(dir, "pod-ranges.json")
 	builtin, err := bridge.New(bc, ledger)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func openNetwork(cfg *config.Config, log *slog.Logger) (*network.Switch, error) 
 	if err != nil {
 		return nil, err
 	}
-	return network.NewSwitch(ledger, builtin, plugins), nil
+	return &criNetwork{network.NewSwitch(ledger, builtin, plugins), builtin, log}, nil
 }
 
 func bridgeConfig(n *config.Network, log *slog.Logger) (bridge.Config, error) {
@@ -62,13 +63,14 @@ func prefix(key, s string) (netip.Prefix, error) {
 // criNetwork is the network in the terms of the CRI server.
 type criNetwork struct {
 	*network.Switch
-	log *slog.Logger
+	bridge *bridge.Driver
+	log    *slog.Logger
 }
 
-// SetPodCIDR notes the ranges that a cluster gives to this node. The built-in
-// bridge keeps the ranges of its configuration: changing them under pods would
-// cut these off. A CNI conflist has its own ways to learn them.
-func (n criNetwork) SetPodCIDR(_ context.Context, cidrs []string) error {
-	n.log.Info("the cluster told this node's pod ranges; set network.ipv4 and network.ipv6 to use them", "ranges", cidrs)
-	return nil
+// SetPodCIDR gives the ranges of a cluster to the built-in bridge, which takes
+// them unless the configuration names others. A CNI conflist has its own ways
+// to learn them.
+func (n criNetwork) SetPodCIDR(_ context.Context, ranges []netip.Prefix) error {
+	n.log.Info("the cluster told this node's pod ranges", "ranges", ranges)
+	return n.bridge.UseRanges(ranges)
 }

@@ -45,7 +45,7 @@ type Network struct {
 	ConfDir     string   `toml:"conf_dir" doc:"Directory of CNI configuration lists."`
 	BinDirs     []string `toml:"bin_dirs" doc:"Directories of CNI plugins, searched in this order."`
 	Bridge      string   `toml:"bridge" doc:"Interface name of the built-in bridge."`
-	IPv4        string   `toml:"ipv4" doc:"IPv4 range of the built-in bridge, /8 to /29, for example \"10.213.0.0/16\"." zero:"the first of some ranges that no route of the host uses"`
+	IPv4        string   `toml:"ipv4" doc:"IPv4 range of the built-in bridge, /8 to /29, for example \"10.213.0.0/16\"." zero:"the range that a cluster gives to this node, else the first of some ranges that no route of the host uses"`
 	IPv6        string   `toml:"ipv6" doc:"IPv6 range of the built-in bridge, /48 to /120." zero:"as ipv4"`
 	DisableIPv6 bool     `toml:"disable_ipv6" doc:"Pods of the built-in bridge get IPv4 alone."`
 	MTU         int      `toml:"mtu" doc:"MTU of pod interfaces of the built-in bridge, 1280 to 65535." zero:"that of the default route"`

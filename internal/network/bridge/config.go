@@ -18,9 +18,13 @@ type Config struct {
 	// Table is the nftables table, of the family inet. Default "fairlead".
 	Table string
 	// IPv4 and IPv6 are the ranges that pods get addresses from. The first
-	// address of each is the bridge's. An invalid (zero) prefix means one of
-	// the built-in ranges that does not collide with the node's routes.
+	// address of each is the bridge's. An invalid (zero) prefix means what a
+	// cluster tells by UseRanges, or else one of the built-in ranges that does
+	// not collide with the node's routes.
 	IPv4, IPv6 netip.Prefix
+	// RangesFile is where UseRanges remembers; empty means nowhere. Its folder
+	// has to exist.
+	RangesFile string
 	// DisableIPv6 gives pods IPv4 only.
 	DisableIPv6 bool
 	// MTU of the pods' interfaces; 0 means that of the node's default route.

@@ -30,8 +30,9 @@ type Driver struct {
 	// hostMu is held for reading while a pod is connected, and for writing
 	// while the bridge is made or removed. A pod's lock in the ledger comes
 	// before it.
-	hostMu sync.RWMutex
-	host   *host // nil until the first pod needs it
+	hostMu             sync.RWMutex
+	host               *host        // nil until the first pod needs it
+	cluster4, cluster6 netip.Prefix // see UseRanges
 
 	mu        sync.Mutex
 	pools     []*pool // IPv4 first; none before the first pod
@@ -86,14 +87,16 @@ func New(cfg Config, ledger *network.Ledger) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure bridge network: open netlink: %w", err)
 	}
-	return &Driver{
+	d := &Driver{
 		cfg: cfg, ledger: ledger, nl: h,
 		nat:       nat.New(cfg.Bridge, cfg.Table),
 		wake:      make(chan struct{}, 1),
 		ports:     portBook{},
 		verified:  map[pod.ID]struct{}{},
 		releasing: map[string]release{},
-	}, nil
+	}
+	d.recallRanges()
+	return d, nil
 }
 
 // Name returns "bridge".

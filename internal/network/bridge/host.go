@@ -79,19 +79,20 @@ func (d *Driver) makeHost() (*host, error) {
 }
 
 // chooseRanges picks the ranges that pods get addresses from, IPv4 first.
+// d.hostMu is held.
 func (d *Driver) chooseRanges() (ranges []netip.Prefix, notes []string, err error) {
 	routes, onBridge, err := d.survey()
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := pickRange(d.cfg.IPv4, builtinIPv4, onBridge, routes)
+	c, err := pickRange(rangeOf(d.cfg.IPv4, d.cluster4), builtinIPv4, onBridge, routes)
 	if err != nil {
 		return nil, nil, err
 	}
 	picked := []choice{c}
 	if !d.cfg.DisableIPv6 {
 		if hasIPv6() {
-			c, err := pickRange(d.cfg.IPv6, builtinIPv6, onBridge, routes)
+			c, err := pickRange(rangeOf(d.cfg.IPv6, d.cluster6), builtinIPv6, onBridge, routes)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -261,6 +262,13 @@ func (d *Driver) ensureGateways(br netlink.Link, gateways []netip.Prefix) error 
 		if err := d.nl.AddrReplace(br, addr); err != nil {
 			return fmt.Errorf("give the bridge address %s: %w", g, err)
 		}
+	}
+	return nil
+}
+
+func (d *Driver) delAddress(br netlink.Link, g netip.Prefix) error {
+	if err := d.nl.AddrDel(br, &netlink.Addr{IPNet: ipNet(g)}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("take address %s off the bridge: %w", g, err)
 	}
 	return nil
 }
