@@ -24,7 +24,7 @@ import (
 type parts struct {
 	records  *store.Store
 	images   *image.Store
-	network *criNetwork
+	network  *criNetwork
 	monitor  *client.Client
 	handlers *runtime.Registry[lifecycle.Handler]
 	core     lifecycle.Drivers
