@@ -23,7 +23,7 @@ func (a *app) imageImportCommand() *cobra.Command {
 		Short: "Import images from an archive",
 		Long: "Import images from an OCI or docker archive, plain or compressed, as docker save, skopeo and\n" +
 			"fairlead image export write them. FILE may be - for standard input.",
-		Args: args(cobra.ExactArgs(1)),
+		Args: args("FILE"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			in, err := a.openArchive(list[0])
 			if err != nil {
@@ -94,7 +94,7 @@ func (a *app) imageExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export -o FILE IMAGE...",
 		Short: "Export images to an OCI archive",
-		Args:  args(cobra.MinimumNArgs(1)),
+		Args:  args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if file == "" {
 				return usageError{errors.New("say where to with -o FILE, or -o - for standard output")}

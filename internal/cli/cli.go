@@ -137,7 +137,7 @@ func (a *app) root() *cobra.Command {
 		Long: "Fairlead runs Kubernetes pods, each on the container runtime that its RuntimeClass names.\n" +
 			"Start with: fairlead run -f pod.yaml",
 		SilenceErrors: true, SilenceUsage: true,
-		Args:              args(cobra.NoArgs), // or else an unknown command is no wrong usage
+		Args:              args(), // or else an unknown command is no wrong usage
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
@@ -177,16 +177,6 @@ func (a *app) loadConfig() (*config.Config, error) {
 		return nil, err
 	}
 	return cfg, cfg.Validate()
-}
-
-// args wraps an argument check so that its failure counts as wrong usage.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, list []string) error {
-		if err := check(cmd, list); err != nil {
-			return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
-		}
-		return nil
-	}
 }
 
 // terminal is the descriptor of a terminal behind v, if there is one.

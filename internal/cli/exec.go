@@ -27,7 +27,7 @@ func (a *app) execCommand() *cobra.Command {
 		Short:   "Run a command in a container",
 		Long:    "Run a command in a running container. The exit code is the command's.",
 		Example: "  fairlead exec -it web-0 -- sh",
-		Args:    args(cobra.MinimumNArgs(2)),
+		Args:    args("POD", "COMMAND..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error { return a.exec(cmd.Context(), s, list, f) })
 		},

@@ -10,7 +10,7 @@ func (a *app) handlersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "handlers",
 		Short: "List the runtime handlers of this machine, and why one does not work",
-		Args:  args(cobra.NoArgs),
+		Args:  args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkOutput(); err != nil {
 				return err

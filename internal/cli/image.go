@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) imageCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Short: "Pull, list, remove, import and export images", Args: args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: "image", Short: "Pull, list, remove, import and export images", Args: args(), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(a.imagePullCommand(), a.imageListCommand(), a.imageRemoveCommand(), a.imageImportCommand(), a.imageExportCommand())
 	return cmd
 }
@@ -21,7 +21,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Pull images from their registries",
-		Args:  args(cobra.MinimumNArgs(1)),
+		Args:  args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error {
 				p := &puller{session: s, display: newDisplay(a.err)}
@@ -44,7 +44,7 @@ func (a *app) imageListCommand() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the images of this machine",
-		Args:    args(cobra.NoArgs),
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkOutput(); err != nil {
 				return err
@@ -80,7 +80,7 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Remove images, by name or id",
-		Args:  args(cobra.MinimumNArgs(1)),
+		Args:  args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error {
 				var errs []error

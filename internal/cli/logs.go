@@ -29,7 +29,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Show the output of a pod's containers",
 		Long: "Show the output of a pod's containers. POD is a name, namespace/name, or the start of an id.\n" +
 			"With several containers and without -c all of them are shown, with their names in front.",
-		Args: args(cobra.ExactArgs(1)),
+		Args: args("POD"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error { return a.logs(cmd.Context(), s, list[0], f) })
 		},

@@ -14,7 +14,7 @@ func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List pods, with their class, handler and address",
-		Args:  args(cobra.NoArgs),
+		Args:  args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkOutput(); err != nil {
 				return err

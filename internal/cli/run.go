@@ -33,7 +33,7 @@ func (a *app) runCommand() *cobra.Command {
 			"started, 2 for a wrong command line, and 130 when Ctrl-C ended it.",
 		Example: "  fairlead run -f examples/runtimeclasses.yaml -f examples/web-native.yaml\n" +
 			"  kubectl create deployment web --image=nginx:1.29 --dry-run=client -o yaml | fairlead run -f -",
-		Args: args(cobra.NoArgs),
+		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPods(cmd.Context(), f) },
 	}
 	cmd.Flags().StringArrayVarP(&f.files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")

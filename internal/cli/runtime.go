@@ -15,7 +15,7 @@ func (a *app) runtimeCommand() *cobra.Command {
 		Short: "Serve the CRI, for a kubelet, crictl, or the other commands",
 		Long: "Serve the CRI on a unix socket until a signal ends it. Pods go on without the daemon;\n" +
 			"the next one takes them over.",
-		Args: args(cobra.NoArgs),
+		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()
 			if err != nil {

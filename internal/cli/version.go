@@ -21,7 +21,7 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program, and of the runtime that it would use",
-		Args:  args(cobra.NoArgs),
+		Args:  args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versionView{Fairlead: a.version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			where := a.endpoint
