@@ -131,9 +131,9 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 	ref, err := r.pullWith(ctx, image, job.auths)
 	if err != nil {
 		if present, lookupErr := r.lookup(ctx, image); lookupErr == nil && present != nil {
-			return fmt.Errorf("pull image %s: %w (a copy is on this machine; imagePullPolicy: IfNotPresent would use it)", image, err)
+			err = fmt.Errorf("%w (a copy is on this machine; imagePullPolicy: IfNotPresent would use it)", err)
 		}
-		return fmt.Errorf("pull image %s: %w", image, err)
+		return pullFailed(image, err)
 	}
 	pulled, err := r.lookup(ctx, ref)
 	if err != nil {
@@ -141,6 +141,14 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 	}
 	r.images.put(job.key, ref, pulled)
 	return nil
+}
+
+// pullFailed names the image unless the runtime did so.
+func pullFailed(image string, err error) error {
+	if strings.Contains(err.Error(), image) {
+		return err
+	}
+	return fmt.Errorf("pull image %s: %w", image, err)
 }
 
 // pullWith tries every credential, and none at last.
