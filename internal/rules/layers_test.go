@@ -93,8 +93,8 @@ var layers = []layer{
 	{place: "examples/...", may: []string{"@testkit"}},
 	// The images made here are tried on the drivers that they are made for.
 	{place: "test/images/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/image", "internal/rootfs", "internal/pod"}},
-	// What drives the real programs talks to their sockets, the monitor's too,
-	// and knows the core for the names of its failpoints.
+	// What drives the real programs talks to their sockets, the monitor's too.
+	{place: "test/node", may: []string{"test/images", "test/hostprep", "internal/monitor/client", "@api", "@leaves"}},
 	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/monitor/client", "internal/lifecycle"}},
 }
 

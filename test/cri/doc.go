@@ -3,7 +3,7 @@
 // over the socket. Containers really run, under runc and under crun, and look
 // at what they got from inside.
 //
-// node_test.go starts and ends a daemon, pods_test.go makes pods for tests, and
-// audit_test.go says what is left on the host. Every other file tests one
-// thing. Tests that fake a driver live beside the code they test, not here.
+// Package node of test/ starts the daemon, makes pods, and says what is left on
+// the host; here every file tests one thing. Tests that fake a driver live
+// beside the code they test, not here.
 package cri

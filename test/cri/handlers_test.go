@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 func deleteLink(name string) {
@@ -20,9 +22,9 @@ func deleteLink(name string) {
 }
 
 func TestHandlersAreListedAndChosen(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	st, err := n.runtime.Status(n.ctx(), &runtimeapi.StatusRequest{Verbose: true})
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,24 +40,24 @@ func TestHandlersAreListedAndChosen(t *testing.T) {
 	if len(st.Info) == 0 {
 		t.Error("no verbose information")
 	}
-	for _, h := range handlers {
-		s := n.runPod(h)
-		c := s.start(script("sleep 1000"))
+	for _, h := range node.Handlers {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("sleep 1000"))
 		// The runtime itself knows the container: nobody else ran it.
-		if _, err := os.Stat(filepath.Join(n.state, "runtimes", h, c.id)); err != nil {
+		if _, err := os.Stat(filepath.Join(n.State, "runtimes", h, c.ID)); err != nil {
 			t.Errorf("%s does not have the container: %v", h, err)
 		}
-		got, err := n.runtime.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.id})
+		got, err := n.Runtime.PodSandboxStatus(n.Ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.ID})
 		if err != nil || got.Status.RuntimeHandler != h {
 			t.Errorf("%+v %v", got.GetStatus(), err)
 		}
-		s.remove()
+		s.Remove()
 	}
 }
 
 func TestUnknownHandlerNamesThoseThatExist(t *testing.T) {
-	n := startNode(t, "")
-	_, err := n.runtime.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.podConfig(), RuntimeHandler: "gvisor"})
+	n := node.Start(t, "")
+	_, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "gvisor"})
 	for _, want := range []string{"gvisor", "runc", "crun"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in: %v", want, err)
@@ -64,7 +66,7 @@ func TestUnknownHandlerNamesThoseThatExist(t *testing.T) {
 	if c := status.Code(err); c == codes.Unknown || c == codes.OK {
 		t.Errorf("code %s", c)
 	}
-	if l, err := n.runtime.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(l.Items) != 0 {
+	if l, err := n.Runtime.ListPodSandbox(n.Ctx(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("%+v %v", l, err)
 	}
 }
@@ -82,7 +84,7 @@ func TestConfigurationErrorsSayWhere(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tt.toml), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(filepath.Join(bin, "fairlead"), "runtime", "--config", file, "--root", dir+"/lib", "--state", dir+"/run").CombinedOutput()
+		out, err := exec.Command(filepath.Join(node.Bin, "fairlead"), "runtime", "--config", file, "--root", dir+"/lib", "--state", dir+"/run").CombinedOutput()
 		if err == nil || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%q: want %q in %q", tt.toml, tt.want, out)
 		}
@@ -93,7 +95,7 @@ func TestConfigurationErrorsSayWhere(t *testing.T) {
 }
 
 func TestBadPodsLeaveNothing(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		blocked := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(blocked, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -111,44 +113,44 @@ func TestBadPodsLeaveNothing(t *testing.T) {
 			}, "mount"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				n.t = t
-				s := n.runPod(h)
-				cfg := script("true")
+				n.T = t
+				s := n.RunPod(h)
+				cfg := node.Script("true")
 				tt.change(cfg)
-				id, err := s.tryCreate(cfg)
+				id, err := s.TryCreate(cfg)
 				if err == nil {
-					err = (&container{s, id, cfg}).tryStart()
+					err = (&node.Container{Sandbox: s, ID: id, Config: cfg}).TryStart()
 				}
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("want %q in %v", tt.want, err)
 				}
-				s.remove()
+				s.Remove()
 			})
 		}
 		t.Run("unwritable log", func(t *testing.T) {
-			n.t = t
-			s := n.runPod(h, func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = blocked + "/below" })
-			cfg := script("true")
-			id, err := s.tryCreate(cfg)
+			n.T = t
+			s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = blocked + "/below" })
+			cfg := node.Script("true")
+			id, err := s.TryCreate(cfg)
 			if err == nil {
-				err = (&container{s, id, cfg}).tryStart()
+				err = (&node.Container{Sandbox: s, ID: id, Config: cfg}).TryStart()
 			}
 			if err == nil || !strings.Contains(err.Error(), blocked) {
 				t.Errorf("got %v", err)
 			}
-			s.remove()
+			s.Remove()
 		})
 		t.Run("odd names", func(t *testing.T) {
-			n.t = t
-			s := n.runPod(h, func(p *runtimeapi.PodSandboxConfig) {
+			n.T = t
+			s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) {
 				p.Metadata.Name, p.Metadata.Namespace = "a/../b \n\"ü", "../.."
 			})
-			cfg := script("echo fine")
+			cfg := node.Script("echo fine")
 			cfg.Metadata.Name = "../../etc/passwd\x01"
-			c := s.start(cfg)
-			c.wait()
-			must(t, c.log(), "fine")
-			s.remove()
+			c := s.Start(cfg)
+			c.Wait()
+			must(t, c.Log(), "fine")
+			s.Remove()
 		})
 	})
 }

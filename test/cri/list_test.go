@@ -7,27 +7,29 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 func TestPodStatusAndFilters(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
 	began := time.Now().UnixNano()
-	a := n.runPod("runc", func(p *runtimeapi.PodSandboxConfig) {
+	a := n.RunPod("runc", func(p *runtimeapi.PodSandboxConfig) {
 		p.Labels = map[string]string{"app": "a", "tier": "x"}
 		p.Annotations = map[string]string{"note": "kept as it is"}
 		p.Metadata.Attempt = 3
 	})
-	b := n.runPod("crun", func(p *runtimeapi.PodSandboxConfig) { p.Labels = map[string]string{"app": "b", "tier": "x"} })
-	if _, err := n.runtime.StopPodSandbox(n.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: b.id}); err != nil {
+	b := n.RunPod("crun", func(p *runtimeapi.PodSandboxConfig) { p.Labels = map[string]string{"app": "b", "tier": "x"} })
+	if _, err := n.Runtime.StopPodSandbox(n.Ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: b.ID}); err != nil {
 		t.Fatal(err)
 	}
-	st, err := n.runtime.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: a.id, Verbose: true})
+	st, err := n.Runtime.PodSandboxStatus(n.Ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: a.ID, Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := st.Status
-	if s.Metadata.Name != a.config.Metadata.Name || s.Metadata.Attempt != 3 || s.Metadata.Uid != a.config.Metadata.Uid || s.Metadata.Namespace != "test" {
+	if s.Metadata.Name != a.Config.Metadata.Name || s.Metadata.Attempt != 3 || s.Metadata.Uid != a.Config.Metadata.Uid || s.Metadata.Namespace != "test" {
 		t.Errorf("%+v", s.Metadata)
 	}
 	if s.State != runtimeapi.PodSandboxState_SANDBOX_READY || s.RuntimeHandler != "runc" || s.Labels["app"] != "a" || s.Annotations["note"] != "kept as it is" {
@@ -41,16 +43,16 @@ func TestPodStatusAndFilters(t *testing.T) {
 		filter *runtimeapi.PodSandboxFilter
 		want   []string
 	}{
-		"none":      {nil, []string{a.id, b.id}},
-		"id":        {&runtimeapi.PodSandboxFilter{Id: a.id}, []string{a.id}},
-		"short id":  {&runtimeapi.PodSandboxFilter{Id: b.id[:13]}, []string{b.id}},
-		"state":     {&runtimeapi.PodSandboxFilter{State: ready}, []string{a.id}},
-		"label":     {&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"tier": "x"}}, []string{a.id, b.id}},
-		"labels":    {&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"tier": "x", "app": "b"}}, []string{b.id}},
-		"all of it": {&runtimeapi.PodSandboxFilter{Id: b.id, State: ready}, nil},
+		"none":      {nil, []string{a.ID, b.ID}},
+		"id":        {&runtimeapi.PodSandboxFilter{Id: a.ID}, []string{a.ID}},
+		"short id":  {&runtimeapi.PodSandboxFilter{Id: b.ID[:13]}, []string{b.ID}},
+		"state":     {&runtimeapi.PodSandboxFilter{State: ready}, []string{a.ID}},
+		"label":     {&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"tier": "x"}}, []string{a.ID, b.ID}},
+		"labels":    {&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"tier": "x", "app": "b"}}, []string{b.ID}},
+		"all of it": {&runtimeapi.PodSandboxFilter{Id: b.ID, State: ready}, nil},
 		"unknown":   {&runtimeapi.PodSandboxFilter{Id: "0000"}, nil},
 	} {
-		l, err := n.runtime.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: tt.filter})
+		l, err := n.Runtime.ListPodSandbox(n.Ctx(), &runtimeapi.ListPodSandboxRequest{Filter: tt.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,30 +77,30 @@ func same(t *testing.T, name string, got map[string]bool, want []string) {
 }
 
 func TestContainerStatusAndFilters(t *testing.T) {
-	n := startNode(t, "")
-	image := n.pull(busybox)
-	s, other := n.runPod("crun"), n.runPod("runc")
-	cfg := script("sleep 1000")
+	n := node.Start(t, "")
+	image := n.Pull(node.Busybox)
+	s, other := n.RunPod("crun"), n.RunPod("runc")
+	cfg := node.Script("sleep 1000")
 	cfg.Labels, cfg.Annotations = map[string]string{"role": "main"}, map[string]string{"note": "kept"}
 	cfg.Metadata.Attempt = 2
 	dir := hostDir(t)
 	mounts(&runtimeapi.Mount{HostPath: dir, ContainerPath: "/m", Readonly: true})(cfg)
-	a := s.start(cfg)
-	b := s.create(script("true"))
-	c := other.start(script("exit 4"))
-	c.wait()
+	a := s.Start(cfg)
+	b := s.Create(node.Script("true"))
+	c := other.Start(node.Script("exit 4"))
+	c.Wait()
 
-	st := a.status()
+	st := a.Status()
 	if st.Metadata.Attempt != 2 || st.Labels["role"] != "main" || st.Annotations["note"] != "kept" || st.ImageId != image || st.ImageRef == "" || st.Image.GetImage() == "" {
 		t.Errorf("%+v", st)
 	}
-	if st.LogPath != a.logPath() || len(st.Mounts) != 1 || st.Mounts[0].HostPath != dir || !st.Mounts[0].Readonly || st.User.GetLinux() == nil {
+	if st.LogPath != a.LogPath() || len(st.Mounts) != 1 || st.Mounts[0].HostPath != dir || !st.Mounts[0].Readonly || st.User.GetLinux() == nil {
 		t.Errorf("%+v", st)
 	}
-	if got := b.status(); got.State != runtimeapi.ContainerState_CONTAINER_CREATED || got.StartedAt != 0 || got.FinishedAt != 0 {
+	if got := b.Status(); got.State != runtimeapi.ContainerState_CONTAINER_CREATED || got.StartedAt != 0 || got.FinishedAt != 0 {
 		t.Errorf("%+v", got)
 	}
-	if _, err := os.Stat(filepath.Dir(a.logPath())); err != nil {
+	if _, err := os.Stat(filepath.Dir(a.LogPath())); err != nil {
 		t.Error(err)
 	}
 	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
@@ -106,14 +108,14 @@ func TestContainerStatusAndFilters(t *testing.T) {
 		filter *runtimeapi.ContainerFilter
 		want   []string
 	}{
-		"none":  {nil, []string{a.id, b.id, c.id}},
-		"pod":   {&runtimeapi.ContainerFilter{PodSandboxId: s.id}, []string{a.id, b.id}},
-		"state": {&runtimeapi.ContainerFilter{State: running}, []string{a.id}},
-		"label": {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"role": "main"}}, []string{a.id}},
-		"id":    {&runtimeapi.ContainerFilter{Id: c.id[:20]}, []string{c.id}},
-		"both":  {&runtimeapi.ContainerFilter{PodSandboxId: other.id, State: running}, nil},
+		"none":  {nil, []string{a.ID, b.ID, c.ID}},
+		"pod":   {&runtimeapi.ContainerFilter{PodSandboxId: s.ID}, []string{a.ID, b.ID}},
+		"state": {&runtimeapi.ContainerFilter{State: running}, []string{a.ID}},
+		"label": {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"role": "main"}}, []string{a.ID}},
+		"id":    {&runtimeapi.ContainerFilter{Id: c.ID[:20]}, []string{c.ID}},
+		"both":  {&runtimeapi.ContainerFilter{PodSandboxId: other.ID, State: running}, nil},
 	} {
-		l, err := n.runtime.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{Filter: tt.filter})
+		l, err := n.Runtime.ListContainers(n.Ctx(), &runtimeapi.ListContainersRequest{Filter: tt.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,21 +128,21 @@ func TestContainerStatusAndFilters(t *testing.T) {
 }
 
 func TestTheSameRequestGetsTheSamePod(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	s := n.runPod("crun")
-	again, err := n.runtime.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: "crun"})
-	if err != nil || again.PodSandboxId != s.id {
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	s := n.RunPod("crun")
+	again, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: s.Config, RuntimeHandler: "crun"})
+	if err != nil || again.PodSandboxId != s.ID {
 		t.Errorf("%v %v", again, err)
 	}
-	cfg := script("sleep 1000")
-	c := s.create(cfg)
-	id, err := s.tryCreate(cfg)
-	if err != nil || id != c.id {
+	cfg := node.Script("sleep 1000")
+	c := s.Create(cfg)
+	id, err := s.TryCreate(cfg)
+	if err != nil || id != c.ID {
 		t.Errorf("%v %v", id, err)
 	}
 	for range 2 {
-		if err := c.tryStart(); err != nil {
+		if err := c.TryStart(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 // hostDir is a folder of the test with a file in it.
@@ -28,9 +30,9 @@ func mounts(m ...*runtimeapi.Mount) func(*containerConfig) {
 }
 
 func TestMountReadWriteAndReadOnly(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		dir := hostDir(t)
-		got := n.inside(h, "cat /rw/file; echo new > /rw/made; touch /ro/x 2>&1 || true; cat /one",
+		got := n.Inside(h, "cat /rw/file; echo new > /rw/made; touch /ro/x 2>&1 || true; cat /one",
 			mounts(
 				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/rw"},
 				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/ro", Readonly: true},
@@ -46,14 +48,14 @@ func TestMountReadWriteAndReadOnly(t *testing.T) {
 }
 
 func TestMountOfSymlinkAndOfMissingPath(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		dir := hostDir(t)
 		link := filepath.Join(t.TempDir(), "link")
 		if err := os.Symlink(dir, link); err != nil {
 			t.Fatal(err)
 		}
 		missing := filepath.Join(t.TempDir(), "not", "there")
-		got := n.inside(h, "cat /linked/file; ls -a /missing | wc -l", mounts(
+		got := n.Inside(h, "cat /linked/file; ls -a /missing | wc -l", mounts(
 			&runtimeapi.Mount{HostPath: link, ContainerPath: "/linked"},
 			&runtimeapi.Mount{HostPath: missing, ContainerPath: "/missing"},
 		))
@@ -65,7 +67,7 @@ func TestMountOfSymlinkAndOfMissingPath(t *testing.T) {
 }
 
 func TestRecursiveReadOnly(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		dir := hostDir(t)
 		below := filepath.Join(dir, "below")
 		if err := os.Mkdir(below, 0o755); err != nil {
@@ -77,39 +79,23 @@ func TestRecursiveReadOnly(t *testing.T) {
 		defer unix.Unmount(below, unix.MNT_DETACH)
 		const try = "touch /m/below/x 2>/dev/null && echo writable || echo closed"
 		plain := &runtimeapi.Mount{HostPath: dir, ContainerPath: "/m", Readonly: true}
-		must(t, n.inside(h, try, mounts(plain)), "writable")
+		must(t, n.Inside(h, try, mounts(plain)), "writable")
 		rro := &runtimeapi.Mount{HostPath: dir, ContainerPath: "/m", Readonly: true, RecursiveReadOnly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_PRIVATE}
-		if !n.features(h).GetRecursiveReadOnlyMounts() {
-			s := n.runPod(h)
-			cfg := script(try)
+		if !n.Features(h).GetRecursiveReadOnlyMounts() {
+			s := n.RunPod(h)
+			cfg := node.Script(try)
 			mounts(rro)(cfg)
-			if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "recursive") {
+			if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "recursive") {
 				t.Errorf("a handler without the feature must refuse it: %v", err)
 			}
 			return
 		}
-		must(t, n.inside(h, try, mounts(rro)), "closed")
+		must(t, n.Inside(h, try, mounts(rro)), "closed")
 	})
 }
 
-// features are those that Status reports for a handler.
-func (n *node) features(handler string) *runtimeapi.RuntimeHandlerFeatures {
-	n.t.Helper()
-	st, err := n.runtime.Status(n.ctx(), &runtimeapi.StatusRequest{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, h := range st.RuntimeHandlers {
-		if h.Name == handler {
-			return h.Features
-		}
-	}
-	n.t.Fatalf("handler %q is not in Status", handler)
-	return nil
-}
-
 func TestMountPropagation(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		shared := t.TempDir()
 		if err := unix.Mount(shared, shared, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
@@ -130,35 +116,35 @@ func TestMountPropagation(t *testing.T) {
 			{runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, true, true},
 		} {
 			t.Run(tt.mode.String(), func(t *testing.T) {
-				n.t = t
-				s := n.runPod(h, privilegedPod)
-				cfg := script("sleep 1000")
+				n.T = t
+				s := n.RunPod(h, privilegedPod)
+				cfg := node.Script("sleep 1000")
 				cfg.Linux.SecurityContext.Privileged = true
 				mounts(&runtimeapi.Mount{HostPath: shared, ContainerPath: "/m", Propagation: tt.mode})(cfg)
-				c := s.start(cfg)
+				c := s.Start(cfg)
 				if err := unix.Mount("none", shared+"/sub", "tmpfs", 0, ""); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(shared+"/sub/late", nil, 0o644); err != nil {
 					t.Fatal(err)
 				}
-				got := strings.TrimSpace(c.exec("sh", "-c", "[ -e /m/sub/late ] && echo yes || echo no")) == "yes"
+				got := strings.TrimSpace(c.Exec("sh", "-c", "[ -e /m/sub/late ] && echo yes || echo no")) == "yes"
 				if err := unix.Unmount(shared+"/sub", unix.MNT_DETACH); err != nil {
 					t.Fatal(err)
 				}
 				if got != tt.sees {
 					t.Errorf("the container sees the host's mount: %v", got)
 				}
-				c.exec("mount", "-t", "tmpfs", "none", "/m/sub")
-				c.exec("touch", "/m/sub/inner")
+				c.Exec("mount", "-t", "tmpfs", "none", "/m/sub")
+				c.Exec("touch", "/m/sub/inner")
 				_, err := os.Stat(shared + "/sub/inner")
 				if (err == nil) != tt.makes {
 					t.Errorf("the host sees the container's mount: %v", err)
 				}
 				if tt.makes {
-					c.exec("umount", "/m/sub")
+					c.Exec("umount", "/m/sub")
 				}
-				s.remove()
+				s.Remove()
 			})
 		}
 	})
@@ -167,8 +153,8 @@ func TestMountPropagation(t *testing.T) {
 func privilegedPod(p *runtimeapi.PodSandboxConfig) { p.Linux.SecurityContext.Privileged = true }
 
 func TestReadOnlyRootfs(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "touch /x 2>&1; touch /dev/shm/ok && echo shm", func(c *containerConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "touch /x 2>&1; touch /dev/shm/ok && echo shm", func(c *containerConfig) {
 			c.Linux.SecurityContext.ReadonlyRootfs = true
 		})
 		if !strings.Contains(got, "Read-only file system") || !strings.Contains(got, "shm") {
@@ -178,8 +164,8 @@ func TestReadOnlyRootfs(t *testing.T) {
 }
 
 func TestMaskedAndReadOnlyPaths(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "wc -c < /proc/timer_list; echo 1 > /proc/sys/kernel/printk || echo closed", func(c *containerConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "wc -c < /proc/timer_list; echo 1 > /proc/sys/kernel/printk || echo closed", func(c *containerConfig) {
 			c.Linux.SecurityContext.MaskedPaths = []string{"/proc/timer_list"}
 			c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
 		})
@@ -188,13 +174,13 @@ func TestMaskedAndReadOnlyPaths(t *testing.T) {
 }
 
 func TestSharedMemoryIsThePods(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		a := s.start(script("echo hello > /dev/shm/x; sleep 1000"))
-		b := s.start(script("sleep 1000"))
-		eventually(t, "the file", func() bool {
-			return strings.Contains(a.exec("ls", "/dev/shm"), "x")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		a := s.Start(node.Script("echo hello > /dev/shm/x; sleep 1000"))
+		b := s.Start(node.Script("sleep 1000"))
+		node.Eventually(t, "the file", func() bool {
+			return strings.Contains(a.Exec("ls", "/dev/shm"), "x")
 		})
-		must(t, b.exec("cat", "/dev/shm/x"), "hello")
+		must(t, b.Exec("cat", "/dev/shm/x"), "hello")
 	})
 }

@@ -9,20 +9,9 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-func (s *sandbox) ips() []string {
-	s.n.t.Helper()
-	st, err := s.n.runtime.PodSandboxStatus(s.n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.id})
-	if err != nil {
-		s.n.t.Fatal(err)
-	}
-	out := []string{st.Status.Network.GetIp()}
-	for _, ip := range st.Status.Network.GetAdditionalIps() {
-		out = append(out, ip.Ip)
-	}
-	return out
-}
+	"fairlead.run/test/node"
+)
 
 const web = "mkdir /www && echo page > /www/index.html && httpd -f -p 80 -h /www"
 
@@ -37,38 +26,38 @@ func freePort(t *testing.T) int32 {
 }
 
 // serves checks a pod's network: from the node, from another pod, by host port.
-func serves(t *testing.T, n *node, h string) {
+func serves(t *testing.T, n *node.Node, h string) {
 	port := freePort(t)
-	s := n.runPod(h, func(p *runtimeapi.PodSandboxConfig) {
+	s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) {
 		p.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: port, Protocol: runtimeapi.Protocol_TCP}}
 	})
-	s.start(script(web))
-	ip := s.ips()[0]
+	s.Start(node.Script(web))
+	ip := s.IPs()[0]
 	for _, u := range []string{"http://" + ip + "/", fmt.Sprintf("http://127.0.0.1:%d/", port)} {
-		eventually(t, "a page from "+u, func() bool { return strings.TrimSpace(fetch(u)) == "page" })
+		node.Eventually(t, "a page from "+u, func() bool { return strings.TrimSpace(fetch(u)) == "page" })
 	}
-	must(t, n.inside(h, "wget -qO- http://"+ip+"/; ip link show lo | grep -o 'LOOPBACK,UP'", nil), "page\nLOOPBACK,UP")
-	s.remove()
+	must(t, n.Inside(h, "wget -qO- http://"+ip+"/; ip link show lo | grep -o 'LOOPBACK,UP'", nil), "page\nLOOPBACK,UP")
+	s.Remove()
 	if fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)) != "" {
 		t.Error("the host port still answers")
 	}
 }
 
 func TestBuiltInNetwork(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		serves(t, n, h)
-		s := n.runPod(h)
-		if ips := s.ips(); len(ips) != 2 || !strings.HasPrefix(ips[0], "10.199.") || !strings.HasPrefix(ips[1], "fd5e:") {
+		s := n.RunPod(h)
+		if ips := s.IPs(); len(ips) != 2 || !strings.HasPrefix(ips[0], "10.199.") || !strings.HasPrefix(ips[1], "fd5e:") {
 			t.Errorf("%v", ips)
 		}
-		s.remove()
+		s.Remove()
 	})
 }
 
 func TestConflistNetworkAndItsReadiness(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	dir := filepath.Join(n.dir, "cni")
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	dir := filepath.Join(n.Dir, "cni")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +69,7 @@ func TestConflistNetworkAndItsReadiness(t *testing.T) {
 		}
 	}
 	ready := func() (bool, string) {
-		st, err := n.runtime.Status(n.ctx(), &runtimeapi.StatusRequest{})
+		st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +85,7 @@ func TestConflistNetworkAndItsReadiness(t *testing.T) {
 		t.Fatal("the built-in network is not ready:", why)
 	}
 	write(`{"cniVersion":"1.0.0","name":"t","plugins":[{"type":"no-such-plugin"}]}`)
-	eventually(t, "NetworkReady is false and says why", func() bool {
+	node.Eventually(t, "NetworkReady is false and says why", func() bool {
 		ok, why := ready()
 		return !ok && strings.Contains(why, "no-such-plugin")
 	})
@@ -104,23 +93,23 @@ func TestConflistNetworkAndItsReadiness(t *testing.T) {
 	write(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"t","plugins":[
 	  {"type":"bridge","bridge":%q,"isGateway":true,"ipMasq":true,"hairpinMode":true,
 	   "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.198.7.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
-	  {"type":"portmap","capabilities":{"portMappings":true},"snat":true}]}`, bridge, n.dir+"/ipam"))
+	  {"type":"portmap","capabilities":{"portMappings":true},"snat":true}]}`, bridge, n.Dir+"/ipam"))
 	defer deleteLink(bridge)
-	eventually(t, "NetworkReady", func() bool { ok, _ := ready(); return ok })
-	for _, h := range handlers {
+	node.Eventually(t, "NetworkReady", func() bool { ok, _ := ready(); return ok })
+	for _, h := range node.Handlers {
 		serves(t, n, h)
 	}
 	// A pod keeps the network that it was attached to.
-	s := n.runPod("")
-	if ip := s.ips()[0]; !strings.HasPrefix(ip, "10.198.7.") {
+	s := n.RunPod("")
+	if ip := s.IPs()[0]; !strings.HasPrefix(ip, "10.198.7.") {
 		t.Error(ip)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the built-in network is back", func() bool { ok, _ := ready(); return ok })
-	s.remove()
-	left, err := filepath.Glob(n.dir + "/ipam/t/10.*")
+	node.Eventually(t, "the built-in network is back", func() bool { ok, _ := ready(); return ok })
+	s.Remove()
+	left, err := filepath.Glob(n.Dir + "/ipam/t/10.*")
 	if err != nil || len(left) != 0 {
 		t.Error("addresses are still reserved:", left, err)
 	}

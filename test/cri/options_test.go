@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 func TestRuntimeConfigNamesTheCgroupDriver(t *testing.T) {
-	n := startNode(t, "[cgroup]\ndriver = \"cgroupfs\"\n")
-	r, err := n.runtime.RuntimeConfig(n.ctx(), &runtimeapi.RuntimeConfigRequest{})
+	n := node.Start(t, "[cgroup]\ndriver = \"cgroupfs\"\n")
+	r, err := n.Runtime.RuntimeConfig(n.Ctx(), &runtimeapi.RuntimeConfigRequest{})
 	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -22,12 +24,12 @@ func podCIDR(cidr string) *runtimeapi.UpdateRuntimeConfigRequest {
 }
 
 func TestUpdateRuntimeConfig(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	if _, err := n.runtime.UpdateRuntimeConfig(n.ctx(), podCIDR("")); err != nil {
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	if _, err := n.Runtime.UpdateRuntimeConfig(n.Ctx(), podCIDR("")); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.runtime.UpdateRuntimeConfig(n.ctx(), podCIDR("10.0.0.0/99")); err == nil || !strings.Contains(err.Error(), "pod_cidr") {
+	if _, err := n.Runtime.UpdateRuntimeConfig(n.Ctx(), podCIDR("10.0.0.0/99")); err == nil || !strings.Contains(err.Error(), "pod_cidr") {
 		t.Errorf("malformed: %v", err)
 	}
 }
@@ -54,13 +56,13 @@ func TestHugepageLimits(t *testing.T) {
 			t.Skip("the hugetlb controller is not mounted for version 1")
 		}
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("sleep 1000")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("sleep 1000")
 		limited(&runtimeapi.LinuxContainerResources{HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: size, Limit: 4 << 20}}})(cfg)
-		c := s.start(cfg)
-		must(t, c.cgroupFile("hugetlb", "hugetlb."+size+".limit_in_bytes", "hugetlb."+size+".max"), "4194304")
-		s.remove()
+		c := s.Start(cfg)
+		must(t, c.CgroupFile("hugetlb", "hugetlb."+size+".limit_in_bytes", "hugetlb."+size+".max"), "4194304")
+		s.Remove()
 	})
 }
 
@@ -68,9 +70,9 @@ func TestSELinuxLabelsWhereDisabled(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
 		t.Skip("SELinux is enabled here, and this test is about hosts without")
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		// A host without SELinux has no labels to give, and pods that ask run.
-		must(t, n.inside(h, "echo ran", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+		must(t, n.Inside(h, "echo ran", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1,c2"}
 		})), "ran")
 	})
@@ -81,7 +83,7 @@ func TestHostNetworkPodSeesTheNodesNames(t *testing.T) {
 	if err != nil {
 		t.Skip("this host has no resolv.conf")
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		host := func(p *runtimeapi.PodSandboxConfig) {
 			p.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 			p.Hostname = ""
@@ -89,14 +91,14 @@ func TestHostNetworkPodSeesTheNodesNames(t *testing.T) {
 		change := func(c *containerConfig) {
 			c.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 		}
-		must(t, n.inside(h, "cat /etc/resolv.conf", change, host), string(own))
+		must(t, n.Inside(h, "cat /etc/resolv.conf", change, host), string(own))
 		name, err := os.Hostname()
 		if err != nil {
 			t.Fatal(err)
 		}
-		must(t, n.inside(h, "hostname; readlink /proc/self/ns/net", change, host), name+"\n"+readlink(t, "/proc/self/ns/net"))
+		must(t, n.Inside(h, "hostname; readlink /proc/self/ns/net", change, host), name+"\n"+readlink(t, "/proc/self/ns/net"))
 		// What the pod asks for comes before what the node has.
-		got := n.inside(h, "cat /etc/resolv.conf", change, host, func(p *runtimeapi.PodSandboxConfig) {
+		got := n.Inside(h, "cat /etc/resolv.conf", change, host, func(p *runtimeapi.PodSandboxConfig) {
 			p.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.1.1.1"}}
 		})
 		mustContain(t, got, "nameserver 10.1.1.1")

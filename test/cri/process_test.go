@@ -9,19 +9,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/test/images"
+	"fairlead.run/test/node"
 )
 
 type containerConfig = runtimeapi.ContainerConfig
 
 func TestCommandAndArguments(t *testing.T) {
-	ref, err := pushImage("test/entry:1", ocispec.ImageConfig{
+	ref, err := node.PushImage("test/entry:1", ocispec.ImageConfig{
 		Entrypoint: []string{"echo", "entry"}, Cmd: []string{"cmd"}, Env: []string{"PATH=/bin"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
-		n.pull(ref)
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		n.Pull(ref)
 		for _, tt := range []struct {
 			command, args []string
 			want          string
@@ -31,7 +32,7 @@ func TestCommandAndArguments(t *testing.T) {
 			{[]string{"echo", "c"}, nil, "c"},
 			{[]string{"echo", "c"}, []string{"a"}, "c a"},
 		} {
-			got := n.inside(h, "", func(c *containerConfig) {
+			got := n.Inside(h, "", func(c *containerConfig) {
 				c.Image.Image, c.Command, c.Args = ref, tt.command, tt.args
 			})
 			must(t, got, tt.want)
@@ -40,13 +41,13 @@ func TestCommandAndArguments(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	ref, err := pushImage("test/env:1", ocispec.ImageConfig{Env: []string{"PATH=/bin", "A=image", "B=image"}})
+	ref, err := node.PushImage("test/env:1", ocispec.ImageConfig{Env: []string{"PATH=/bin", "A=image", "B=image"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
-		n.pull(ref)
-		got := n.inside(h, "env", func(c *containerConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		n.Pull(ref)
+		got := n.Inside(h, "env", func(c *containerConfig) {
 			c.Image.Image = ref
 			c.Envs = []*runtimeapi.KeyValue{
 				{Key: "B", Value: []byte("request")}, {Key: "C", Value: []byte("two\nlines = x")}, {Key: "EMPTY"},
@@ -57,14 +58,14 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestWorkingDirectory(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		must(t, n.inside(h, "pwd", func(c *containerConfig) { c.WorkingDir = "/made/for/me" }), "/made/for/me")
-		must(t, n.inside(h, "pwd", nil), "/")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		must(t, n.Inside(h, "pwd", func(c *containerConfig) { c.WorkingDir = "/made/for/me" }), "/made/for/me")
+		must(t, n.Inside(h, "pwd", nil), "/")
 	})
 }
 
 func TestUsers(t *testing.T) {
-	ref, err := pushImage("test/users:1", ocispec.ImageConfig{User: "app:staff", Env: []string{"PATH=/bin"}}, images.Layer{Files: map[string]images.File{
+	ref, err := node.PushImage("test/users:1", ocispec.ImageConfig{User: "app:staff", Env: []string{"PATH=/bin"}}, images.Layer{Files: map[string]images.File{
 		"etc/passwd": {Body: []byte("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n")},
 		"etc/group":  {Body: []byte("root:x:0:\nstaff:x:50:\nextra:x:60:app\nmore:x:61:app,other\n")},
 	}})
@@ -74,8 +75,8 @@ func TestUsers(t *testing.T) {
 	const who = `echo $(id -u) $(id -g) $(grep Groups /proc/self/status | cut -f2)`
 	sc := func(c *containerConfig) *runtimeapi.LinuxContainerSecurityContext { return c.Linux.SecurityContext }
 	id := func(v int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: v} }
-	underEach(t, func(t *testing.T, n *node, h string) {
-		n.pull(ref)
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		n.Pull(ref)
 		for _, tt := range []struct {
 			name   string
 			change func(*containerConfig)
@@ -95,7 +96,7 @@ func TestUsers(t *testing.T) {
 			}, "1000 1001 1001 1234"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				got := n.inside(h, who, func(c *containerConfig) { c.Image.Image = ref; tt.change(c) })
+				got := n.Inside(h, who, func(c *containerConfig) { c.Image.Image = ref; tt.change(c) })
 				if sorted(got) != sorted(tt.want) {
 					t.Errorf("got %q, want %q", strings.TrimSpace(got), tt.want)
 				}
@@ -118,8 +119,8 @@ func sorted(s string) string {
 }
 
 func TestUserErrors(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
 		for _, tt := range []struct {
 			change func(*runtimeapi.LinuxContainerSecurityContext)
 			want   string
@@ -127,9 +128,9 @@ func TestUserErrors(t *testing.T) {
 			{func(c *runtimeapi.LinuxContainerSecurityContext) { c.RunAsUsername = "nosuch" }, "nosuch"},
 			{func(c *runtimeapi.LinuxContainerSecurityContext) { c.RunAsGroup = &runtimeapi.Int64Value{Value: 1} }, "run_as_group"},
 		} {
-			cfg := script("true")
+			cfg := node.Script("true")
 			tt.change(cfg.Linux.SecurityContext)
-			if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("want an error with %q, got %v", tt.want, err)
 			}
 		}
@@ -137,8 +138,8 @@ func TestUserErrors(t *testing.T) {
 }
 
 func TestThreeHundredArguments(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "", func(c *containerConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "", func(c *containerConfig) {
 			c.Command = []string{"sh", "-c", "echo $# $300", "sh"}
 			for i := range 300 {
 				c.Args = append(c.Args, fmt.Sprintf("odd 'arg' $%d \"\n\\", i+1))
@@ -151,16 +152,16 @@ func TestThreeHundredArguments(t *testing.T) {
 }
 
 func TestHostname(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		must(t, n.inside(h, "hostname; cat /etc/hostname; echo $HOSTNAME", nil, func(p *runtimeapi.PodSandboxConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		must(t, n.Inside(h, "hostname; cat /etc/hostname; echo $HOSTNAME", nil, func(p *runtimeapi.PodSandboxConfig) {
 			p.Hostname = "chosen"
 		}), "chosen\nchosen\nchosen")
 	})
 }
 
 func TestDNSAndHosts(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "cat /etc/resolv.conf; echo --; cat /etc/hosts", nil, func(p *runtimeapi.PodSandboxConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "cat /etc/resolv.conf; echo --; cat /etc/hosts", nil, func(p *runtimeapi.PodSandboxConfig) {
 			p.Hostname = "named"
 			p.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.9.8.7"}, Searches: []string{"a.example", "b.example"}, Options: []string{"ndots:5"}}
 		})
@@ -172,8 +173,8 @@ func TestDNSAndHosts(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "tty; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; echo $TERM", func(c *containerConfig) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "tty; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; echo $TERM", func(c *containerConfig) {
 			c.Tty, c.Stdin = true, true
 		})
 		got = strings.ReplaceAll(got, "\r", "")

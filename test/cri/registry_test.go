@@ -13,12 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/test/images"
+	"fairlead.run/test/node"
 )
-
-func (n *node) tryPull(ref string) (string, error) {
-	r, err := n.images.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
-	return r.GetImageRef(), err
-}
 
 func marked(t *testing.T, arch, text string) *images.Image {
 	t.Helper()
@@ -42,15 +38,15 @@ func TestHostsTOMLNamesAMirror(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hosts := fmt.Sprintf("server = \"https://mirrored.example\"\n[host.\"http://%s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry.Host())
+	hosts := fmt.Sprintf("server = \"https://mirrored.example\"\n[host.\"http://%s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", node.Registry.Host())
 	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	registry.Push("team/mirrored:1", marked(t, "", "from the mirror"))
-	n := startNode(t, fmt.Sprintf("[images]\ncerts_dirs = [%q]\n", certs))
-	n.pull("mirrored.example/team/mirrored:1")
-	for _, h := range handlers {
-		must(t, n.inside(h, "cat /mark", func(c *containerConfig) { c.Image.Image = "mirrored.example/team/mirrored:1" }), "from the mirror")
+	node.Registry.Push("team/mirrored:1", marked(t, "", "from the mirror"))
+	n := node.Start(t, fmt.Sprintf("[images]\ncerts_dirs = [%q]\n", certs))
+	n.Pull("mirrored.example/team/mirrored:1")
+	for _, h := range node.Handlers {
+		must(t, n.Inside(h, "cat /mark", func(c *containerConfig) { c.Image.Image = "mirrored.example/team/mirrored:1" }), "from the mirror")
 	}
 }
 
@@ -67,13 +63,13 @@ func TestIndexGivesTheNodesPlatform(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, none := registry.Push("team/both:1", both), registry.Push("team/foreign:1", foreign)
-	n := startNode(t, "")
-	n.pull(ref)
-	for _, h := range handlers {
-		must(t, n.inside(h, "cat /mark", func(c *containerConfig) { c.Image.Image = ref }), "own")
+	ref, none := node.Registry.Push("team/both:1", both), node.Registry.Push("team/foreign:1", foreign)
+	n := node.Start(t, "")
+	n.Pull(ref)
+	for _, h := range node.Handlers {
+		must(t, n.Inside(h, "cat /mark", func(c *containerConfig) { c.Image.Image = ref }), "own")
 	}
-	if _, err := n.tryPull(none); err == nil || !strings.Contains(err.Error(), runtime.GOARCH) {
+	if _, err := n.TryPull(none); err == nil || !strings.Contains(err.Error(), runtime.GOARCH) {
 		t.Errorf("an index without this platform: %v", err)
 	}
 }
@@ -83,13 +79,13 @@ func TestSchemaOneIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := startNode(t, "")
+	n := node.Start(t, "")
 	for i, mediaType := range []string{
 		"application/vnd.docker.distribution.manifest.v1+json",
 		"application/vnd.docker.distribution.manifest.v1+prettyjws",
 	} {
-		ref := registry.PushManifest(fmt.Sprintf("team/old%d:1", i), mediaType, body)
-		if _, err := n.tryPull(ref); err == nil || !strings.Contains(err.Error(), "schema 1") {
+		ref := node.Registry.PushManifest(fmt.Sprintf("team/old%d:1", i), mediaType, body)
+		if _, err := n.TryPull(ref); err == nil || !strings.Contains(err.Error(), "schema 1") {
 			t.Errorf("%s: %v", mediaType, err)
 		}
 	}
@@ -104,14 +100,14 @@ func TestCorruptLayer(t *testing.T) {
 	ref := own.Push("team/app:1", img)
 	bad := img.Layers()[1].Digest
 	own.Inject(images.Fault{Path: bad.String(), Corrupt: true})
-	n := startNode(t, "")
-	if _, err := n.tryPull(ref); err == nil || !strings.Contains(err.Error(), bad.Encoded()[:12]) {
+	n := node.Start(t, "")
+	if _, err := n.TryPull(ref); err == nil || !strings.Contains(err.Error(), bad.Encoded()[:12]) {
 		t.Errorf("the error names the layer: %v", err)
 	}
-	if list, err := n.images.ListImages(n.ctx(), &runtimeapi.ListImagesRequest{}); err != nil || len(list.Images) != 0 {
+	if list, err := n.Images.ListImages(n.Ctx(), &runtimeapi.ListImagesRequest{}); err != nil || len(list.Images) != 0 {
 		t.Errorf("%+v %v", list, err)
 	}
 	own.Heal()
-	n.pull(ref)
-	must(t, n.inside("", "cat /mark", func(c *containerConfig) { c.Image.Image = ref }), "sound")
+	n.Pull(ref)
+	must(t, n.Inside("", "cat /mark", func(c *containerConfig) { c.Image.Image = ref }), "sound")
 }

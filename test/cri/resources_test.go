@@ -7,46 +7,23 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// cgroupFile finds a file of the container's cgroup on the host.
-func (c *container) cgroupFile(controller, v1, v2 string) string {
-	t := c.s.n.t
-	t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		controller, v1 = "", v2
-	}
-	var found string
-	_ = filepath.WalkDir(filepath.Join("/sys/fs/cgroup", controller), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(filepath.Base(path), c.id) {
-			found = path
-			return filepath.SkipAll
-		}
-		return nil
-	})
-	if found == "" {
-		t.Fatalf("container %s has no cgroup for %q", c.id, controller)
-	}
-	b, err := os.ReadFile(filepath.Join(found, v1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(b))
-}
+	"fairlead.run/test/node"
+)
 
 func limited(r *runtimeapi.LinuxContainerResources) func(*containerConfig) {
 	return func(c *containerConfig) { c.Linux.Resources = r }
 }
 
 func TestResources(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("sleep 1000")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("sleep 1000")
 		limited(&runtimeapi.LinuxContainerResources{
 			CpuPeriod: 50000, CpuQuota: 25000, CpuShares: 512, MemoryLimitInBytes: 64 << 20,
 			CpusetCpus: "0", CpusetMems: "0", Unified: map[string]string{"pids.max": "77"},
 		})(cfg)
-		c := s.start(cfg)
+		c := s.Start(cfg)
 		v2 := isUnified()
 		for _, tt := range []struct{ controller, v1, v2, want1, want2 string }{
 			{"cpu", "cpu.cfs_quota_us", "cpu.max", "25000", "25000 50000"},
@@ -59,28 +36,28 @@ func TestResources(t *testing.T) {
 			if v2 {
 				want = tt.want2
 			}
-			if got := c.cgroupFile(tt.controller, tt.v1, tt.v2); got != want {
+			if got := c.CgroupFile(tt.controller, tt.v1, tt.v2); got != want {
 				t.Errorf("%s: %s, want %s", tt.v1, got, want)
 			}
 		}
 		if !v2 {
-			if got := c.cgroupFile("cpu", "cpu.shares", ""); got != "512" {
+			if got := c.CgroupFile("cpu", "cpu.shares", ""); got != "512" {
 				t.Errorf("cpu.shares: %s", got)
 			}
 		}
-		_, err := n.runtime.UpdateContainerResources(n.ctx(), &runtimeapi.UpdateContainerResourcesRequest{
-			ContainerId: c.id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 96 << 20, CpuQuota: 30000, CpuPeriod: 50000},
+		_, err := n.Runtime.UpdateContainerResources(n.Ctx(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 96 << 20, CpuQuota: 30000, CpuPeriod: 50000},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.cgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "100663296" {
+		if got := c.CgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "100663296" {
 			t.Errorf("after the update: %s", got)
 		}
-		if got := c.status().GetResources().GetLinux(); got.GetMemoryLimitInBytes() != 96<<20 || got.GetCpuShares() != 512 {
+		if got := c.Status().GetResources().GetLinux(); got.GetMemoryLimitInBytes() != 96<<20 || got.GetCpuShares() != 512 {
 			t.Errorf("status after the update: %+v", got)
 		}
-		s.remove()
+		s.Remove()
 	})
 }
 
@@ -90,52 +67,52 @@ func isUnified() bool {
 }
 
 func TestUpdateBeforeStart(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.create(script("sleep 1000"))
-		_, err := n.runtime.UpdateContainerResources(n.ctx(), &runtimeapi.UpdateContainerResourcesRequest{
-			ContainerId: c.id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 80 << 20},
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Create(node.Script("sleep 1000"))
+		_, err := n.Runtime.UpdateContainerResources(n.Ctx(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 80 << 20},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.tryStart(); err != nil {
+		if err := c.TryStart(); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.cgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "83886080" {
+		if got := c.CgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "83886080" {
 			t.Errorf("%s", got)
 		}
-		s.remove()
+		s.Remove()
 	})
 }
 
 func TestOutOfMemory(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("x=a; while :; do x=$x$x; done")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("x=a; while :; do x=$x$x; done")
 		limited(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16 << 20, MemorySwapLimitInBytes: 16 << 20})(cfg)
-		st := s.start(cfg).wait()
+		st := s.Start(cfg).Wait()
 		if st.Reason != "OOMKilled" || st.ExitCode != 137 {
 			t.Errorf("%+v", st)
 		}
-		s.remove()
+		s.Remove()
 	})
 }
 
 func TestCgroupParent(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		parent := "/fairlead-test-" + h + "/pod"
-		s := n.runPod(h, func(p *runtimeapi.PodSandboxConfig) { p.Linux.CgroupParent = parent })
-		c := s.start(script("sleep 1000"))
+		s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) { p.Linux.CgroupParent = parent })
+		c := s.Start(node.Script("sleep 1000"))
 		controller := "memory"
 		if isUnified() {
 			controller = ""
 		}
-		path := filepath.Join("/sys/fs/cgroup", controller, parent, c.id)
+		path := filepath.Join("/sys/fs/cgroup", controller, parent, c.ID)
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
-		s.remove()
+		s.Remove()
 		removeCgroups(t, "fairlead-test-"+h)
 	})
 }
@@ -157,10 +134,10 @@ func removeCgroups(t *testing.T, name string) {
 }
 
 func TestOOMScoreAdjIsClampedNotFatal(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		must(t, n.inside(h, "cat /proc/self/oom_score_adj", limited(&runtimeapi.LinuxContainerResources{OomScoreAdj: 555})), "555")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		must(t, n.Inside(h, "cat /proc/self/oom_score_adj", limited(&runtimeapi.LinuxContainerResources{OomScoreAdj: 555})), "555")
 		// Lowering needs CAP_SYS_RESOURCE, which may be missing; the pod runs anyway.
-		got := strings.TrimSpace(n.inside(h, "cat /proc/self/oom_score_adj", limited(&runtimeapi.LinuxContainerResources{OomScoreAdj: -998})))
+		got := strings.TrimSpace(n.Inside(h, "cat /proc/self/oom_score_adj", limited(&runtimeapi.LinuxContainerResources{OomScoreAdj: -998})))
 		own, err := os.ReadFile("/proc/self/oom_score_adj")
 		if err != nil {
 			t.Fatal(err)
@@ -175,20 +152,20 @@ func TestUnknownUnifiedKeyOnCgroupV1(t *testing.T) {
 	if isUnified() {
 		t.Skip("this test is for cgroup v1")
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("true")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		limited(&runtimeapi.LinuxContainerResources{Unified: map[string]string{"memory.high": "1"}})(cfg)
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "memory.high") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "memory.high") {
 			t.Errorf("what cannot be honoured must be refused: %v", err)
 		}
 	})
 }
 
 func TestRlimits(t *testing.T) {
-	n := startNode(t, "[containers.rlimits]\nnofile = { soft = 123, hard = 456 }\n")
-	n.pull(busybox)
-	for _, h := range handlers {
-		must(t, n.inside(h, "ulimit -n; ulimit -Hn", nil), "123\n456")
+	n := node.Start(t, "[containers.rlimits]\nnofile = { soft = 123, hard = 456 }\n")
+	n.Pull(node.Busybox)
+	for _, h := range node.Handlers {
+		must(t, n.Inside(h, "ulimit -n; ulimit -Hn", nil), "123\n456")
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 func secure(f func(*runtimeapi.LinuxContainerSecurityContext)) func(*containerConfig) {
@@ -16,9 +18,9 @@ func secure(f func(*runtimeapi.LinuxContainerSecurityContext)) func(*containerCo
 }
 
 // effective is the CapEff line of the container's first process.
-func effective(t *testing.T, n *node, h string, change func(*containerConfig), pod ...func(*runtimeapi.PodSandboxConfig)) uint64 {
+func effective(t *testing.T, n *node.Node, h string, change func(*containerConfig), pod ...func(*runtimeapi.PodSandboxConfig)) uint64 {
 	t.Helper()
-	out := n.inside(h, "grep CapEff /proc/self/status | cut -f2", change, pod...)
+	out := n.Inside(h, "grep CapEff /proc/self/status | cut -f2", change, pod...)
 	v, err := strconv.ParseUint(strings.TrimSpace(out), 16, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,7 @@ func effective(t *testing.T, n *node, h string, change func(*containerConfig), p
 
 func TestCapabilities(t *testing.T) {
 	has := func(set uint64, c int) bool { return set>>c&1 == 1 }
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		usual := effective(t, n, h, nil)
 		if !has(usual, unix.CAP_CHOWN) || has(usual, unix.CAP_SYS_ADMIN) {
 			t.Errorf("default set %x", usual)
@@ -61,8 +63,8 @@ func TestCapabilities(t *testing.T) {
 }
 
 func TestAmbientCapabilities(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "grep CapAmb /proc/self/status | cut -f2", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "grep CapAmb /proc/self/status | cut -f2", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
 			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"NET_BIND_SERVICE"}}
 		}))
@@ -71,23 +73,23 @@ func TestAmbientCapabilities(t *testing.T) {
 }
 
 func TestUnknownCapabilityIsRefused(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("true")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		cfg.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"FLY"}}
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "FLY") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "FLY") {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
 func TestPrivileged(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		set := effective(t, n, h, secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }), privilegedPod)
 		if set>>unix.CAP_SYS_ADMIN&1 == 0 {
 			t.Errorf("capabilities %x", set)
 		}
-		got := n.inside(h, "grep -c . /proc/timer_list >/dev/null && echo unmasked; ls /dev | wc -l; grep Seccomp: /proc/self/status; mount | grep ' /sys ' | grep -q rw && echo sys",
+		got := n.Inside(h, "grep -c . /proc/timer_list >/dev/null && echo unmasked; ls /dev | wc -l; grep Seccomp: /proc/self/status; mount | grep ' /sys ' | grep -q rw && echo sys",
 			secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }), privilegedPod)
 		mustContain(t, got, "Seccomp:\t0", "sys")
 		host, err := os.ReadDir("/dev")
@@ -103,21 +105,21 @@ func TestPrivileged(t *testing.T) {
 }
 
 func TestPrivilegedNeedsAPrivilegedPod(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("true")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		cfg.Linux.SecurityContext.Privileged = true
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "privileged") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "privileged") {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
 func TestNoNewPrivileges(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		for _, on := range []bool{true, false} {
 			want := map[bool]string{true: "NoNewPrivs:\t1", false: "NoNewPrivs:\t0"}[on]
-			must(t, n.inside(h, "grep NoNewPrivs /proc/self/status",
+			must(t, n.Inside(h, "grep NoNewPrivs /proc/self/status",
 				secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.NoNewPrivs = on })), want)
 		}
 	})
@@ -132,20 +134,20 @@ func TestSeccomp(t *testing.T) {
 	with := func(p *runtimeapi.SecurityProfile) func(*containerConfig) {
 		return secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = p })
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		const mode = "grep Seccomp: /proc/self/status"
-		must(t, n.inside(h, mode, with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault})), "Seccomp:\t2")
-		must(t, n.inside(h, mode, with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined})), "Seccomp:\t0")
-		must(t, n.inside(h, mode, nil), "Seccomp:\t0")
+		must(t, n.Inside(h, mode, with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault})), "Seccomp:\t2")
+		must(t, n.Inside(h, mode, with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined})), "Seccomp:\t0")
+		must(t, n.Inside(h, mode, nil), "Seccomp:\t0")
 		local := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: profile}
-		must(t, n.inside(h, "mkdir /x 2>/dev/null || echo refused", with(local)), "refused")
+		must(t, n.Inside(h, "mkdir /x 2>/dev/null || echo refused", with(local)), "refused")
 		// The default profile keeps a container from unsharing.
-		must(t, n.inside(h, "unshare -U true 2>/dev/null && echo unshared || echo refused",
+		must(t, n.Inside(h, "unshare -U true 2>/dev/null && echo unshared || echo refused",
 			with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault})), "refused")
-		s := n.runPod(h)
-		cfg := script("true")
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		with(&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/nowhere.json"})(cfg)
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "/nowhere.json") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "/nowhere.json") {
 			t.Errorf("missing profile: %v", err)
 		}
 	})
@@ -156,7 +158,7 @@ func TestAppArmor(t *testing.T) {
 	if strings.TrimSpace(string(enabled)) == "Y" {
 		t.Skip("this test is for kernels without AppArmor")
 	}
-	underEach(t, func(t *testing.T, n *node, h string) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		with := func(p runtimeapi.SecurityProfile_ProfileType) func(*containerConfig) {
 			return secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 				s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: p}
@@ -165,19 +167,19 @@ func TestAppArmor(t *testing.T) {
 				}
 			})
 		}
-		must(t, n.inside(h, "echo ok", with(runtimeapi.SecurityProfile_RuntimeDefault)), "ok")
-		s := n.runPod(h)
-		cfg := script("true")
+		must(t, n.Inside(h, "echo ok", with(runtimeapi.SecurityProfile_RuntimeDefault)), "ok")
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		with(runtimeapi.SecurityProfile_Localhost)(cfg)
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(strings.ToLower(err.Error()), "apparmor") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(strings.ToLower(err.Error()), "apparmor") {
 			t.Errorf("a profile that cannot be applied must be refused: %v", err)
 		}
 	})
 }
 
 func TestDevices(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		got := n.inside(h, "[ -c /dev/mynull ] && echo there; echo x > /dev/mynull && echo wrote; head -c1 /dev/ro >/dev/null && echo read; (echo x > /dev/ro) 2>/dev/null || echo closed",
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		got := n.Inside(h, "[ -c /dev/mynull ] && echo there; echo x > /dev/mynull && echo wrote; head -c1 /dev/ro >/dev/null && echo read; (echo x > /dev/ro) 2>/dev/null || echo closed",
 			func(c *containerConfig) {
 				c.Devices = []*runtimeapi.Device{
 					{HostPath: "/dev/null", ContainerPath: "/dev/mynull", Permissions: "rwm"},
@@ -185,10 +187,10 @@ func TestDevices(t *testing.T) {
 				}
 			})
 		mustContain(t, got, "there", "wrote", "read")
-		s := n.runPod(h)
-		cfg := script("true")
+		s := n.RunPod(h)
+		cfg := node.Script("true")
 		cfg.Devices = []*runtimeapi.Device{{HostPath: "/dev/no-such-device", ContainerPath: "/dev/x", Permissions: "rwm"}}
-		if _, err := s.tryCreate(cfg); err == nil || !strings.Contains(err.Error(), "/dev/no-such-device") {
+		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(err.Error(), "/dev/no-such-device") {
 			t.Errorf("missing device: %v", err)
 		}
 	})

@@ -23,48 +23,31 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/node"
 )
 
 func TestExecSync(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script("sleep 1000"))
-		r, err := n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sh", "-c", "echo out; echo err >&2; exit 5"}})
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("sleep 1000"))
+		r, err := n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"sh", "-c", "echo out; echo err >&2; exit 5"}})
 		if err != nil || string(r.Stdout) != "out\n" || string(r.Stderr) != "err\n" || r.ExitCode != 5 {
 			t.Errorf("%+v %v", r, err)
 		}
-		_, err = n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/no/such/program"}})
+		_, err = n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"/no/such/program"}})
 		if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 			t.Errorf("missing program: %v", err)
 		}
-		_, err = n.runtime.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.id, Timeout: 1, Cmd: []string{"sh", "-c", "sleep 500 & sleep 600"}})
+		_, err = n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Timeout: 1, Cmd: []string{"sh", "-c", "sleep 500 & sleep 600"}})
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("a timeout: %v", err)
 		}
-		eventually(t, "what the exec started is gone", func() bool {
-			ps := c.exec("ps")
+		node.Eventually(t, "what the exec started is gone", func() bool {
+			ps := c.Exec("ps")
 			return !strings.Contains(ps, "sleep 500") && !strings.Contains(ps, "sleep 600")
 		})
 	})
-}
-
-// execURL asks for a stream; client-go's executor speaks to it.
-func (c *container) execURL(r *runtimeapi.ExecRequest) string {
-	c.s.n.t.Helper()
-	r.ContainerId = c.id
-	out, err := c.s.n.runtime.Exec(c.s.n.ctx(), r)
-	if err != nil {
-		c.s.n.t.Fatal(err)
-	}
-	return out.Url
-}
-
-func spdyExecutor(raw string) (remotecommand.Executor, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, err
-	}
-	return remotecommand.NewSPDYExecutor(&rest.Config{}, "POST", u)
 }
 
 func webSocketExecutor(raw string) (remotecommand.Executor, error) {
@@ -72,12 +55,12 @@ func webSocketExecutor(raw string) (remotecommand.Executor, error) {
 }
 
 func TestExecStreams(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script("sleep 1000"))
-		for name, dial := range map[string]func(string) (remotecommand.Executor, error){"spdy": spdyExecutor, "websocket": webSocketExecutor} {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("sleep 1000"))
+		for name, dial := range map[string]func(string) (remotecommand.Executor, error){"spdy": node.SPDYExecutor, "websocket": webSocketExecutor} {
 			t.Run(name, func(t *testing.T) {
-				e, err := dial(c.execURL(&runtimeapi.ExecRequest{
+				e, err := dial(c.ExecURL(&runtimeapi.ExecRequest{
 					Cmd: []string{"sh", "-c", "cat; echo err >&2; exit 9"}, Stdin: true, Stdout: true, Stderr: true,
 				}))
 				if err != nil {
@@ -85,7 +68,7 @@ func TestExecStreams(t *testing.T) {
 				}
 				var out, errOut bytes.Buffer
 				big := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-				err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errOut})
+				err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errOut})
 				var code utilexec.CodeExitError
 				if !errors.As(err, &code) || code.Code != 9 {
 					t.Errorf("exit code: %v", err)
@@ -98,33 +81,23 @@ func TestExecStreams(t *testing.T) {
 	})
 }
 
-type sizes chan remotecommand.TerminalSize
-
-func (s sizes) Next() *remotecommand.TerminalSize {
-	v, ok := <-s
-	if !ok {
-		return nil
-	}
-	return &v
-}
-
 func TestExecTerminalAndResize(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script("sleep 1000"))
-		e, err := spdyExecutor(c.execURL(&runtimeapi.ExecRequest{
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("sleep 1000"))
+		e, err := node.SPDYExecutor(c.ExecURL(&runtimeapi.ExecRequest{
 			Cmd: []string{"sh", "-c", "until [ \"$(stty size)\" = '33 77' ]; do sleep 0.05; done; echo resized"}, Tty: true, Stdin: true, Stdout: true,
 		}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		queue := make(sizes, 1)
+		queue := make(node.Sizes, 1)
 		queue <- remotecommand.TerminalSize{Width: 77, Height: 33}
 		defer close(queue)
 		stdin, closeStdin := io.Pipe()
 		defer closeStdin.Close()
 		var out bytes.Buffer
-		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Tty: true, TerminalSizeQueue: queue})
+		err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Tty: true, TerminalSizeQueue: queue})
 		if err != nil || !strings.Contains(out.String(), "resized") {
 			t.Errorf("%q %v", out.String(), err)
 		}
@@ -132,40 +105,40 @@ func TestExecTerminalAndResize(t *testing.T) {
 }
 
 func TestExecEndsWithItsClient(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script("sleep 1000"))
-		e, err := spdyExecutor(c.execURL(&runtimeapi.ExecRequest{Cmd: []string{"sh", "-c", "echo up; sleep 700 & sleep 800"}, Stdout: true}))
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("sleep 1000"))
+		e, err := node.SPDYExecutor(c.ExecURL(&runtimeapi.ExecRequest{Cmd: []string{"sh", "-c", "echo up; sleep 700 & sleep 800"}, Stdout: true}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, leave := context.WithCancel(n.ctx())
+		ctx, leave := context.WithCancel(n.Ctx())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			_ = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
 		}()
-		eventually(t, "the exec runs", func() bool { return strings.Contains(c.exec("ps"), "sleep 700") })
+		node.Eventually(t, "the exec runs", func() bool { return strings.Contains(c.Exec("ps"), "sleep 700") })
 		leave()
 		<-done
-		eventually(t, "the exec is gone with its client", func() bool {
-			ps := c.exec("ps")
+		node.Eventually(t, "the exec is gone with its client", func() bool {
+			ps := c.Exec("ps")
 			return !strings.Contains(ps, "sleep 700") && !strings.Contains(ps, "sleep 800")
 		})
 	})
 }
 
 func TestStreamURLsWorkOnce(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	c := n.runPod("").start(script("sleep 1000"))
-	raw := c.execURL(&runtimeapi.ExecRequest{Cmd: []string{"true"}, Stdout: true})
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	c := n.RunPod("").Start(node.Script("sleep 1000"))
+	raw := c.ExecURL(&runtimeapi.ExecRequest{Cmd: []string{"true"}, Stdout: true})
 	for i := range 2 {
-		e, err := spdyExecutor(raw)
+		e, err := node.SPDYExecutor(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdout: io.Discard})
+		err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdout: io.Discard})
 		if (err == nil) != (i == 0) {
 			t.Errorf("use %d: %v", i+1, err)
 		}
@@ -180,28 +153,28 @@ func TestStreamURLsWorkOnce(t *testing.T) {
 }
 
 func TestAttach(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		cfg := script("while read line; do echo got $line; done; echo bye")
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("while read line; do echo got $line; done; echo bye")
 		cfg.Stdin, cfg.StdinOnce = true, true
-		c := s.start(cfg)
-		r, err := n.runtime.Attach(n.ctx(), &runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
+		c := s.Start(cfg)
+		r, err := n.Runtime.Attach(n.Ctx(), &runtimeapi.AttachRequest{ContainerId: c.ID, Stdin: true, Stdout: true, Stderr: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := spdyExecutor(r.Url)
+		e, err := node.SPDYExecutor(r.Url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out, errOut bytes.Buffer
-		err = e.StreamWithContext(n.ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader("one\ntwo\n"), Stdout: &out, Stderr: &errOut})
+		err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader("one\ntwo\n"), Stdout: &out, Stderr: &errOut})
 		if err != nil {
 			t.Error(err)
 		}
-		if st := c.wait(); st.ExitCode != 0 {
+		if st := c.Wait(); st.ExitCode != 0 {
 			t.Errorf("%+v", st)
 		}
-		must(t, c.log(), "got one\ngot two\nbye")
+		must(t, c.Log(), "got one\ngot two\nbye")
 		if got := out.String(); !strings.Contains(got, "got one") || !strings.Contains(got, "got two") {
 			t.Errorf("attached: %q", got)
 		}
@@ -209,10 +182,10 @@ func TestAttach(t *testing.T) {
 }
 
 func TestPortForward(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		s.start(script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
-		r, err := n.runtime.PortForward(n.ctx(), &runtimeapi.PortForwardRequest{PodSandboxId: s.id, Port: []int32{8080}})
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		s.Start(node.Script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
+		r, err := n.Runtime.PortForward(n.Ctx(), &runtimeapi.PortForwardRequest{PodSandboxId: s.ID, Port: []int32{8080}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +208,7 @@ func TestPortForward(t *testing.T) {
 		case <-ready:
 		case err := <-done:
 			t.Fatal(err)
-		case <-time.After(patience):
+		case <-time.After(node.Patience):
 			t.Fatal("not ready")
 		}
 		ports, err := fw.GetPorts()
@@ -243,7 +216,7 @@ func TestPortForward(t *testing.T) {
 			t.Fatal(err)
 		}
 		var page string
-		eventually(t, "a page", func() bool {
+		node.Eventually(t, "a page", func() bool {
 			page = fetch(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
 			return page != ""
 		})
@@ -266,25 +239,25 @@ func fetch(u string) string {
 }
 
 func TestReopenLog(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script(numbers))
-		grown(t, []*container{c})
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script(node.Numbers))
+		node.Grown(t, []*node.Container{c})
 		var old []string
 		for i := range 3 {
-			moved := fmt.Sprintf("%s.%d", c.logPath(), i)
-			if err := os.Rename(c.logPath(), moved); err != nil {
+			moved := fmt.Sprintf("%s.%d", c.LogPath(), i)
+			if err := os.Rename(c.LogPath(), moved); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := n.runtime.ReopenContainerLog(n.ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.id}); err != nil {
+			if _, err := n.Runtime.ReopenContainerLog(n.Ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.ID}); err != nil {
 				t.Fatal(err)
 			}
 			old = append(old, moved)
-			grown(t, []*container{c})
+			node.Grown(t, []*node.Container{c})
 		}
-		c.stopNumbers()
-		c.wait()
-		last := c.logPath()
+		c.StopNumbers()
+		c.Wait()
+		last := c.LogPath()
 		var all []byte
 		for _, p := range append(old, last) {
 			b, err := os.ReadFile(p)
@@ -296,17 +269,17 @@ func TestReopenLog(t *testing.T) {
 		if err := os.WriteFile(last, all, 0o640); err != nil {
 			t.Fatal(err)
 		}
-		checkNumbers(t, c.log())
-		s.remove()
+		node.CheckNumbers(t, c.Log())
+		s.Remove()
 	})
 }
 
 func TestLogFormat(t *testing.T) {
-	underEach(t, func(t *testing.T, n *node, h string) {
-		s := n.runPod(h)
-		c := s.start(script("echo out; sleep 0.3; echo err >&2; sleep 0.3; head -c 40000 /dev/zero | tr '\\0' x; echo; printf tail"))
-		c.wait()
-		raw, err := os.ReadFile(c.logPath())
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		c := s.Start(node.Script("echo out; sleep 0.3; echo err >&2; sleep 0.3; head -c 40000 /dev/zero | tr '\\0' x; echo; printf tail"))
+		c.Wait()
+		raw, err := os.ReadFile(c.LogPath())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +303,7 @@ func TestLogFormat(t *testing.T) {
 		if partial < 2 || longest > 16<<10+1 {
 			t.Errorf("%d partial lines, the longest %d bytes", partial, longest)
 		}
-		got := c.log()
+		got := c.Log()
 		if !strings.HasPrefix(got, "out\nerr\n") || strings.Count(got, "x") != 40000 || !strings.Contains(got, "tail") {
 			t.Errorf("%d bytes: %.40q ... %q", len(got), got, got[max(0, len(got)-20):])
 		}
@@ -341,12 +314,12 @@ func TestLogFormat(t *testing.T) {
 }
 
 func TestDaemonEndsByItselfWithoutPods(t *testing.T) {
-	n := startNode(t, "")
-	n.pull(busybox)
-	s := n.runPod("")
-	s.start(script("true")).wait()
-	s.remove()
-	n.kill(syscall.SIGTERM)
-	n.wantNothingLeft(t)
-	n.start()
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	s := n.RunPod("")
+	s.Start(node.Script("true")).Wait()
+	s.Remove()
+	n.Kill(syscall.SIGTERM)
+	n.WantNothingLeft(t)
+	n.Start()
 }

@@ -1,4 +1,4 @@
-package cri
+package node
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// left lists what is on the host because of this node and has to be gone when
+// Left lists what is on the host because of this node and has to be gone when
 // its pods and its daemon are: mounts, links, nft tables, cgroups, processes,
 // and files in the state directory. Other tests run at the same time, so only
 // what bears this node's names counts.
-func (n *node) left() []string {
+func (n *Node) Left() []string {
 	var out []string
 	add := func(kind string, names ...string) {
 		for _, name := range names {
@@ -28,16 +28,16 @@ func (n *node) left() []string {
 	add("link", n.links()...)
 	add("cgroup", n.cgroups()...)
 	add("process", n.processes()...)
-	if tables, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(tables), n.bridge+"\n") {
-		add("nft table", n.bridge)
+	if tables, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(tables), n.Bridge+"\n") {
+		add("nft table", n.Bridge)
 	}
 	for _, dir := range []string{"pods", "containers", "monitor/proc"} {
-		entries, _ := os.ReadDir(filepath.Join(n.state, dir))
+		entries, _ := os.ReadDir(filepath.Join(n.State, dir))
 		for _, e := range entries {
 			add("state", filepath.Join(dir, e.Name()))
 		}
 	}
-	entries, _ := os.ReadDir(filepath.Join(n.root, "containers"))
+	entries, _ := os.ReadDir(filepath.Join(n.Root, "containers"))
 	for _, e := range entries {
 		add("root", filepath.Join("containers", e.Name()))
 	}
@@ -45,23 +45,23 @@ func (n *node) left() []string {
 	return out
 }
 
-// leftAfterAll is left once the kernel had a moment to take down what it takes
+// LeftAfterAll is Left once the kernel had a moment to take down what it takes
 // down by itself.
-func (n *node) leftAfterAll() (left []string) {
+func (n *Node) LeftAfterAll() (left []string) {
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if left = n.left(); len(left) == 0 || time.Now().After(end) {
+		if left = n.Left(); len(left) == 0 || time.Now().After(end) {
 			return left
 		}
 	}
 }
 
-func (n *node) mounts() (out []string) {
+func (n *Node) mounts() (out []string) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if path := strings.Fields(line)[4]; strings.HasPrefix(path, n.dir+"/") {
+		if path := strings.Fields(line)[4]; strings.HasPrefix(path, n.Dir+"/") {
 			out = append(out, path)
 		}
 	}
@@ -69,14 +69,14 @@ func (n *node) mounts() (out []string) {
 }
 
 // links are the node's bridge and what is plugged into it.
-func (n *node) links() (out []string) {
+func (n *Node) links() (out []string) {
 	all, err := net.Interfaces()
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 	for _, l := range all {
 		master, _ := os.Readlink("/sys/class/net/" + l.Name + "/master")
-		if l.Name == n.bridge || filepath.Base(master) == n.bridge {
+		if l.Name == n.Bridge || filepath.Base(master) == n.Bridge {
 			out = append(out, l.Name)
 		}
 	}
@@ -84,15 +84,13 @@ func (n *node) links() (out []string) {
 }
 
 // cgroups are those with the id of one of the node's pods or containers.
-func (n *node) cgroups() (out []string) {
+func (n *Node) cgroups() (out []string) {
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil
 		}
-		for id := range n.ids {
-			if strings.Contains(d.Name(), id) {
-				out = append(out, path)
-			}
+		if n.ids.in(d.Name()) {
+			out = append(out, path)
 		}
 		return nil
 	})
@@ -100,24 +98,34 @@ func (n *node) cgroups() (out []string) {
 }
 
 // processes are the programs under test that work on the node's directories.
-func (n *node) processes() (out []string) {
+func (n *Node) processes() (out []string) {
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 	for _, p := range procs {
 		args, _ := os.ReadFile(p + "/cmdline")
-		if bytes.Contains(args, []byte(n.dir)) {
+		if bytes.Contains(args, []byte(n.Dir)) {
 			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(bytes.TrimRight(args, "\x00"), []byte{0}, []byte{' '})))
 		}
 	}
 	return out
 }
 
-// wantNothingLeft fails the test over anything that is left.
-func (n *node) wantNothingLeft(t *testing.T) {
+// WantNothingLeft fails the test over anything that is left.
+func (n *Node) WantNothingLeft(t *testing.T) {
 	t.Helper()
-	if left := n.leftAfterAll(); len(left) > 0 {
+	if left := n.LeftAfterAll(); len(left) > 0 {
 		t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
 	}
+}
+
+// OfPods is what is left of pods while the daemon still runs.
+func (n *Node) OfPods() (out []string) {
+	for _, what := range n.Left() {
+		if kind, _, _ := strings.Cut(what, " "); kind == "state" || kind == "root" || kind == "cgroup" || kind == "mount" {
+			out = append(out, what)
+		}
+	}
+	return out
 }

@@ -1,6 +1,6 @@
 //go:build race
 
-package cri
+package node
 
 // raceFlags make the programs under test watch for races as the tests do.
 var raceFlags = []string{"-race"}

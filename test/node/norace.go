@@ -1,6 +1,6 @@
 //go:build !race
 
-package cri
+package node
 
 var raceFlags []string
 

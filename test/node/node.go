@@ -1,0 +1,339 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/monitor/client"
+)
+
+// Patience is how long anything may take that should be quick. It decides
+// nothing but when to give up.
+const Patience = 60 * time.Second
+
+// Node is a Fairlead daemon with directories, a bridge and sockets of its own.
+type Node struct {
+	T       *testing.T // the test that is failed by what goes wrong now
+	Dir     string     // everything of this node is in it, and it goes with the test
+	State   string
+	Root    string
+	Logs    string // pods' log directories
+	Config  string // the TOML file
+	Bridge  string
+	Env     []string // of the daemon, beside the tests' own
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	Stderr  *Buffer // what all daemons of this node logged
+	bin     string  // the folder of the daemon
+	daemon  daemon
+	conn    *grpc.ClientConn
+	ids     ids // of all pods and containers
+}
+
+// daemon is the process that runs now, or ran last.
+type daemon struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd ended
+}
+
+// ids are safe for tests with many clients.
+type ids struct {
+	sync.Mutex
+	seen map[string]bool
+}
+
+func (i *ids) add(id string) {
+	i.Lock()
+	defer i.Unlock()
+	if i.seen == nil {
+		i.seen = map[string]bool{}
+	}
+	i.seen[id] = true
+}
+
+// in says whether one of them is in name.
+func (i *ids) in(name string) bool {
+	i.Lock()
+	defer i.Unlock()
+	for id := range i.seen {
+		if strings.Contains(name, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// Buffer is text that is written and read at the same time.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write adds to the text.
+func (s *Buffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+// String is the text so far.
+func (s *Buffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+var nodes struct {
+	sync.Mutex
+	n int
+}
+
+// Option changes a node before its first daemon starts.
+type Option func(*Node) error
+
+// WithEnv adds to the environment of the daemon, until Restart.
+func WithEnv(env ...string) Option {
+	return func(n *Node) error {
+		n.Env = append(n.Env, env...)
+		return nil
+	}
+}
+
+// Plain runs the daemon without the race detector, for tests that measure or
+// that start very many.
+func Plain(n *Node) (err error) {
+	n.bin, err = plain()
+	return err
+}
+
+// Start starts a daemon and ends it with the test, which then fails if
+// anything is left on the host. extra is TOML; if it has no [network], the node
+// gets the built-in bridge with a range of its own.
+func Start(t *testing.T, extra string, options ...Option) *Node {
+	t.Helper()
+	nodes.Lock()
+	nodes.n++
+	number := nodes.n
+	nodes.Unlock()
+	dir, err := os.MkdirTemp("", "fl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{
+		T: t, Dir: dir, State: dir + "/run", Root: dir + "/lib", Logs: dir + "/logs",
+		Config: dir + "/config.toml", Stderr: &Buffer{}, bin: Bin,
+		Bridge: fmt.Sprintf("flt%d-%d", number, os.Getpid()%100000),
+	}
+	t.Cleanup(n.end)
+	toml := extra
+	if !strings.Contains(extra, "[network]") {
+		toml += fmt.Sprintf("\n[network]\nconf_dir = %q\nbridge = %q\nipv4 = \"10.199.%d.0/24\"\nipv6 = \"fd5e:199:%x::/64\"\n",
+			dir+"/cni", n.Bridge, number%250, number)
+	}
+	if err := os.WriteFile(n.Config, []byte(toml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range options {
+		if err := o(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Start()
+	return n
+}
+
+// Socket is the daemon's, with the CRI on it.
+func (n *Node) Socket() string { return filepath.Join(n.State, "fairlead.sock") }
+
+// Pid is the daemon's.
+func (n *Node) Pid() int { return n.daemon.cmd.Process.Pid }
+
+// Ended is closed when the daemon that runs now has ended.
+func (n *Node) Ended() <-chan struct{} { return n.daemon.done }
+
+// Start runs the daemon and waits until it answers.
+func (n *Node) Start() {
+	n.T.Helper()
+	if err := n.TryStart(); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// TryStart is Start for a daemon that may end at once; the error says so.
+func (n *Node) TryStart() error {
+	n.T.Helper()
+	cmd := exec.Command(filepath.Join(n.bin, "fairlead"), "runtime",
+		"--config", n.Config, "--root", n.Root, "--state", n.State, "--log-level", "debug")
+	cmd.Stderr = n.Stderr
+	cmd.Env = append(os.Environ(), n.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	n.daemon = daemon{cmd, done}
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	n.dial()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for {
+		_, err := n.Runtime.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(false))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("the daemon ended at start (%s): %s", cmd.ProcessState, tail(n.DaemonLog(), 4000))
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon does not answer: %w\n%s", err, tail(n.DaemonLog(), 4000))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Restart ends the daemon if it still runs and starts it with this environment
+// and no other.
+func (n *Node) Restart(env ...string) {
+	n.T.Helper()
+	select {
+	case <-n.daemon.done:
+	default:
+		n.Kill(syscall.SIGTERM)
+	}
+	n.Env = env
+	n.Start()
+}
+
+func (n *Node) dial() {
+	n.T.Helper()
+	conn, err := grpc.NewClient("unix://"+n.Socket(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	if n.conn != nil {
+		_ = n.conn.Close()
+	}
+	n.conn, n.Runtime, n.Images = conn, runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+}
+
+// Kill ends the daemon by a signal and waits for that.
+func (n *Node) Kill(sig syscall.Signal) {
+	n.T.Helper()
+	if err := n.daemon.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		n.T.Fatal(err)
+	}
+	select {
+	case <-n.daemon.done:
+	case <-time.After(Patience):
+		n.T.Fatalf("the daemon does not end on %s", sig)
+	}
+}
+
+// end removes all pods, ends daemon and monitor, and looks for leftovers.
+func (n *Node) end() {
+	t := n.T
+	if n.daemon.cmd == nil || n.daemon.cmd.Process == nil {
+		_ = os.RemoveAll(n.Dir)
+		return
+	}
+	select {
+	case <-n.daemon.done:
+		n.Env = nil
+		n.Start() // a test left it dead; what it held must still go away
+	default:
+	}
+	n.RemoveAll()
+	n.Kill(syscall.SIGTERM)
+	_ = n.conn.Close()
+	if strings.Contains(n.Stderr.String(), "DATA RACE") || strings.Contains(n.Stderr.String(), "panic:") {
+		t.Errorf("the daemon raced or panicked")
+	}
+	n.WantNothingLeft(t)
+	if t.Failed() {
+		t.Logf("daemon:\n%s", tail(n.DaemonLog(), 12000))
+	}
+	if err := os.RemoveAll(n.Dir); err != nil {
+		t.Errorf("remove the node's folder: %v", err)
+	}
+}
+
+// RemoveAll stops and removes all pods.
+func (n *Node) RemoveAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	pods, err := n.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		n.T.Errorf("list pods at the end: %v", err)
+		return
+	}
+	for _, p := range pods.Items {
+		if _, err := n.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.Id}); err != nil {
+			n.T.Errorf("stop pod %s at the end: %v", p.Metadata.Name, err)
+		}
+		if _, err := n.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.Id}); err != nil {
+			n.T.Errorf("remove pod %s at the end: %v", p.Metadata.Name, err)
+		}
+	}
+}
+
+// DaemonLog is what the daemon logged, without the words of its image library.
+func (n *Node) DaemonLog() string {
+	var b strings.Builder
+	for line := range strings.Lines(n.Stderr.String()) {
+		if !strings.Contains(line, `msg="image library"`) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+// KillMonitor kills one or both processes of the node's monitor: "inner",
+// "outer" or "both".
+func (n *Node) KillMonitor(which string) {
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	m, err := client.Ensure(ctx, client.Options{StateDir: n.State, Binary: filepath.Join(n.bin, "fairlead-monitor")})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	info, err := m.Info(ctx)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	pids := map[string][]int{"inner": {info.InnerPID}, "outer": {info.OuterPID}, "both": {info.OuterPID, info.InnerPID}}[which]
+	if pids == nil {
+		n.T.Fatalf("a monitor has no process %q", which)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			n.T.Fatal(err)
+		}
+	}
+}
