@@ -98,7 +98,10 @@ func (c *Core) Run(ctx context.Context) error {
 		return fmt.Errorf("follow the ends of processes: %w", err)
 	})
 	err := g.Wait()
-	c.inAir.wait()
+	for _, op := range c.inAir.end(drainTime, leaveTime) {
+		c.log.Error("an operation is left behind; the next start sees to what it has half done",
+			"operation", op.String(), "stage", op.Stage, "since", op.Began)
+	}
 	return err
 }
 
@@ -145,6 +148,7 @@ func (c *Core) own(ctx context.Context, id pod.ContainerID) (r *pod.Record, ctr 
 
 // begin waits for the pod's recovery and takes the lock named key.
 func (c *Core) begin(ctx context.Context, id pod.ID, key string) (unlock func(), err error) {
+	enter(ctx, "wait for its turn")
 	if err := c.book.await(ctx, id); err != nil {
 		return nil, err
 	}

@@ -23,27 +23,22 @@ var (
 // request arriving again joins the first or gets its result.
 func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (pod.ContainerID, error) {
 	m := cfg.Metadata
-	key := fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt)
-	made, err := c.inAir.do(ctx, key, fmt.Sprintf("create container %s in pod %s", m.Name, id.Short()),
-		func(ctx context.Context) (string, error) {
-			made, err := c.createContainer(ctx, id, cfg)
-			return string(made), err
-		})
+	asked, err := ask("", &cfg)
 	if err != nil {
 		return "", err
 	}
-	// The container may be that of a request that this one has joined.
-	_, ctr, err := c.book.container(pod.ContainerID(made))
-	if err != nil {
-		return "", err
-	}
-	if !equalJSON(&ctr.Config, &cfg) {
-		return "", containerDiffers(ctr)
-	}
-	return ctr.ID, nil
+	about := c.aboutPod(verbCreate, id)
+	about.Kind, about.Name = kindContainer, about.Name+"/"+m.Name
+	t := task{key: fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt), asked: asked, about: about}
+	made, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+		made, err := c.createContainer(ctx, id, cfg)
+		return string(made), err
+	})
+	return pod.ContainerID(made), err
 }
 
 func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (_ pod.ContainerID, err error) {
+	enter(ctx, "wait for the pod")
 	if err := c.book.await(ctx, id); err != nil {
 		return "", err
 	}

@@ -40,7 +40,7 @@ func (c *Core) exited(id string, e pod.Exit) {
 		c.log.Error("the end of a container cannot be recorded", "container", id, "error", err)
 	}
 	if ended {
-		go c.tidy(ctx, r.Handler, ctr.ID)
+		c.tidyLater(ctx, r.Handler, ctr.ID)
 	}
 }
 
@@ -64,16 +64,27 @@ func end(ctr *pod.Container, e pod.Exit) error {
 	return advance(&ctr.State, pod.Ended)
 }
 
+// tidyLater is tidy that nobody waits for. A core that is ending leaves it to
+// RemoveContainer.
+func (c *Core) tidyLater(ctx context.Context, handler string, id pod.ContainerID) {
+	_, _ = c.inAir.join(ctx, task{about: c.aboutContainer(verbTidy, id)}, func(ctx context.Context) (string, error) {
+		c.tidy(ctx, handler, id)
+		return "", nil
+	})
+}
+
 // tidy lets the runtime forget a container that ended, so that removing it
 // later is quick. A failure is not final: RemoveContainer repeats it.
 func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
 	defer cancel()
+	enter(ctx, "wait for its turn")
 	unlock, err := c.locks.Lock(ctx, "tidy "+string(id))
 	if err != nil {
 		return
 	}
 	defer unlock()
+	enter(ctx, "delete from runtime")
 	h, err := c.Handlers.Serving(handler)
 	if err == nil {
 		err = h.Delete(ctx, string(id))

@@ -19,7 +19,8 @@ var (
 // RemoveContainer kills the container if it runs and deletes all that it has
 // on this host but its log. One that nobody knows is no error.
 func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
-	_, err := c.inAir.do(ctx, "remove "+string(id), "remove container "+id.Short(), func(ctx context.Context) (string, error) {
+	t := task{key: "remove " + string(id), about: c.aboutContainer(verbRemove, id)}
+	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		return "", c.removeContainer(ctx, id)
 	})
 	return ignoreUnknown(err)
@@ -31,8 +32,7 @@ func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
 		return err
 	}
 	defer unlock()
-	enter(ctx, "kill")
-	if err := c.kill(ctx, id); err != nil {
+	if err := c.stopContainer(ctx, id, 0); err != nil {
 		return err
 	}
 	if err := c.spend(ctx, id); err != nil {
@@ -92,6 +92,7 @@ func (c *Core) freeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := failpoint.Hit(removeUnmounted); err != nil {
 		return err
 	}
+	enter(ctx, "delete writable layer")
 	if err := c.Roots.Remove(ctx, id); err != nil {
 		return err
 	}

@@ -25,21 +25,32 @@ var (
 // is joined, and one that is there with the same configuration is returned.
 func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.ID, error) {
 	m := cfg.Metadata
-	key := fmt.Sprintf("pod %q %q %q %d", m.Namespace, m.Name, m.UID, m.Attempt)
-	id, err := c.inAir.do(ctx, key, fmt.Sprintf("run pod %s/%s", m.Namespace, m.Name),
-		func(ctx context.Context) (string, error) {
-			id, err := c.runPod(ctx, cfg, handler)
-			return string(id), err
-		})
+	asked, err := ask(handler, &cfg)
 	if err != nil {
 		return "", err
 	}
-	// The pod may be that of a request that this one has joined.
+	t := task{
+		key:   fmt.Sprintf("pod %q %q %q %d", m.Namespace, m.Name, m.UID, m.Attempt),
+		asked: asked,
+		about: About{Verb: verbRun, Kind: kindPod, Name: podName(m, "")},
+	}
+	id, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+		id, err := c.runPod(ctx, cfg, handler)
+		return string(id), err
+	})
+	if err != nil {
+		return "", err
+	}
+	// The pod may be that of a request that this one has joined: one that named
+	// the handler where this one wants the default, or the other way round.
 	r, err := c.book.pod(pod.ID(id))
 	if err != nil {
 		return "", err
 	}
-	if handler != r.Handler && handler != r.Requested || !equalJSON(&r.Config, &cfg) {
+	if handler == r.Handler || handler == r.Requested {
+		return r.ID, nil
+	}
+	if h, err := c.Handlers.Get(handler); err != nil || h.Info().Name != r.Handler {
 		return "", differs(r)
 	}
 	return r.ID, nil

@@ -34,11 +34,14 @@ const (
 // StartContainer runs the container's process. Starting one that runs is no
 // error: the caller may not have heard of the first time.
 func (c *Core) StartContainer(ctx context.Context, id pod.ContainerID) error {
-	_, err := c.inAir.do(ctx, "start "+string(id), "start container "+id.Short(), func(ctx context.Context) (string, error) {
+	t := task{key: startKey(id), about: c.aboutContainer(verbStart, id)}
+	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		return "", c.startContainer(ctx, id)
 	})
 	return err
 }
+
+func startKey(id pod.ContainerID) string { return "start " + string(id) }
 
 func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
 	r, ctr, unlock, err := c.own(ctx, id)

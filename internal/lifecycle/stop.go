@@ -26,6 +26,19 @@ const ladder = 900 * time.Millisecond
 // each other: one with a shorter grace ends the container earlier. A container
 // that does not run, or that nobody knows, is no error.
 func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
+	// A client that gives up does not leave a container half stopped.
+	_, err := c.inAir.do(ctx, task{about: c.aboutContainer(verbStop, id), grace: grace}, func(ctx context.Context) (string, error) {
+		if err := c.inAir.settle(ctx, startKey(id)); err != nil {
+			return "", err // it may be about to run
+		}
+		return "", c.stopContainer(ctx, id, grace)
+	})
+	return err
+}
+
+// stopContainer is StopContainer as a part of another operation, which may have
+// the container's lock.
+func (c *Core) stopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
 	r, ctr, err := c.settled(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err)
@@ -37,8 +50,6 @@ func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time
 	if err != nil {
 		return fmt.Errorf("stop container %s: %w", id.Short(), err)
 	}
-	// A client that gives up does not leave a container half stopped.
-	ctx = context.WithoutCancel(ctx)
 	if grace > 0 {
 		if stopped, err := c.terminate(ctx, h, ctr, grace); stopped || err != nil {
 			return err
@@ -57,21 +68,23 @@ func (c *Core) terminate(ctx context.Context, h Handler, ctr *pod.Container, gra
 	if err := failpoint.Hit(stopSignalled); err != nil {
 		return false, err
 	}
-	return c.waitEnd(ctr.ID, grace), nil
+	enter(ctx, fmt.Sprintf("wait %s for the end after %s", grace, ctr.StopSignal))
+	return c.waitEnd(ctx, ctr.ID, grace)
 }
 
 // forceStop climbs the kill ladder.
 func (c *Core) forceStop(ctx context.Context, h Handler, ctr *pod.Container) error {
 	var failed error
 	for _, all := range []bool{false, true} {
+		enter(ctx, "kill")
 		if err := h.Kill(ctx, ctr, "SIGKILL", all); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 			failed = errors.Join(failed, err)
 		}
 		if err := failpoint.Hit(stopKilled); err != nil {
 			return err
 		}
-		if c.waitEnd(ctr.ID, ladder) {
-			return nil
+		if ended, err := c.waitEnd(ctx, ctr.ID, ladder); ended || err != nil {
+			return err
 		}
 	}
 	if c.observeEnd(ctx, h, ctr) {
@@ -88,7 +101,8 @@ func (c *Core) observeEnd(ctx context.Context, h Handler, ctr *pod.Container) bo
 		return false
 	}
 	c.exited(string(ctr.ID), c.exitOf(seen))
-	return c.waitEnd(ctr.ID, 0)
+	ended, _ := c.waitEnd(ctx, ctr.ID, 0)
+	return ended
 }
 
 // exitOf is the end that was seen, or a lost one as of now.
@@ -99,25 +113,23 @@ func (c *Core) exitOf(seen pod.Seen) pod.Exit {
 	return pod.Exit{Lost: true, FinishedAt: c.now()}
 }
 
-// waitEnd says whether the container is Exited within d.
-func (c *Core) waitEnd(id pod.ContainerID, d time.Duration) bool {
+// waitEnd says whether the container is Exited within d. The error is why ctx
+// ended before.
+func (c *Core) waitEnd(ctx context.Context, id pod.ContainerID, d time.Duration) (bool, error) {
 	end := c.book.end(id)
 	select {
 	case <-end:
-		return true
+		return true, nil
 	default:
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-end:
-		return true
+		return true, nil
 	case <-t.C:
-		return false
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
-}
-
-// kill ends a container at once, whatever state it is in.
-func (c *Core) kill(ctx context.Context, id pod.ContainerID) error {
-	return c.StopContainer(ctx, id, 0)
 }

@@ -23,7 +23,8 @@ var (
 // StopPod kills what runs in the pod and gives back its network and namespaces.
 // A pod that is stopped already, or that nobody knows, is no error.
 func (c *Core) StopPod(ctx context.Context, id pod.ID) error {
-	_, err := c.inAir.do(ctx, "stop pod "+string(id), "stop pod "+id.Short(), func(ctx context.Context) (string, error) {
+	t := task{key: "stop pod " + string(id), about: c.aboutPod(verbStop, id)}
+	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		return "", c.stopPod(ctx, id)
 	})
 	return ignoreUnknown(err)
@@ -49,6 +50,14 @@ func (c *Core) stopPod(ctx context.Context, id pod.ID) error {
 		}
 	}
 	if err := failpoint.Hit(stopPodMarked); err != nil {
+		return err
+	}
+	// A container that is being made or started at this moment would be there
+	// after the pod was stopped, and one whose making hangs would keep the pod.
+	if err := c.inAir.giveUp(ctx, id); err != nil {
+		return err
+	}
+	if r, err = c.book.pod(id); err != nil {
 		return err
 	}
 	return c.tearDown(ctx, r)
@@ -81,7 +90,7 @@ func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
 func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 	var g errgroup.Group
 	for _, ctr := range r.Containers {
-		g.Go(func() error { return c.kill(ctx, ctr.ID) })
+		g.Go(func() error { return c.stopContainer(ctx, ctr.ID, 0) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -106,7 +115,8 @@ func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 // RemovePod stops the pod if need be, removes its containers, and forgets it.
 // A pod that nobody knows is no error.
 func (c *Core) RemovePod(ctx context.Context, id pod.ID) error {
-	_, err := c.inAir.do(ctx, "remove pod "+string(id), "remove pod "+id.Short(), func(ctx context.Context) (string, error) {
+	t := task{key: "remove pod " + string(id), about: c.aboutPod(verbRemove, id)}
+	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		return "", c.removePod(ctx, id)
 	})
 	return ignoreUnknown(err)

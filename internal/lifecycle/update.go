@@ -14,6 +14,13 @@ import (
 // UpdateContainer changes the limits of a created or running container. A zero
 // field of res leaves that limit as it is.
 func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
+	_, err := c.inAir.do(ctx, task{about: c.aboutContainer(verbUpdate, id)}, func(ctx context.Context) (string, error) {
+		return "", c.updateContainer(ctx, id, res)
+	})
+	return err
+}
+
+func (c *Core) updateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
 	r, ctr, unlock, err := c.own(ctx, id)
 	if err != nil {
 		return err
@@ -39,6 +46,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	u.Push("put the bundle back", func(ctx context.Context) error { return c.Bundles.Update(ctx, r, old) })
+	enter(ctx, "write bundle")
 	if err := c.Bundles.Update(ctx, r, updated); err != nil {
 		return err
 	}
@@ -47,10 +55,12 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 		if err != nil {
 			return err
 		}
+		enter(ctx, "update")
 		if err := h.Update(ctx, string(old.ID), pod.Bundle{Path: old.Bundle}); err != nil {
 			return err
 		}
 	}
+	enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, old.ID, func(_ *pod.Record, now *pod.Container) error {
 		now.Config.Resources = updated.Config.Resources
 		return nil
