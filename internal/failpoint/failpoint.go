@@ -20,13 +20,16 @@
 //
 // The value is a list of name=action, separated by commas. The actions are
 // kill (SIGKILL to the own process), error (Hit returns ErrInjected) and
-// sleep:DURATION. An action followed by @N happens at the Nth hit only.
+// sleep:DURATION. An action followed by @N happens at the Nth hit only. One
+// followed by !FILE happens only while FILE does not exist, and makes it first:
+// once for all the processes that the variable reaches, and for a test to see.
 package failpoint
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -131,5 +134,19 @@ func next(name string) (action, bool) {
 		return action{}, false
 	}
 	a.hits++
-	return a.action, a.nth == 0 || a.nth == a.hits
+	if a.nth != 0 && a.nth != a.hits {
+		return action{}, false
+	}
+	return a.action, a.once == "" || first(a.once)
+}
+
+// first makes the file, and says whether it was not there.
+func first(file string) bool {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false
+	}
+	// Its being there is all that counts.
+	_ = f.Close()
+	return true
 }

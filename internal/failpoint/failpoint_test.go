@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,6 +37,31 @@ func enable(t *testing.T, spec string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = Enable("") })
+}
+
+// A spec that reaches several processes acts in one of them.
+func TestOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "once")
+	spec := "test.one=error@2!" + file
+	enable(t, spec)
+	if err := Hit(one); err != nil {
+		t.Fatalf("first hit: %v", err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Fatal("the file is there before the action")
+	}
+	if Hit(one) == nil {
+		t.Fatal("second hit: nothing happened")
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Fatal(err)
+	}
+	enable(t, spec) // as in the next process
+	for range 3 {
+		if err := Hit(one); err != nil {
+			t.Fatalf("in another process: %v", err)
+		}
+	}
 }
 
 func TestOffByDefault(t *testing.T) {
@@ -118,6 +144,10 @@ func TestParse(t *testing.T) {
 		{spec: "a=sleep:-1s", err: "needs a duration"},
 		{spec: "a=kill@0", err: "number of a hit"},
 		{spec: "a=kill@x", err: "number of a hit"},
+		{spec: "a=error!/once", want: map[string]action{"a": {kind: fail, once: "/once"}}},
+		{spec: "a=error@2!/once", want: map[string]action{"a": {kind: fail, nth: 2, once: "/once"}}},
+		{spec: "a=kill!", err: "absolute path"},
+		{spec: "a=kill!here", err: "absolute path"},
 	} {
 		got, err := parse(tt.spec, known)
 		if tt.err != "" {

@@ -2,6 +2,7 @@ package failpoint
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ const (
 type action struct {
 	kind  kind
 	sleep time.Duration
-	nth   int // 1 is the first hit; 0 means every hit
+	nth   int    // 1 is the first hit; 0 means every hit
+	once  string // a file; see the package's doc
 }
 
 // arm is an action and how often its place was passed so far.
@@ -55,6 +57,11 @@ func parse(spec string, known []string) (map[string]*arm, error) {
 
 func parseAction(what string) (action, error) {
 	var act action
+	what, once, limited := strings.Cut(what, "!")
+	if limited && !filepath.IsAbs(once) {
+		return act, fmt.Errorf("%q after ! is not the absolute path of a file", once)
+	}
+	act.once = once
 	what, nth, counted := strings.Cut(what, "@")
 	if counted {
 		n, err := strconv.Atoi(nth)
