@@ -73,7 +73,7 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) error {
 	systemd := systemdCgroups(cfg)
 	boxes, err := sandbox.New(sandbox.Config{
-		StateDir: cfg.State, SystemdCgroups: systemd, Sysctls: sandbox.UnprivilegedSysctls(),
+		StateDir: cfg.State, SystemdCgroups: systemd, Cgroup: podCgroup(cfg.State), Sysctls: sandbox.UnprivilegedSysctls(),
 	})
 	if err != nil {
 		return err

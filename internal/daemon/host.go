@@ -13,6 +13,7 @@ import (
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/client"
+	"fairlead.run/internal/sandbox"
 )
 
 // makeDirs makes the state and root directories, closed to everybody but root.
@@ -68,10 +69,18 @@ func monitorProgram(cfg *config.Config) (string, error) {
 
 // monitorCgroup names the monitor's cgroup. Monitors of several state
 // directories have one each: a shared one would stay for as long as any of them.
-func monitorCgroup(state string) string {
+func monitorCgroup(state string) string { return client.DefaultCgroup + mark(state) }
+
+// podCgroup names the cgroup of pods that name no parent. Those of several
+// state directories are apart, so that an audit of one does not take the pods
+// of another for leftovers.
+func podCgroup(state string) string { return sandbox.DefaultCgroup + mark(state) }
+
+// mark tells a state directory from others, and is "" for the default one.
+func mark(state string) string {
 	if state == config.Default().State {
-		return client.DefaultCgroup
+		return ""
 	}
 	sum := sha256.Sum256([]byte(state))
-	return client.DefaultCgroup + "-" + hex.EncodeToString(sum[:4])
+	return "-" + hex.EncodeToString(sum[:4])
 }

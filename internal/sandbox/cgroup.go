@@ -19,9 +19,9 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// ownCgroup is where the pods are that name no parent: /fairlead, or
-// fairlead.slice under systemd.
-const ownCgroup = "fairlead"
+// DefaultCgroup is where the pods are that name no parent, where Config does
+// not say otherwise: /fairlead, or fairlead.slice under systemd.
+const DefaultCgroup = "fairlead"
 
 // createCgroup is the cgroup that the pod's containers go into. The caller's
 // parent is the caller's: its limits are set already. Without one it is ours,
@@ -73,10 +73,10 @@ func checkParent(parent string, systemd bool) error {
 // ownCgroup follows from the id alone, so that it can be found without a record.
 func (d *Driver) ownCgroup(id pod.ID) (*cgroups.Cgroup, string) {
 	if d.cfg.SystemdCgroups {
-		name := ownCgroup + "-pod" + string(id) + ".slice"
-		return &cgroups.Cgroup{Name: name, Parent: ownCgroup + ".slice", Systemd: true}, name
+		name := d.cfg.Cgroup + "-pod" + string(id) + ".slice"
+		return &cgroups.Cgroup{Name: name, Parent: d.cfg.Cgroup + ".slice", Systemd: true}, name
 	}
-	name := path.Join("/", ownCgroup, "pod"+string(id))
+	name := path.Join("/", d.cfg.Cgroup, "pod"+string(id))
 	return &cgroups.Cgroup{Path: name}, name
 }
 

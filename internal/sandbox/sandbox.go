@@ -24,6 +24,10 @@ type Config struct {
 	StateDir string // pods/<id> below it are the sandboxes
 	// SystemdCgroups has systemd make the cgroups of pods that name no parent.
 	SystemdCgroups bool
+	// Cgroup holds the cgroups of pods that name no parent, and nothing else.
+	// Each state folder needs one of its own, so that what is in it can be told
+	// from what others have. Empty means DefaultCgroup.
+	Cgroup string
 	// ShmSize is the size of /dev/shm in bytes; zero means 64 MiB.
 	ShmSize int64
 	// Sysctls are set in every pod that has the namespace for them and does not
@@ -56,6 +60,12 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if cfg.ShmSize == 0 {
 		cfg.ShmSize = defaultShmSize
+	}
+	if cfg.Cgroup == "" {
+		cfg.Cgroup = DefaultCgroup
+	}
+	if strings.ContainsAny(cfg.Cgroup, "/\x00") {
+		return nil, fmt.Errorf("configure sandboxes: cgroup %q is not a name: %w", cfg.Cgroup, errdefs.ErrInvalidArgument)
 	}
 	for name := range cfg.Sysctls {
 		if _, err := scopeOf(name); err != nil {
