@@ -36,6 +36,10 @@ type StartRequest struct {
 	// RuntimeLog, if set, is the file that the command itself was told to log
 	// to; its end becomes part of the error of a failed start.
 	RuntimeLog string `json:"runtimeLog,omitempty"`
+	// Cgroup is where the command will put the container, from the top of the
+	// hierarchy that accounts for memory. Without it, a container that ends at
+	// once may be killed for want of memory unnoticed.
+	Cgroup string `json:"cgroup,omitempty"`
 	// IODir is made if it is missing, and holds the FIFOs.
 	IODir string `json:"ioDir"`
 	// LogPath is the log in the CRI's format. Empty: output is discarded.

@@ -25,11 +25,13 @@ func checkStart(r *monitorv1.StartRequest) error {
 		return err
 	case r.LogMaxLine < monitorv1.MinLogMaxLine || r.LogMaxLine > monitorv1.MaxLogMaxLine:
 		return wrong(r.ID, "logMaxLine %d is not from %d to %d bytes", r.LogMaxLine, monitorv1.MinLogMaxLine, monitorv1.MaxLogMaxLine)
+	case r.Cgroup != "" && filepath.Clean(r.Cgroup) != r.Cgroup:
+		return wrong(r.ID, "cgroup %q is not in its shortest form", r.Cgroup)
 	case !r.TTY && r.IODir == "":
 		return wrong(r.ID, "ioDir is empty")
 	}
 	return checkPaths(r.ID, map[string]string{"pidFile": r.PIDFile}, map[string]string{
-		"ioDir": r.IODir, "logPath": r.LogPath, "runtimeLog": r.RuntimeLog,
+		"ioDir": r.IODir, "logPath": r.LogPath, "runtimeLog": r.RuntimeLog, "cgroup": r.Cgroup,
 	})
 }
 

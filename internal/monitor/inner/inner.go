@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/journal"
 	"fairlead.run/internal/monitor/launch"
@@ -45,6 +46,7 @@ type Inner struct {
 	link     *handover.Link
 	launcher *launch.Launcher
 	table    *table
+	kills    *cgroup.Ledger
 	started  time.Time
 
 	// spawn runs something beside the request that asked for it, until the
@@ -107,6 +109,9 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 		return nil, err
 	}
 	in.table = newTable(in.records, in.cfg.Log)
+	if in.kills, err = cgroup.NewLedger(); err != nil {
+		return nil, fmt.Errorf("find cgroup hierarchies: %w", err)
+	}
 	if in.link, err = handover.Connect(in.cfg.Control); err != nil {
 		return nil, err
 	}

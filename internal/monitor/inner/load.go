@@ -38,6 +38,7 @@ func (in *Inner) load(ctx context.Context) error {
 			p.io = stdio.New(p.id, rec.Spec, in.host())
 			p.io.Restore(rec.StdinClosed || rec.Exit != nil)
 			ios[p.id] = p.io
+			in.rejoinLedger(p)
 		}
 		in.table.add(p)
 	}
@@ -81,6 +82,7 @@ func (in *Inner) resume(ctx context.Context, p *process) {
 		close(p.shown)
 	}
 	if p.io != nil {
+		in.kills.Watch(p.id)
 		in.resumeCopy(p)
 	}
 	in.spawn(func(ctx context.Context) { in.supervise(ctx, p) })

@@ -126,11 +126,11 @@ func (p *process) end(e linux.Ended, lost bool) {
 }
 
 // publish completes the exit. The table calls it, in the order of the numbers.
-func (p *process) publish(seq uint64, oom bool) {
+func (p *process) publish(seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	exit := *p.rec.Exit
-	exit.Seq, exit.OOMKilled = seq, oom
+	exit.Seq = seq
 	p.rec.Exit = &exit
 	p.rec.State = monitorv1.Exited
 	if err := p.save(); err != nil {

@@ -46,7 +46,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir,
 		LogPath: req.LogPath, LogMaxLine: req.LogMaxLine,
 		Stdin: req.Stdin && !req.TTY, StdinOnce: req.StdinOnce, TTY: req.TTY,
-		Token: req.Token, Deadline: time.Now().Add(req.Timeout),
+		Token: req.Token, Deadline: time.Now().Add(req.Timeout), Cgroup: req.Cgroup,
 	}
 	p, mine, err := in.table.reserve(req.ID, spec)
 	if err != nil {
@@ -114,6 +114,7 @@ func (in *Inner) undoStart(p *process) {
 	if io != nil {
 		io.Close()
 	}
+	in.kills.Leave(p.id)
 	if err := in.records.Remove(p.id); err != nil {
 		in.cfg.Log.Error("record of a failed start not removed", "id", p.id, "error", err)
 	}
@@ -121,7 +122,7 @@ func (in *Inner) undoStart(p *process) {
 
 // startContainer does the work of a start.
 func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
-	if err := p.change(func(*record.Process) {}); err != nil {
+	if err := in.joinLedger(p, p.spec().Cgroup); err != nil {
 		return err
 	}
 	io := stdio.New(p.id, p.spec(), in.host())
@@ -219,6 +220,9 @@ func (in *Inner) adopt(p *process, pid int, since time.Time) error {
 		}
 	}
 	if err := p.run(who, cgroup.Of(pid), pidfd); err != nil {
+		return err
+	}
+	if err := in.watchMemory(p); err != nil {
 		return err
 	}
 	if e, ok := in.table.identify(p, who, since); ok {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
-	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
@@ -26,6 +25,7 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 	if !p.hasEnded() {
 		return // at rest; the successor goes on
 	}
+	in.settleMemory(p)
 	if p.io != nil {
 		p.io.Drain(ctx, drainLimit)
 	}
@@ -33,8 +33,7 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 		return
 	}
 	if p.state() != monitorv1.Exited {
-		oom := p.kind() == monitorv1.KindContainer && cgroup.OOMKilled(p.cgroups())
-		in.table.publish(p, oom)
+		in.table.publish(p)
 		in.link.Drop(handover.KeyPidfd + p.id)
 	}
 	in.closePidfd(p)
@@ -42,12 +41,6 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 	case <-ctx.Done():
 	case <-p.forget:
 	}
-}
-
-func (p *process) cgroups() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rec.Cgroups
 }
 
 func (in *Inner) closePidfd(p *process) {

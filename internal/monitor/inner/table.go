@@ -206,11 +206,11 @@ func (t *table) freePID(p *process, pid int) {
 
 // publish gives the exit its number and shows it to callers, in that order, so
 // that nobody sees a higher number first.
-func (t *table) publish(p *process, oom bool) {
+func (t *table) publish(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seq = max(t.seq+1, uint64(time.Now().UnixNano()))
-	p.publish(t.seq, oom)
+	p.publish(t.seq)
 	close(t.change)
 	t.change = make(chan struct{})
 }

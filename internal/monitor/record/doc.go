@@ -30,6 +30,7 @@ type Spec struct {
 	TTY        bool                  `json:"tty,omitempty"`
 	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
+	Cgroup     string                `json:"cgroup,omitempty"`
 }
 
 // Process is the record of one process.
@@ -43,9 +44,11 @@ type Process struct {
 	Main      Ident     `json:"main,omitzero"`
 	StartedAt time.Time `json:"startedAt"`
 	// Cgroups is /proc/PID/cgroup as it was at the start.
-	Cgroups     string          `json:"cgroups,omitempty"`
-	StdinClosed bool            `json:"stdinClosed,omitempty"`
-	Exit        *monitorv1.Exit `json:"exit,omitempty"`
+	Cgroups string `json:"cgroups,omitempty"`
+	// KilledElsewhere is what cgroup.Ledger wants to have kept.
+	KilledElsewhere int             `json:"killedElsewhere,omitempty"`
+	StdinClosed     bool            `json:"stdinClosed,omitempty"`
+	Exit            *monitorv1.Exit `json:"exit,omitempty"`
 }
 
 // Started is the answer to the request that made the process.

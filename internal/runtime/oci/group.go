@@ -27,18 +27,23 @@ type group struct {
 	dirs []string // as they would be; each may be absent
 }
 
-// newGroup finds the directories of linux.cgroupsPath.
-func newGroup(root, path string, systemd bool) (*group, error) {
+// groupPath is where linux.cgroupsPath is, from the top of a hierarchy.
+func groupPath(path string, systemd bool) (string, error) {
 	if systemd {
 		var err error
 		if path, err = scopePath(path); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
 	// A path of one step is a top directory that others share.
 	if path = filepath.Clean("/" + path); strings.Count(path, "/") < 2 {
-		return nil, fmt.Errorf("cgroup %q is not one of a container: %w", path, errdefs.ErrInternal)
+		return "", fmt.Errorf("cgroup %q is not one of a container: %w", path, errdefs.ErrInternal)
 	}
+	return path, nil
+}
+
+// newGroup finds the directories of a path that groupPath returned.
+func newGroup(root, path string) (*group, error) {
 	hierarchies, err := hierarchiesIn(root)
 	if err != nil {
 		return nil, err

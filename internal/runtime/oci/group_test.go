@@ -44,21 +44,29 @@ func TestNewGroup(t *testing.T) {
 	if err := os.Symlink("cpu,cpuacct", filepath.Join(v1, "cpu")); err != nil {
 		t.Fatal(err)
 	}
-	g, err := newGroup(v1, "/pods/abc", false)
+	g, err := newGroup(v1, "/pods/abc")
 	want := []string{v1 + "/cpu,cpuacct/pods/abc", v1 + "/memory/pods/abc", v1 + "/unified/pods/abc"}
 	if err != nil || !reflect.DeepEqual(g.dirs, want) {
 		t.Errorf("v1: %v %v", g, err)
 	}
 	v2 := hierarchy(t, map[string]string{"cgroup.controllers": "cpu", "system.slice/x": ""})
-	g, err = newGroup(v2, "system.slice:fairlead:abc", true)
+	g, err = newGroup(v2, "/system.slice/fairlead-abc.scope")
 	if err != nil || !slices.Equal(g.dirs, []string{v2 + "/system.slice/fairlead-abc.scope"}) {
 		t.Errorf("v2 and systemd: %v %v", g, err)
 	}
 	// Never the top of anything: it would be emptied by Delete.
 	for _, path := range []string{"", "/", "..", "/x", "/x/..", "/../x"} {
-		if g, err := newGroup(v1, path, false); err == nil {
-			t.Errorf("%q is %v", path, g.dirs)
+		if got, err := groupPath(path, false); err == nil {
+			t.Errorf("%q is %v", path, got)
 		}
+	}
+	for path, want := range map[string]string{"/pods/abc": "/pods/abc", "pods//x/../abc/": "/pods/abc"} {
+		if got, err := groupPath(path, false); err != nil || got != want {
+			t.Errorf("%q is %q (%v), want %q", path, got, err, want)
+		}
+	}
+	if got, err := groupPath("system.slice:fairlead:abc", true); err != nil || got != "/system.slice/fairlead-abc.scope" {
+		t.Errorf("of systemd: %q (%v)", got, err)
 	}
 }
 
@@ -69,7 +77,7 @@ func TestPIDs(t *testing.T) {
 		"b/pods/x/cgroup.procs":     "5\n99\n",
 		"b/pods/y/cgroup.procs":     "1\n",
 	})
-	g, err := newGroup(root, "/pods/x", false)
+	g, err := newGroup(root, "/pods/x")
 	if err != nil {
 		t.Fatal(err)
 	}

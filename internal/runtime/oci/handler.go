@@ -112,11 +112,17 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 	if err != nil {
 		return monitorv1.StartRequest{}, "", err
 	}
+	// What is wrong with a bundle the runtime says best.
+	cgroup, err := h.cgroup(s.Bundle.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, new(*brokenBundle)) {
+		return monitorv1.StartRequest{}, "", err
+	}
 	return monitorv1.StartRequest{
 		ID:         s.ID,
 		Command:    argv,
 		Env:        environ(),
 		PIDFile:    pidFile,
+		Cgroup:     cgroup,
 		IODir:      filepath.Join(s.Bundle.Path, "io"),
 		LogPath:    s.LogPath,
 		LogMaxLine: h.cfg.LogMaxLine,

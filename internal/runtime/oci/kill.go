@@ -50,7 +50,7 @@ func (h *Handler) killAll(ctx context.Context, c *pod.Container, sig unix.Signal
 // group is the cgroup of a container, or nil if its bundle does not tell. Then
 // it is left to the runtime, which keeps a record of its own.
 func (h *Handler) group(id string) (*group, error) {
-	path, err := cgroupsPath(h.folder(id))
+	path, err := h.cgroup(h.folder(id))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
@@ -61,5 +61,15 @@ func (h *Handler) group(id string) (*group, error) {
 	case err != nil || path == "":
 		return nil, err
 	}
-	return newGroup(cgroupRoot, path, h.cfg.Systemd)
+	return newGroup(cgroupRoot, path)
+}
+
+// cgroup is where the container of a bundle is in each hierarchy, or "" if the
+// bundle leaves that to the runtime.
+func (h *Handler) cgroup(bundle string) (string, error) {
+	path, err := cgroupsPath(bundle)
+	if err != nil || path == "" {
+		return "", err
+	}
+	return groupPath(path, h.cfg.Systemd)
 }

@@ -63,10 +63,10 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
-	path, err := cgroupsPath(bundle)
+	path, err := h.cgroup(bundle)
 	if err == nil {
 		var g *group
-		if g, err = newGroup(cgroupRoot, path, d.cfg.Systemd); err == nil {
+		if g, err = newGroup(cgroupRoot, path); err == nil {
 			err = errors.Join(killRest(ctx, g), h.deleteState(ctx, id), g.remove(ctx))
 			if !d.cfg.Systemd {
 				removeParents(g)

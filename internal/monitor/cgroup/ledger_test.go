@@ -1,0 +1,358 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// tree is a cgroup v2 hierarchy made of plain files, whose counts go up at
+// every level as the kernel's do.
+type tree struct {
+	t    *testing.T
+	root string
+	*Ledger
+}
+
+func newTree(t *testing.T) *tree {
+	t.Helper()
+	tr := &tree{t: t, root: t.TempDir()}
+	tr.restart()
+	return tr
+}
+
+// restart is a new process that has only what Rejoin tells it.
+func (tr *tree) restart() {
+	if tr.Ledger != nil {
+		_ = unix.Close(tr.watches.fd)
+	}
+	tr.Ledger = newLedger(hierarchy{unified: true, root: "/", mountPoint: tr.root})
+	fd := tr.watches.fd
+	tr.t.Cleanup(func() { _ = unix.Close(fd) })
+}
+
+func (tr *tree) make(path string) {
+	tr.t.Helper()
+	if err := os.MkdirAll(tr.root+path, 0o755); err != nil {
+		tr.t.Fatal(err)
+	}
+	tr.write(path, 0)
+}
+
+func (tr *tree) write(path string, n int) {
+	tr.t.Helper()
+	if err := os.WriteFile(filepath.Join(tr.root, path, eventsFile), fmt.Appendf(nil, "max 7\noom_kill %d\n", n), 0o600); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+// oom kills a process of the cgroup.
+func (tr *tree) oom(path string) {
+	tr.t.Helper()
+	for ; path != "/"; path = filepath.Dir(path) {
+		n, err := tr.memory.kills(tr.root + path)
+		if err != nil {
+			tr.t.Fatal(err)
+		}
+		tr.write(path, n+1)
+	}
+}
+
+func (tr *tree) remove(paths ...string) {
+	tr.t.Helper()
+	for _, path := range paths {
+		if err := os.RemoveAll(tr.root + path); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
+}
+
+// run is a container that has started and been seen.
+func (tr *tree) run(id string) string {
+	tr.t.Helper()
+	path := "/pod/" + id
+	tr.Join(id, path)
+	tr.make(path)
+	tr.Watch(id)
+	return path
+}
+
+// settle expects that a container ends, killed, and which way.
+func (tr *tree) settle(id string, killed, want bool) Verdict {
+	tr.t.Helper()
+	v := tr.Settle(id, killed)
+	if v.OOMKilled != want {
+		tr.t.Errorf("%s: %+v", id, v)
+	}
+	return v
+}
+
+const byKill, byItself = true, false
+
+func TestLedgerReadsTheCount(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	a := tr.run("a")
+	tr.run("b")
+	tr.oom(a)
+	v := tr.settle("a", byItself, true)
+	if v.Elsewhere != 1 || !slices.Equal(v.Others, []string{"b"}) {
+		t.Errorf("%+v", v)
+	}
+	tr.remove(a, "/pod/b")
+	tr.settle("b", byKill, false)
+	if len(tr.members)+len(tr.families)+len(tr.watches.ids)+len(tr.watches.nos) != 0 {
+		t.Errorf("kept: %+v", tr.Ledger)
+	}
+	tr.settle("b", byKill, false) // nobody knows it any more
+}
+
+func TestLedgerOfAGoneCgroup(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		oom    string // whose process is killed for memory
+		killed bool   // how a ended
+		want   bool
+	}{
+		{"its own", "/pod/a", byKill, true},
+		{"one of its children", "/pod/a", byItself, true},
+		{"a living neighbour's", "/pod/b", byKill, false},
+		{"nobody's", "", byKill, false},
+	} {
+		for _, watched := range []bool{true, false} { // it may have ended before it was seen
+			t.Run(fmt.Sprint(tt.name, watched), func(t *testing.T) {
+				tr := newTree(t)
+				tr.make("/pod")
+				tr.write("/pod", 5) // of the time before
+				tr.run("b")
+				tr.oom("/pod/b") // and before a
+				if watched {
+					tr.run("a")
+				} else {
+					tr.Join("a", "/pod/a")
+					tr.make("/pod/a")
+				}
+				if tt.oom != "" {
+					tr.oom(tt.oom)
+				}
+				tr.remove("/pod/a")
+				tr.settle("a", tt.killed, tt.want)
+				tr.remove("/pod/b")
+				tr.settle("b", byKill, true)
+			})
+		}
+	}
+}
+
+// TestLedgerOfTheFirst is about a pod whose own cgroup is not there yet.
+func TestLedgerOfTheFirst(t *testing.T) {
+	tr := newTree(t)
+	tr.Join("a", "/pod/a")
+	tr.make("/pod")
+	tr.make("/pod/a")
+	tr.oom("/pod/a")
+	tr.remove("/pod/a")
+	tr.settle("a", byKill, true)
+}
+
+// TestLedgerTellsTwoApart is about containers that are gone at once.
+func TestLedgerTellsTwoApart(t *testing.T) {
+	for name, first := range map[string]string{"the victim": "a", "its neighbour": "b"} {
+		t.Run(name+" first", func(t *testing.T) {
+			tr := newTree(t)
+			tr.make("/pod")
+			tr.run("a")
+			tr.run("b")
+			tr.oom("/pod/a")
+			tr.remove("/pod/a", "/pod/b")
+			tr.settle(first, byKill, first == "a")
+			if first == "a" {
+				tr.settle("b", byKill, false)
+			} else {
+				tr.settle("a", byKill, true)
+			}
+		})
+	}
+	t.Run("by how they ended", func(t *testing.T) {
+		tr := newTree(t)
+		tr.make("/pod")
+		for _, id := range []string{"a", "b"} { // unseen
+			tr.Join(id, "/pod/"+id)
+			tr.make("/pod/" + id)
+		}
+		tr.oom("/pod/a")
+		tr.remove("/pod/a", "/pod/b")
+		tr.settle("b", byItself, false)
+		tr.settle("a", byKill, true)
+	})
+	t.Run("both", func(t *testing.T) {
+		tr := newTree(t)
+		tr.make("/pod")
+		tr.run("a")
+		tr.run("b")
+		tr.oom("/pod/a")
+		tr.oom("/pod/b")
+		tr.remove("/pod/a", "/pod/b")
+		tr.settle("b", byKill, true)
+		tr.settle("a", byKill, true)
+	})
+}
+
+// TestLedgerAwaitsTheNews is about a change that the kernel has made and not
+// announced yet.
+func TestLedgerAwaitsTheNews(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("a")
+	tr.run("b")
+	tr.oom("/pod/a")
+	// Put off what would have been announced: a watch set later has not seen it.
+	for _, id := range []string{"a", "b"} {
+		if err := tr.watches.add(tr.root+"/pod/"+id, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.watches.drain()
+	late, err := os.OpenFile(tr.root+"/pod/a/"+eventsFile, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	tr.remove("/pod/a", "/pod/b")
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		// Held by Settle but for while it waits for the news.
+		for waiting := false; !waiting; {
+			tr.mu.Lock()
+			b := tr.members["b"]
+			waiting = b != nil && b.ended
+			tr.mu.Unlock()
+		}
+		_, _ = late.WriteString("\n")
+	}()
+	tr.settle("b", byKill, false)
+	<-told
+	tr.settle("a", byKill, true)
+}
+
+func TestLedgerOverARestart(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	kept := map[string]int{}
+	for _, id := range []string{"a", "b", "c"} {
+		kept[id] = tr.Join(id, "/pod/"+id)
+		tr.make("/pod/" + id)
+		tr.Watch(id)
+	}
+	rejoin := func(ids ...string) {
+		tr.restart()
+		for _, id := range ids {
+			tr.Rejoin(id, "/pod/"+id, kept[id])
+		}
+		for _, id := range ids {
+			tr.Watch(id)
+		}
+	}
+	tr.oom("/pod/a")
+	tr.remove("/pod/a")
+	// The process dies when it has told one of the two.
+	kept["b"] = tr.settle("a", byKill, true).Elsewhere
+	rejoin("a", "b", "c")
+	v := tr.settle("a", byKill, true)
+	kept["b"], kept["c"] = v.Elsewhere, v.Elsewhere
+	rejoin("b", "c")
+	tr.remove("/pod/b")
+	tr.settle("b", byKill, false)
+	// One that happens while there is no process.
+	rejoin("c")
+	tr.oom("/pod/c")
+	tr.remove("/pod/c")
+	rejoin("c")
+	tr.settle("c", byKill, true)
+}
+
+// TestLedgerOfASharedParent is about a cgroup in which there are others too,
+// such as system.slice.
+func TestLedgerOfASharedParent(t *testing.T) {
+	for _, killed := range []bool{byItself, byKill} {
+		tr := newTree(t)
+		tr.make("/pod")
+		tr.make("/pod/service")
+		tr.oom("/pod/service")
+		tr.run("a")
+		tr.oom("/pod/service")
+		tr.run("b") // what happened to others before does not count
+		tr.oom("/pod/service")
+		tr.remove("/pod/b")
+		tr.settle("b", killed, killed) // it cannot be told from a's; who ends by itself is spared
+	}
+}
+
+func TestLedgerOfStartsThatFail(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("a")
+	tr.Join("b", "/pod/b")
+	tr.Join("b", "/pod/b") // again
+	tr.Leave("b")
+	tr.oom("/pod/a")
+	tr.remove("/pod/a")
+	tr.settle("a", byItself, true)
+	if tr.Join("c", "") != 0 || tr.Join("d", "/") != 0 || len(tr.members) != 0 {
+		t.Errorf("%+v", tr.members)
+	}
+}
+
+// TestLedgerOfVersion1 has only the container's own count.
+func TestLedgerOfVersion1(t *testing.T) {
+	tr := newTree(t)
+	tr.memory = hierarchy{controllers: []string{"memory"}, root: "/", mountPoint: tr.root}
+	for id, n := range map[string]int{"a": 2, "b": 0} {
+		tr.Join(id, "/pod/"+id)
+		tr.make("/pod/" + id)
+		if err := os.WriteFile(tr.root+"/pod/"+id+"/memory.oom_control", fmt.Appendf(nil, "under_oom 0\noom_kill %d\n", n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tr.Watch(id)
+		tr.settle(id, byKill, n > 0)
+	}
+}
+
+func TestFindMemory(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(root+"/cgroup.controllers", []byte("cpu memory\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v2 := hierarchy{unified: true, mountPoint: root}
+	v1 := hierarchy{controllers: []string{"cpu", "memory"}, mountPoint: "/m"}
+	bare := hierarchy{unified: true, mountPoint: "/nowhere"}
+	for _, tt := range []struct {
+		all  []hierarchy
+		want string
+	}{{[]hierarchy{v2}, root}, {[]hierarchy{bare, v1}, "/m"}, {[]hierarchy{v2, v1}, "/m"}, {[]hierarchy{bare}, ""}} {
+		h, err := memory(tt.all)
+		if h.mountPoint != tt.want || (tt.want == "") != errors.Is(err, errdefs.ErrNotFound) {
+			t.Errorf("%v: %v %v", tt.all, h, err)
+		}
+	}
+}
+
+func TestPathIn(t *testing.T) {
+	l := newLedger(hierarchy{unified: true, root: "/", mountPoint: "/x"})
+	defer func() { _ = unix.Close(l.watches.fd) }()
+	for text, want := range map[string]string{
+		"0::/a/b\n": "/a/b", "0::/\n": "", "0::/a/b (deleted)\n": "", "": "",
+	} {
+		if got := l.PathIn(text); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
