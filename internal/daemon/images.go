@@ -55,7 +55,8 @@ func imageConfig(c *ocispec.ImageConfig) pod.ImageConfig {
 type criImages struct{ store *image.Store }
 
 func (i criImages) Pull(ctx context.Context, p criserver.ImagePull) (string, error) {
-	req := image.PullRequest{Ref: p.Ref}
+	// A kubelet gives a slow pull up and asks again: it is to find it further on.
+	req := image.PullRequest{Ref: p.Ref, Stay: true}
 	if a := p.Auth; a != nil {
 		req.Auth = &image.Auth{
 			RegistryToken: a.RegistryToken, IdentityToken: a.IdentityToken,

@@ -41,6 +41,9 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 			err = describeImport(ctx, err, s.cfg.Root)
 		}
 	}()
+	track := progress.NewTracker("import")
+	track.Enter(progress.Reading)
+	defer s.flying.Follow("import", ref, track.Snapshot)()
 	tarball, err := layer.Decompress(r)
 	if err != nil {
 		return nil, err
@@ -61,7 +64,6 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 	if err != nil {
 		return nil, err
 	}
-	track := progress.NewTracker("import")
 	stop := progress.ReportWhile(track, opts.Progress)
 	defer stop()
 	for _, e := range entries {
@@ -181,6 +183,7 @@ func archiveName(m ocispec.Descriptor) (string, error) {
 // image with variants only the one that is here is written. Ids are allowed;
 // the image is then nameless in the archive.
 func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
+	defer s.follow("export", strings.Join(refs, " "), progress.Writing)()
 	if len(refs) == 0 {
 		return fmt.Errorf("export images: name at least one: %w", errdefs.ErrInvalidArgument)
 	}

@@ -374,3 +374,40 @@ func TestPullEndsItsDownloads(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	wantClean(t, cfg.Root)
 }
+
+// A pull that is to stay goes on without its caller, who comes back to it: the
+// registry is asked for each blob once.
+func TestPullStays(t *testing.T) {
+	reg := newRegistry(t)
+	s := openSynced(t, config(t))
+	ref := reg.Push("app:1", simple(t, "x"))
+	reg.Inject(images.Fault{Path: "/blobs/", Delay: 300 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for len(s.Operations()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := s.Pull(ctx, image.PullRequest{Ref: ref, Stay: true}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "still at stage") {
+		t.Fatalf("%v", err)
+	}
+	if ops := s.Operations(); len(ops) != 1 || ops[0].Verb != "pull" || ops[0].Name != ref || ops[0].Waiting != 0 {
+		t.Fatalf("in flight: %+v", ops)
+	}
+	pull(t, s, ref)
+	blobs := map[string]int{}
+	for _, r := range reg.Requests() {
+		if strings.HasPrefix(r, "GET") && strings.Contains(r, "/blobs/") {
+			blobs[r]++
+		}
+	}
+	for r, n := range blobs {
+		if n > 1 {
+			t.Errorf("%d times %s", n, r)
+		}
+	}
+	if ops := s.Operations(); len(ops) != 0 {
+		t.Errorf("in flight at the end: %+v", ops)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/progress"
 	"fairlead.run/internal/image/registry"
 )
@@ -75,6 +76,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
+	begun := time.Now()
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(s.cfg.StallTimeout/8 + 1)
@@ -86,7 +88,8 @@ func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Con
 			case <-tick.C:
 			}
 			if track.Idle() > s.cfg.StallTimeout {
-				cancel(ended(fmt.Sprintf("no data arrived for %s; the registry or the network to it hangs", s.cfg.StallTimeout)))
+				cancel(inflight.Ended(fmt.Sprintf("no data arrived for %s; the registry or the network to it hangs (%s, %s after the start)",
+					s.cfg.StallTimeout, track.Snapshot(), time.Since(begun).Round(time.Second))))
 			}
 		}
 	}()

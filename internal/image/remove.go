@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/progress"
 )
 
 // Remove takes an image, or one of its names, off this node and frees what
@@ -15,6 +16,7 @@ import (
 // the image with it if no other tag is left. An image that is not here is no
 // error. Layers that a container uses stay on disk until it is released.
 func (s *Store) Remove(ctx context.Context, ref string) error {
+	defer s.follow("remove", ref, progress.Freeing)()
 	removed, err := s.unrecord(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("remove image %s: %w", ref, err)

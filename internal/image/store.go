@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
@@ -24,6 +25,7 @@ import (
 
 	"fairlead.run/internal/image/ctrlog"
 	"fairlead.run/internal/image/database"
+	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/layer"
 )
 
@@ -46,7 +48,7 @@ type Store struct {
 	leases  leases.Manager
 	slots   slots
 	blobs   layer.Locks
-	pulls   pulls
+	flying  inflight.Set[Image]
 	uses    uses
 	records sync.Mutex // serialises changes of image records and of list
 	list    atomic.Pointer[index]
@@ -149,10 +151,17 @@ func (s *Store) dropLeases(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the pulls in flight, waits for them and closes the files.
+// endLimit is how long pulls may take to clean up when the store is closed.
+const endLimit = 10 * time.Second
+
+// Close ends the pulls in flight, waits for them and closes the files. These
+// stay open where a pull does not end: closing them would wait for it.
 func (s *Store) Close() error {
-	s.pulls.close()
-	if err := s.closeFiles(); err != nil {
+	err := s.flying.Close(endLimit)
+	if err == nil {
+		err = s.closeFiles()
+	}
+	if err != nil {
 		return fmt.Errorf("close image store %s: %w", s.cfg.Root, err)
 	}
 	return nil

@@ -3,6 +3,7 @@
 package progress
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,12 +25,43 @@ const (
 	Done        Phase = "done"
 )
 
+// The phases of what is no pull.
+const (
+	Reading Phase = "reading the archive" // of an import, in place of Resolving
+	Writing Phase = "writing the archive" // of an export
+	Freeing Phase = "freeing layers"      // of a removal
+)
+
 // State is the state of a pull at one moment.
 type State struct {
 	Ref    string
 	Phase  Phase
 	Layers []Layer // bottom first; empty while Resolving
 }
+
+// String is the state for people: "downloading, 1 of 3 layers done, 12.5 of 80.1 MB".
+func (s State) String() string {
+	if len(s.Layers) == 0 {
+		return string(s.Phase)
+	}
+	ready := 0
+	var done, total int64
+	for _, l := range s.Layers {
+		total += l.Total
+		switch l.Phase {
+		case Done:
+			ready++
+			done += l.Total
+		case s.Phase:
+			done += l.Done
+		case Unpacking: // it was downloaded
+			done += l.Total
+		}
+	}
+	return fmt.Sprintf("%s, %d of %d layers done, %.1f of %.1f MB", s.Phase, ready, len(s.Layers), megabytes(done), megabytes(total))
+}
+
+func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
 // Layer is the state of one layer. Done counts compressed bytes of
 // what Phase does, so it starts again from 0 when unpacking begins.
@@ -84,6 +116,14 @@ func (t *Tracker) Idle() time.Duration {
 		return 0
 	}
 	return time.Since(time.Unix(0, t.last.Load()))
+}
+
+// Enter notes a phase in which the layers are not known yet.
+func (t *Tracker) Enter(p Phase) {
+	t.touch()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.phase = p
 }
 
 // Expect adds the layers of the chosen manifest.
