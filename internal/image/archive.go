@@ -15,9 +15,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/layer"
 	"fairlead.run/internal/image/progress"
 )
+
+var imported = failpoint.Register("image.imported")
 
 // ImportOptions say how an archive is read.
 type ImportOptions struct {
@@ -58,6 +61,9 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 
 	index, err := archive.ImportIndex(ctx, s.content(), tarball)
 	if err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(imported); err != nil {
 		return nil, err
 	}
 	entries, err := s.archiveEntries(ctx, index, opts, ref)

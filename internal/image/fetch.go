@@ -16,9 +16,21 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/progress"
 	"fairlead.run/internal/image/registry"
+)
+
+var (
+	leased     = failpoint.Register("image.leased")
+	resolved   = failpoint.Register("image.resolved")
+	fetched    = failpoint.Register("image.fetched")
+	unpacked   = failpoint.Register("image.unpacked")
+	flushed    = failpoint.Register("image.flushed")
+	recorded   = failpoint.Register("image.recorded")
+	listed     = failpoint.Register("image.listed")
+	leaseEnded = failpoint.Register("image.lease-ended")
 )
 
 // pull is one pull, from the registry to the records.
@@ -41,6 +53,9 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	}
 	defer func() { err = errors.Join(err, done(err != nil)) }()
 
+	if err := failpoint.Hit(leased); err != nil {
+		return Image{}, err
+	}
 	resolver := docker.NewResolver(docker.ResolverOptions{
 		Hosts:   registry.Hosts(ctx, s.cfg.CertsDirs, registry.Credentials{Named: named, Auth: req.Auth, Files: s.cfg.DockerConfigs}, &tried),
 		Headers: http.Header{"User-Agent": {"fairlead"}},
@@ -51,12 +66,18 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if err != nil {
 		return Image{}, err
 	}
+	if err := failpoint.Hit(resolved); err != nil {
+		return Image{}, err
+	}
 	fetcher, err := resolver.Fetcher(ctx, name)
 	if err != nil {
 		return Image{}, err
 	}
-	fetch := remotes.FetchHandler(s.content(), &countingFetcher{fetcher, track})
+	fetch := afterFetch(remotes.FetchHandler(s.content(), &countingFetcher{fetcher, track}))
 	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, fetch: fetch, track: track}); err != nil {
+		return Image{}, err
+	}
+	if err := failpoint.Hit(unpacked); err != nil {
 		return Image{}, err
 	}
 	names := []string{named.String()}
@@ -109,6 +130,9 @@ func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) e
 		if err := s.leases.Delete(ctx, l); err != nil {
 			return fmt.Errorf("end the protection of a pull: %w", err)
 		}
+		if err := failpoint.Hit(leaseEnded); err != nil {
+			return err
+		}
 		if failed {
 			return s.collect(ctx)
 		}
@@ -119,6 +143,9 @@ func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) e
 // record names an unpacked image and returns it as the store now has it.
 func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform string, names []string) (Image, error) {
 	if err := s.sync(); err != nil { // may take long, so before the lock
+		return Image{}, err
+	}
+	if err := failpoint.Hit(flushed); err != nil {
 		return Image{}, err
 	}
 	s.records.Lock()
@@ -137,8 +164,14 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 		if err := s.put(ctx, rec); err != nil {
 			return Image{}, fmt.Errorf("record image %s: %w", name, err)
 		}
+		if err := failpoint.Hit(recorded); err != nil {
+			return Image{}, err
+		}
 	}
 	if err := s.refresh(ctx); err != nil {
+		return Image{}, err
+	}
+	if err := failpoint.Hit(listed); err != nil {
 		return Image{}, err
 	}
 	img, err := s.list.Load().find(l.image.ID)
@@ -171,6 +204,17 @@ func (s *Store) put(ctx context.Context, rec images.Image) error {
 	}
 	_, err = store.Update(ctx, rec)
 	return err
+}
+
+// afterFetch passes the place where a blob is in the content store.
+func afterFetch(fetch images.Handler) images.HandlerFunc {
+	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		kids, err := fetch.Handle(ctx, desc)
+		if err == nil {
+			err = failpoint.Hit(fetched)
+		}
+		return kids, err
+	}
 }
 
 // countingFetcher reports the bytes of every blob to the tracker.

@@ -6,7 +6,13 @@ import (
 	"fmt"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/progress"
+)
+
+var (
+	unrecorded = failpoint.Register("image.unrecorded")
+	collected  = failpoint.Register("image.collected")
 )
 
 // Remove takes an image, or one of its names, off this node and frees what
@@ -24,7 +30,13 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	if !removed {
 		return nil
 	}
+	if err := failpoint.Hit(unrecorded); err != nil {
+		return fmt.Errorf("remove image %s: %w", ref, err)
+	}
 	if err := s.collect(ctx); err != nil {
+		return fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	if err := failpoint.Hit(collected); err != nil {
 		return fmt.Errorf("remove image %s: %w", ref, err)
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sync/semaphore"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/ctrlog"
 	"fairlead.run/internal/image/database"
 	"fairlead.run/internal/image/inflight"
@@ -130,7 +131,13 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.dropLeases(ctx); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(leasesDropped); err != nil {
+		return err
+	}
 	if err := s.sweep(ctx, blobs); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(swept); err != nil {
 		return err
 	}
 	return s.refresh(ctx)

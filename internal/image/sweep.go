@@ -12,6 +12,13 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+
+	"fairlead.run/internal/failpoint"
+)
+
+var (
+	leasesDropped = failpoint.Register("image.leases-dropped")
+	swept         = failpoint.Register("image.swept")
 )
 
 // sweep makes files and records agree again after a process was killed between

@@ -16,8 +16,14 @@ import (
 
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/keylock"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	recorded  = failpoint.Register("network.recorded")
+	forgotten = failpoint.Register("network.forgotten")
 )
 
 // EntryVersion is the version of Entry that this build writes.
@@ -176,8 +182,12 @@ func (l *Ledger) Record(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("record network attachment of pod %s: %w", e.ID, err)
 	}
-	if err := l.write(e.ID, b); err != nil {
-		return fmt.Errorf("record network attachment of pod %s: %w", e.ID, err)
+	err = l.write(e.ID, b)
+	if err == nil {
+		err = failpoint.Hit(recorded)
+	}
+	if err != nil {
+		return fmt.Errorf("record network attachment of pod %s: %w", e.ID, errors.Join(err, l.unwrite(e.ID)))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,6 +218,18 @@ func (l *Ledger) write(id pod.ID, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// unwrite takes back a write that failed. A file that was there before stays:
+// it is one version of the entry or the other.
+func (l *Ledger) unwrite(id pod.ID) error {
+	if _, known := l.Get(id); known {
+		return nil
+	}
+	if err := os.Remove(l.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // Forget drops the entry: nothing of the attachment is left. An entry that
 // comes back after a power cut is released a second time, which is harmless.
 func (l *Ledger) Forget(id pod.ID) error {
@@ -216,6 +238,9 @@ func (l *Ledger) Forget(id pod.ID) error {
 	}
 	if err := os.Remove(l.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forget network attachment of pod %s: %w", id, err)
+	}
+	if err := failpoint.Hit(forgotten); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

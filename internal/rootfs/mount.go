@@ -11,7 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 )
+
+var foldersMade = failpoint.Register("rootfs.folders-made")
 
 // Spec says what to mount where. All paths are absolute.
 type Spec struct {
@@ -63,6 +66,9 @@ func (s Spec) mount() error {
 		l.upper, l.work, err = s.writable()
 	}
 	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(foldersMade); err != nil {
 		return err
 	}
 	return l.mountAny(s.Target)

@@ -10,8 +10,11 @@ import (
 	"strings"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 )
+
+var targetRemoved = failpoint.Register("rootfs.target-removed")
 
 // Roots mounts root file systems at the places where Fairlead keeps them:
 // STATE/containers/ID/rootfs, with the writable layer in ROOT/containers/ID.
@@ -62,6 +65,9 @@ func (r *Roots) Remove(ctx context.Context, id pod.ContainerID) error {
 	// instead of emptying what is mounted.
 	if err := os.Remove(r.target(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove mount point of container %s: %w", id, err)
+	}
+	if err := failpoint.Hit(targetRemoved); err != nil {
+		return err
 	}
 	return Remove(ctx, r.dir(id))
 }

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 
 	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 )
+
+var fileWritten = failpoint.Register("sandbox.file-written")
 
 // fileMode lets everybody in the pod read its files, whoever they run as.
 const fileMode = 0o644
@@ -51,6 +54,9 @@ func (d *Driver) writeFiles(r *pod.Record) error {
 		pod.FileResolvConf: resolver, pod.FileHosts: names, pod.FileHostname: []byte(p.hostname + "\n"),
 	} {
 		if err := replace(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+		if err := failpoint.Hit(fileWritten); err != nil {
 			return err
 		}
 	}

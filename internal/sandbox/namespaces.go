@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 )
 
@@ -25,6 +26,11 @@ var kinds = []kind{
 	{"ipc", unix.CLONE_NEWIPC, func(s *pod.Sandbox) *string { return &s.IPCNS }},
 	{"net", unix.CLONE_NEWNET, func(s *pod.Sandbox) *string { return &s.NetNS }},
 }
+
+var (
+	namespacesMade  = failpoint.Register("sandbox.namespaces-made")
+	namespacePinned = failpoint.Register("sandbox.namespace-pinned")
+)
 
 // plan is what the namespaces of one pod are to be.
 type plan struct {
@@ -85,10 +91,16 @@ func (p *plan) makeHere(dir string) error {
 			return err
 		}
 	}
+	if err := failpoint.Hit(namespacesMade); err != nil {
+		return err
+	}
 	for _, n := range p.kinds {
 		from, to := fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), n.name), filepath.Join(dir, n.name)
 		if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("pin the %s namespace on %s: %w", n.name, to, err)
+		}
+		if err := failpoint.Hit(namespacePinned); err != nil {
+			return err
 		}
 	}
 	return nil

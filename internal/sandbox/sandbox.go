@@ -12,8 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/undo"
+)
+
+var (
+	folderMade    = failpoint.Register("sandbox.folder-made")
+	shmMounted    = failpoint.Register("sandbox.shm-mounted")
+	cgroupMade    = failpoint.Register("sandbox.cgroup-made")
+	unmounted     = failpoint.Register("sandbox.unmounted")
+	folderRemoved = failpoint.Register("sandbox.folder-removed")
+	cgroupRemoved = failpoint.Register("sandbox.cgroup-removed")
 )
 
 // defaultShmSize is the size of a pod's /dev/shm, in bytes, as everywhere.
@@ -96,6 +106,9 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 	if err := os.MkdirAll(filepath.Join(dir, nsFolder), 0o700); err != nil {
 		return fail(err)
 	}
+	if err := failpoint.Hit(folderMade); err != nil {
+		return fail(err)
+	}
 	if err := p.pin(filepath.Join(dir, nsFolder)); err != nil {
 		return fail(err)
 	}
@@ -107,8 +120,14 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 		if err := d.mountShm(out.Shm); err != nil {
 			return fail(err)
 		}
+		if err := failpoint.Hit(shmMounted); err != nil {
+			return fail(err)
+		}
 	}
 	if out.Cgroup, err = d.createCgroup(ctx, id, c); err != nil {
+		return fail(err)
+	}
+	if err := failpoint.Hit(cgroupMade); err != nil {
 		return fail(err)
 	}
 	return out, nil
@@ -137,7 +156,13 @@ func (d *Driver) Remove(ctx context.Context, id pod.ID) error {
 		err = os.RemoveAll(dir)
 	}
 	if err == nil {
+		err = failpoint.Hit(folderRemoved)
+	}
+	if err == nil {
 		err = d.removeCgroup(ctx, id)
+	}
+	if err == nil {
+		err = failpoint.Hit(cgroupRemoved)
 	}
 	if err != nil {
 		return fmt.Errorf("remove the sandbox of pod %s: %w", id.Short(), err)
@@ -218,6 +243,9 @@ func unmountAll(dir string) error {
 	}
 	for _, t := range targets {
 		if err := unmount(t); err != nil {
+			return err
+		}
+		if err := failpoint.Hit(unmounted); err != nil {
 			return err
 		}
 	}

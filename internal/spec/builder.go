@@ -14,7 +14,14 @@ import (
 
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	volumesMade   = failpoint.Register("bundle.volumes-made")
+	folderMade    = failpoint.Register("bundle.folder-made")
+	folderRemoved = failpoint.Register("bundle.folder-removed")
 )
 
 // configName is the file that the OCI spec has every bundle named by.
@@ -64,7 +71,13 @@ func (b *Builder) write(ctx context.Context, id string, w *build, steps []step) 
 	if err := w.run(ctx, steps); err != nil {
 		return pod.Bundle{}, err
 	}
+	if err := failpoint.Hit(volumesMade); err != nil {
+		return pod.Bundle{}, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return pod.Bundle{}, err
+	}
+	if err := failpoint.Hit(folderMade); err != nil {
 		return pod.Bundle{}, err
 	}
 	if err := save(dir, w.spec); err != nil {
@@ -133,6 +146,9 @@ func (b *Builder) Remove(_ context.Context, id string) error {
 	dir, err := b.dir(id)
 	if err == nil {
 		err = removeUnmounted(dir)
+	}
+	if err == nil {
+		err = failpoint.Hit(folderRemoved)
 	}
 	if err == nil {
 		err = removeVolumes(b.volumesDir(id))

@@ -25,7 +25,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/progress"
+)
+
+var (
+	prepared  = failpoint.Register("image.layer-prepared")
+	applied   = failpoint.Register("image.layer-applied")
+	committed = failpoint.Register("image.layer-committed")
 )
 
 // Limits bound what one layer may do to this node. They stop hostile images,
@@ -70,6 +77,9 @@ func (w *Writer) Prepare(ctx context.Context, key, parent string, opts ...snapsh
 	if err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(prepared); err != nil {
+		return nil, err
+	}
 	dir, _, err := layerDir(mounts)
 	if err != nil {
 		return nil, err
@@ -105,7 +115,10 @@ func (w *Writer) Commit(ctx context.Context, name, key string, opts ...snapshots
 			return fmt.Errorf("give folders of layer %s the attributes that they have below: %w", name, err)
 		}
 	}
-	return w.Snapshotter.Commit(ctx, name, key, opts...)
+	if err := w.Snapshotter.Commit(ctx, name, key, opts...); err != nil {
+		return err
+	}
+	return failpoint.Hit(committed)
 }
 
 // Apply unpacks a layer into its directory, without a mount and without
@@ -148,6 +161,9 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	w.mu.Lock()
 	w.implied[dir] = scan.implied()
 	w.mu.Unlock()
+	if err := failpoint.Hit(applied); err != nil {
+		return ocispec.Descriptor{}, err
+	}
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digester.Digest(), Size: limited.n}, nil
 }
 

@@ -8,9 +8,15 @@ import (
 	"net/netip"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	connected = failpoint.Register("bridge.connected")
+	published = failpoint.Register("bridge.published")
 )
 
 // Attach connects the pod: reserve, record, connect, publish ports.
@@ -186,6 +192,9 @@ func (d *Driver) realise(h *host, e network.Entry, limits network.Bandwidth) err
 	if err := w.connect(d.nl); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(connected); err != nil {
+		return err
+	}
 	els := nat.Elements(e.Request.Ports, e.Result.IPs)
 	if err := d.nat.Publish(e.ID, els); err != nil {
 		return err
@@ -193,7 +202,7 @@ func (d *Driver) realise(h *host, e network.Entry, limits network.Bandwidth) err
 	if hasUDP(els) {
 		d.forgetFlows(els)
 	}
-	return nil
+	return failpoint.Hit(published)
 }
 
 // takeBack undoes realise and reserve. If the link cannot be removed, the entry

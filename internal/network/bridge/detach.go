@@ -12,9 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	withdrawn = failpoint.Register("bridge.withdrawn")
+	linkTaken = failpoint.Register("bridge.link-gone")
+	flushed   = failpoint.Register("bridge.flushed")
 )
 
 // Detach withdraws the pod's ports and waits for nothing: the caller drops the
@@ -41,7 +48,7 @@ func (d *Driver) Detach(ctx context.Context, id pod.ID) error {
 	}
 	defer release()
 	d.beginRelease(e)
-	return nil
+	return failpoint.Hit(withdrawn)
 }
 
 func (d *Driver) detachAlone(e network.Entry) error {
@@ -73,6 +80,9 @@ func (d *Driver) finish(veth string, r release) error {
 		return err
 	}
 	d.forgetFlows(gone)
+	if err := failpoint.Hit(flushed); err != nil {
+		return err
+	}
 	if err := d.ledger.Forget(r.id); err != nil {
 		return err
 	}
@@ -144,6 +154,9 @@ func (d *Driver) settleOne(ctx context.Context, veth string, now time.Time) (don
 		return true, nil
 	}
 	if err := deleteLink(veth); err != nil {
+		return false, err
+	}
+	if err := failpoint.Hit(linkTaken); err != nil {
 		return false, err
 	}
 	return true, d.finish(veth, r)

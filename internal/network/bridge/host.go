@@ -11,7 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network/bridge/nat"
+)
+
+var (
+	bridgeMade   = failpoint.Register("bridge.made")
+	gatewaysMade = failpoint.Register("bridge.gateways-made")
+	rulesMade    = failpoint.Register("bridge.rules-made")
 )
 
 // acquireHost makes the shared part of the network if it is not there, and
@@ -60,8 +67,14 @@ func (d *Driver) makeHost() (*host, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(bridgeMade); err != nil {
+		return nil, err
+	}
 	h.index = br.Attrs().Index
 	if err := d.ensureGateways(br, gateways); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(gatewaysMade); err != nil {
 		return nil, err
 	}
 	if err := d.forward(h, len(choices) > 1); err != nil {
@@ -74,6 +87,9 @@ func (d *Driver) makeHost() (*host, error) {
 	d.nat.SetRanges(ranges)
 	if h.natErr = d.nat.Rebuild(); h.natErr == nil {
 		h.notes = append(h.notes, d.nat.Admit()...)
+	}
+	if err := failpoint.Hit(rulesMade); err != nil {
+		return nil, err
 	}
 	return h, d.rejoin(h)
 }

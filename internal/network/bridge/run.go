@@ -10,8 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 )
+
+var bridgeRemoved = failpoint.Register("bridge.removed")
 
 // Run frees the addresses of detached pods when the kernel says that their
 // links are gone, and repairs what others do to the bridge and the table, such
@@ -181,7 +184,7 @@ func (d *Driver) Purge(ctx context.Context) error {
 	d.mu.Lock()
 	d.pools = nil
 	d.mu.Unlock()
-	err := errors.Join(deleteLink(d.cfg.Bridge), d.nat.Remove(), d.nat.Expel())
+	err := errors.Join(deleteLink(d.cfg.Bridge), failpoint.Hit(bridgeRemoved), d.nat.Remove(), d.nat.Expel())
 	if err != nil {
 		return fmt.Errorf("remove bridge network %s: %w", d.cfg.Bridge, err)
 	}

@@ -13,9 +13,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/pod"
 )
+
+var linkMade = failpoint.Register("bridge.link-made")
 
 // vethName is the host's end of a pod's link. It follows from the bridge and
 // the id alone, so that it can be found again without any record.
@@ -69,6 +72,9 @@ func (w *wire) connect(host *netlink.Handle) error {
 	defer inside.Close()
 	if err := w.makePair(ns.FD()); err != nil {
 		return fmt.Errorf("create link %s: %w", w.veth, err)
+	}
+	if err := failpoint.Hit(linkMade); err != nil {
+		return err
 	}
 	index, err := linkIndex(w.veth)
 	if err != nil {

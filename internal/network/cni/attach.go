@@ -11,8 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	addNext = failpoint.Register("cni.add-next")
+	addDone = failpoint.Register("cni.add-done")
+	delNext = failpoint.Register("cni.del-next")
+	delDone = failpoint.Register("cni.del-done")
 )
 
 // Attach runs ADD. If it fails, DEL is run at once; if that fails too, the
@@ -105,8 +113,14 @@ func (d *Driver) add(ctx context.Context, list *libcni.NetworkConfigList, rt *li
 	}
 	d.gcMu.RLock()
 	defer d.gcMu.RUnlock()
+	if err := failpoint.Hit(addNext); err != nil {
+		return network.Result{}, err
+	}
 	r, err := d.cni.AddNetworkList(ctx, list, rt)
 	if err != nil {
+		return network.Result{}, err
+	}
+	if err := failpoint.Hit(addDone); err != nil {
 		return network.Result{}, err
 	}
 	return convert(r)
@@ -158,8 +172,14 @@ func (d *Driver) del(ctx context.Context, e network.Entry) error {
 		return err
 	}
 	rt.NetNS = nsPath(rt.NetNS)
+	if err := failpoint.Hit(delNext); err != nil {
+		return err
+	}
 	if err := d.cni.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("detach pod %s: CNI configuration %s, network %q: %w", e.ID, rec.File, list.Name, err)
+	}
+	if err := failpoint.Hit(delDone); err != nil {
+		return err
 	}
 	return d.ledger.Forget(e.ID)
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/pod"
 )
+
+var gcDone = failpoint.Register("cni.gc-done")
 
 // Reconcile releases, in this order: what the ledger knows and nobody owns;
 // what only libcni's cache knows, because a power cut took the ledger's entry;
@@ -108,5 +111,5 @@ func (d *Driver) gc(ctx context.Context, cl conflist, live func(pod.ID) bool) er
 	if err := d.cni.GCNetworkList(ctx, cl.list, args); err != nil {
 		return fmt.Errorf("collect garbage: CNI configuration %s, network %q: %w", cl.file, cl.list.Name, err)
 	}
-	return nil
+	return failpoint.Hit(gcDone)
 }

@@ -5,6 +5,13 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/failpoint"
+)
+
+var (
+	deleteKilled = failpoint.Register("delete.killed")
+	deleteSaid   = failpoint.Register("delete.said")
 )
 
 // Delete makes the runtime forget a container, kills what is left in it, and
@@ -30,7 +37,13 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	if err := failpoint.Hit(deleteKilled); err != nil {
+		return err
+	}
 	if err := h.deleteState(ctx, id); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(deleteSaid); err != nil {
 		return err
 	}
 	if g == nil {

@@ -18,7 +18,13 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	execPrepared  = failpoint.Register("exec.prepared")
+	execForgotten = failpoint.Register("exec.forgotten")
 )
 
 const sigKill = unix.SIGKILL
@@ -67,6 +73,9 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
 	if err := writeProcess(x.folder, process); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(x.folder))
+	}
+	if err := failpoint.Hit(execPrepared); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
 	log := filepath.Join(x.folder, "runtime.log")
@@ -221,7 +230,7 @@ func (x *execution) drop(ctx context.Context) error {
 			err = x.monitor.Forget(ctx, x.id)
 		}
 	}
-	return errors.Join(ignoreNotFound(err), os.RemoveAll(x.folder))
+	return errors.Join(ignoreNotFound(err), failpoint.Hit(execForgotten), os.RemoveAll(x.folder))
 }
 
 // exitOf translates how a process ended.
