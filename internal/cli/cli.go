@@ -154,7 +154,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
-		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.versionCommand())
+		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.versionCommand())
 	return cmd
 }
 

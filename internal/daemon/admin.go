@@ -7,10 +7,14 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image"
+	"fairlead.run/internal/lifecycle"
 )
 
 // admin serves what the command line needs beside the CRI.
-type admin struct{ images *image.Store }
+type admin struct {
+	pods   *lifecycle.Core
+	images *image.Store
+}
 
 // Import implements adminv1.Server.
 func (a admin) Import(ctx context.Context, s adminv1.Stream) error {

@@ -83,7 +83,7 @@ func (d *Daemon) openServer() (*criserver.Server, error) {
 		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
-		Register: func(r grpc.ServiceRegistrar) { adminv1.Register(r, admin{d.parts.images}) },
+		Register: func(r grpc.ServiceRegistrar) { adminv1.Register(r, admin{pods: d.core, images: d.parts.images}) },
 	})
 }
 
@@ -162,8 +162,9 @@ func (d *Daemon) Close() error {
 // details are for the verbose answer of the CRI's Status.
 func (d *Daemon) details(ctx context.Context) map[string]any {
 	out := map[string]any{
-		"endpoint": d.Endpoint(),
-		"network":  map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
+		"endpoint":   d.Endpoint(),
+		"operations": operations(d.core, d.parts.images),
+		"network":    map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
 	}
 	if info, err := d.parts.monitor.Info(ctx); err == nil {
 		out["monitor"] = info

@@ -28,7 +28,7 @@ func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.Container
 		return "", err
 	}
 	about := c.aboutPod(verbCreate, id)
-	about.Kind, about.Name = kindContainer, about.Name+"/"+m.Name
+	about.Kind, about.Name = KindContainer, about.Name+"/"+m.Name
 	t := task{key: fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt), asked: asked, about: about}
 	made, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		made, err := c.createContainer(ctx, id, cfg)

@@ -296,7 +296,7 @@ func TestEndGivesOperationsUp(t *testing.T) {
 	var f flight
 	begun, result := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: kindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
+		_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: KindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
 			close(begun)
 			<-ctx.Done()
 			return "", context.Cause(ctx)
@@ -332,7 +332,7 @@ func TestStageLimit(t *testing.T) {
 
 func TestPanicIsTheOperationsError(t *testing.T) {
 	var f flight
-	_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: kindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
+	_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: KindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
 		enter(ctx, "juggle")
 		panic("oops")
 	})

@@ -23,10 +23,10 @@ const (
 	verbTidy    = "tidy up after"
 )
 
-// The kinds of objects.
+// The kinds of objects that operations are on.
 const (
-	kindPod       = "pod"
-	kindContainer = "container"
+	KindPod       = "pod"
+	KindContainer = "container"
 )
 
 // About says what an operation does to what.
@@ -40,6 +40,7 @@ type About struct {
 	Container pod.ContainerID // of the object; empty for a pod, or if it has none yet
 }
 
+// String is for errors: "run pod default/web".
 func (a About) String() string { return a.Verb + " " + a.Kind + " " + a.Name }
 
 // Operation is one thing that is being done at this moment.
@@ -72,7 +73,7 @@ func (f *flight) list() []Operation {
 
 // aboutPod describes an operation on a pod that may or may not exist.
 func (c *Core) aboutPod(verb string, id pod.ID) About {
-	a := About{Verb: verb, Kind: kindPod, Name: id.Short(), Pod: id}
+	a := About{Verb: verb, Kind: KindPod, Name: id.Short(), Pod: id}
 	if r, err := c.book.pod(id); err == nil {
 		a.Name = podName(r.Config.Metadata, id)
 	}
@@ -81,7 +82,7 @@ func (c *Core) aboutPod(verb string, id pod.ID) About {
 
 // aboutContainer describes an operation on a container that may or may not exist.
 func (c *Core) aboutContainer(verb string, id pod.ContainerID) About {
-	a := About{Verb: verb, Kind: kindContainer, Name: id.Short(), Container: id}
+	a := About{Verb: verb, Kind: KindContainer, Name: id.Short(), Container: id}
 	if r, ctr, err := c.book.container(id); err == nil {
 		a.Pod = r.ID
 		a.Name = podName(r.Config.Metadata, r.ID) + "/" + ctr.Config.Metadata.Name

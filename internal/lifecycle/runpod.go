@@ -32,7 +32,7 @@ func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.
 	t := task{
 		key:   fmt.Sprintf("pod %q %q %q %d", m.Namespace, m.Name, m.UID, m.Attempt),
 		asked: asked,
-		about: About{Verb: verbRun, Kind: kindPod, Name: podName(m, "")},
+		about: About{Verb: verbRun, Kind: KindPod, Name: podName(m, "")},
 	}
 	id, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		id, err := c.runPod(ctx, cfg, handler)

@@ -91,6 +91,8 @@ type Server interface {
 	Export(ctx context.Context, s Stream) error
 	// Pull reads a PullRequest and sends PullEvents.
 	Pull(ctx context.Context, s Stream) error
+	// Ops sends an OpsReply.
+	Ops(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -100,6 +102,7 @@ var desc = grpc.ServiceDesc{
 		stream("Import", Server.Import),
 		stream("Export", Server.Export),
 		stream("Pull", Server.Pull),
+		stream("Ops", Server.Ops),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }

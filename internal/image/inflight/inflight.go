@@ -64,6 +64,7 @@ type operation[T any] struct {
 // a cancelled context in place of context.Canceled, so it has to be that too.
 type Ended string
 
+// Error implements error.
 func (e Ended) Error() string { return string(e) }
 
 // Unwrap makes it a cancellation.
