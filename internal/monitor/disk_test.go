@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts a file system of 256 KiB.
-func (n *node) smallDisk() string {
+// smallDisk mounts a file system of so many KiB.
+func (n *node) smallDisk(size int) string {
 	n.t.Helper()
 	dir := n.dir + "/disk"
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		n.t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk", size)); err != nil {
 		n.t.Skipf("needs to mount a tmpfs: %v", err)
 	}
 	n.t.Cleanup(func() {
@@ -32,7 +32,7 @@ func (n *node) smallDisk() string {
 // lost or doubled once there is room, even if the monitor is killed meanwhile.
 func TestDiskFull(t *testing.T) {
 	n := newNode(t)
-	disk := n.smallDisk()
+	disk := n.smallDisk(256)
 	if err := os.WriteFile(disk+"/ballast", make([]byte, 128<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestDiskFull(t *testing.T) {
 // An exit does not wait for a disk for ever.
 func TestExitWhileDiskFull(t *testing.T) {
 	n := newNode(t)
-	disk := n.smallDisk()
+	disk := n.smallDisk(256)
 	_ = os.WriteFile(disk+"/ballast", make([]byte, 300<<10), 0o600) // as much as fits
 	req := n.shell("a", "echo last words; exit 3")
 	req.LogPath = disk + "/a.log"

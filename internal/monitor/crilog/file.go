@@ -10,6 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
+)
+
+// The places at which a test kills the monitor while it opens a log again.
+var (
+	reopened = failpoint.Register("monitor.reopen.opened")
+	swapped  = failpoint.Register("monitor.reopen.swapped")
 )
 
 // Place is where in which file an entry begins.
@@ -122,10 +129,15 @@ func (l *File) Reopen() error {
 	if err != nil {
 		return err
 	}
+	if err := failpoint.Hit(reopened); err != nil {
+		_ = f.Close()
+		return err
+	}
 	l.mu.Lock()
 	old := l.file
 	l.file = f
 	l.mu.Unlock()
+	_ = failpoint.Hit(swapped)
 	if old == nil {
 		return nil
 	}

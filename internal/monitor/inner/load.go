@@ -42,8 +42,8 @@ func (in *Inner) load(ctx context.Context) error {
 		}
 		in.table.add(p)
 	}
-	in.pool, err = journal.Open(filepath.Join(in.dir, "journal"), func(slot *journal.Slot, step journal.Step) {
-		in.finish(slot, step, ios[step.ID])
+	in.pool, err = journal.Open(filepath.Join(in.dir, "journal"), func(slot *journal.Slot, step journal.Step) bool {
+		return in.finish(slot, step, ios[step.ID])
 	})
 	if err != nil {
 		return err
@@ -56,14 +56,20 @@ func (in *Inner) load(ctx context.Context) error {
 	return nil
 }
 
-// finish completes a step of copying that the predecessor began.
-func (in *Inner) finish(slot *journal.Slot, step journal.Step, io *stdio.Stdio) {
+// finish completes a step of copying that the predecessor began, and says
+// whether the slot is kept because it could not yet.
+func (in *Inner) finish(slot *journal.Slot, step journal.Step, io *stdio.Stdio) bool {
 	if io == nil {
-		return // forgotten since
+		return false // forgotten since
 	}
-	if err := io.Finish(slot, step); err != nil {
+	kept, err := io.Finish(slot, step)
+	switch {
+	case kept:
+		in.cfg.Log.Warn("output waits", "id", step.ID, "error", err)
+	case err != nil:
 		in.cfg.Log.Error("output may be lost", "id", step.ID, "error", err)
 	}
+	return kept
 }
 
 // resume follows a process from where its record says it was.

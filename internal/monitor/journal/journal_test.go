@@ -49,6 +49,36 @@ func TestStepSurvives(t *testing.T) {
 	}
 }
 
+// One step takes the place of another in one moment: whatever of it was written
+// when the process died, the one before is whole.
+func TestStepReplaced(t *testing.T) {
+	steps := []Step{
+		{ID: "x", Stream: 1, Raw: 100, Consumed: true},
+		{ID: "x", Stream: 1, Raw: 100, Consumed: true, Dev: 1, Ino: 2, Offset: 3, Out: 50, Done: 60},
+		{ID: "x", Stream: 1, Raw: 100, Consumed: true, Done: 60},
+		{ID: "x", Stream: 1, Raw: 100, Consumed: true, Dev: 1, Ino: 2, Offset: 53, Out: 40, Done: 100},
+	}
+	for n := range steps {
+		_, step, ok := reopened(t, func(s *Slot) {
+			s.Expect(Step{ID: "x", Stream: 1}, 100)
+			for _, step := range steps[:n+1] {
+				s.Arm(step)
+			}
+		})
+		if !ok || step != steps[n] {
+			t.Errorf("found %+v, not %+v", step, steps[n])
+		}
+		_, step, ok = reopened(t, func(s *Slot) {
+			s.Expect(Step{ID: "x", Stream: 1}, 100)
+			s.Arm(steps[n])
+			s.put(0, Step{ID: "half of the next"})
+		})
+		if !ok || step != steps[n] {
+			t.Errorf("while the next is written, found %+v, not %+v", step, steps[n])
+		}
+	}
+}
+
 func TestClearedAndUnused(t *testing.T) {
 	if _, step, ok := reopened(t, func(*Slot) {}); ok {
 		t.Errorf("a new slot has %+v", step)
@@ -76,35 +106,107 @@ func TestExpect(t *testing.T) {
 
 func TestPool(t *testing.T) {
 	dir := t.TempDir()
-	none := func(*Slot, Step) { t.Error("nothing was left") }
+	none := func(*Slot, Step) bool { t.Error("nothing was left"); return false }
 	p, err := Open(dir, none)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := t.Context()
+	held := acquire(t, p, firstSlots+2) // the last ones after some patience
+	held[firstSlots].Arm(Step{ID: "left", Raw: 1, Out: 1})
+	found := 0
+	_, err = Open(dir, func(_ *Slot, s Step) bool {
+		found++
+		if s.ID != "left" {
+			t.Errorf("found %+v", s)
+		}
+		return false
+	})
+	if err != nil || found != 1 {
+		t.Fatalf("%d steps, %v", found, err)
+	}
+	files(t, dir, firstSlots)
+	if _, err = Open(dir, none); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func acquire(t *testing.T, p *Pool, n int) []*Slot {
+	t.Helper()
 	var held []*Slot
-	for range firstSlots + 2 { // the last ones after some patience
-		s, err := p.Acquire(ctx)
+	for range n {
+		s, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, s)
 	}
-	held[firstSlots].Arm(Step{ID: "left", Raw: 1, Out: 1})
-	found := 0
-	p, err = Open(dir, func(_ *Slot, s Step) {
-		found++
-		if s.ID != "left" {
-			t.Errorf("found %+v", s)
-		}
-	})
-	if err != nil || found != 1 {
-		t.Fatalf("%d steps, %v", found, err)
+	return held
+}
+
+func files(t *testing.T, dir string, want int) {
+	t.Helper()
+	if files, _ := os.ReadDir(dir); len(files) != want {
+		t.Errorf("%d files of slots, not %d", len(files), want)
 	}
-	if files, _ := os.ReadDir(dir); len(files) != firstSlots || p.made != firstSlots {
-		t.Errorf("%d files, %d slots", len(files), p.made)
-	}
-	if _, err = Open(dir, none); err != nil {
+}
+
+// Those that a busy time needed are given up after it.
+func TestPoolShrinks(t *testing.T) {
+	dir := t.TempDir()
+	p, err := Open(dir, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	for range 2 {
+		held := acquire(t, p, firstSlots+2)
+		files(t, dir, firstSlots+2)
+		for _, s := range held {
+			p.Release(s)
+		}
+		files(t, dir, firstSlots)
+	}
+}
+
+// Slots that are held for long cost others nothing, and outlive the process.
+func TestPoolLends(t *testing.T) {
+	dir := t.TempDir()
+	p, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := acquire(t, p, firstSlots)
+	for i, s := range lent {
+		s.Arm(Step{ID: "stuck", Raw: i + 1, Consumed: true})
+		p.Lend(s)
+	}
+	if p.made != 0 {
+		t.Errorf("%d slots count while all are lent", p.made)
+	}
+	for _, s := range acquire(t, p, firstSlots) { // at once: there are few
+		p.Release(s)
+	}
+	files(t, dir, 2*firstSlots)
+
+	var kept []*Slot
+	next, err := Open(dir, func(s *Slot, step Step) bool {
+		kept = append(kept, s)
+		return step.ID == "stuck"
+	})
+	if err != nil || len(kept) != firstSlots {
+		t.Fatalf("%d slots found, %v", len(kept), err)
+	}
+	// A new slot may not take the file of one that is kept.
+	for _, s := range acquire(t, next, firstSlots) {
+		s.Arm(Step{ID: "other", Raw: 1, Out: 1})
+		s.Clear()
+		next.Release(s)
+	}
+	for _, s := range kept {
+		if step, ok := s.Pending(); !ok || step.ID != "stuck" {
+			t.Errorf("a kept slot has %+v", step)
+		}
+		s.Clear()
+		next.Release(s)
+	}
+	files(t, dir, firstSlots)
 }

@@ -26,12 +26,14 @@ type Pool struct {
 	free chan *Slot
 
 	mu   sync.Mutex
-	made int
+	made int // that are there, without those that are lent
+	next int // the name of the next one
 }
 
 // Open maps the slots in dir, and gives each that was left in the middle of a
-// step to finish, which shall complete the step.
-func Open(dir string, finish func(*Slot, Step)) (*Pool, error) {
+// step to finish, which shall complete the step. If it cannot yet, it returns
+// true and keeps the slot, for which the rules of Lend hold.
+func Open(dir string, finish func(*Slot, Step) (kept bool)) (*Pool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder for journal: %w", err)
 	}
@@ -53,22 +55,26 @@ func Open(dir string, finish func(*Slot, Step)) (*Pool, error) {
 
 // finishOld completes what is in one slot, and keeps it if it is one of the
 // first few.
-func (p *Pool) finishOld(name string, finish func(*Slot, Step)) error {
+func (p *Pool) finishOld(name string, finish func(*Slot, Step) bool) error {
 	s, err := openSlot(filepath.Join(p.dir, name))
 	if err != nil {
 		return err
 	}
-	if step, ok := s.Pending(); ok {
-		finish(s, step)
+	n, err := strconv.Atoi(name)
+	if err == nil {
+		p.next = max(p.next, n+1)
+	}
+	if step, ok := s.Pending(); ok && finish(s, step) {
+		s.lent = true
+		return nil
 	}
 	s.Clear()
-	if n, err := strconv.Atoi(name); err == nil && n == p.made && n < firstSlots {
+	if err == nil && p.made < firstSlots {
 		p.made++
 		p.free <- s
 		return nil
 	}
-	s.close()
-	return os.Remove(s.path)
+	return s.discard()
 }
 
 // add makes one more slot.
@@ -78,10 +84,11 @@ func (p *Pool) add() error {
 	if p.made == maxSlots {
 		return errors.New("all journal slots are in use")
 	}
-	s, err := openSlot(filepath.Join(p.dir, strconv.Itoa(p.made)))
+	s, err := openSlot(filepath.Join(p.dir, strconv.Itoa(p.next)))
 	if err != nil {
 		return err
 	}
+	p.next++
 	p.made++
 	p.free <- s
 	return nil
@@ -123,5 +130,30 @@ func (p *Pool) few() bool {
 	return p.made < firstSlots
 }
 
-// Release gives a cleared slot back.
-func (p *Pool) Release(s *Slot) { p.free <- s }
+// Lend tells that a slot will be held for nobody knows how long. It does not
+// count from then on, so others do not run out of slots for it. It is either
+// released, or left as it is for a successor of this process.
+func (p *Pool) Lend(s *Slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !s.lent {
+		s.lent = true
+		p.made--
+	}
+}
+
+// Release gives a cleared slot back. More than the first few are not kept once
+// they are not needed any more.
+func (p *Pool) Release(s *Slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !s.lent && len(p.free) < firstSlots {
+		p.free <- s
+		return
+	}
+	if !s.lent {
+		p.made--
+	}
+	// What is left of a slot that cannot be removed is empty.
+	_ = s.discard()
+}

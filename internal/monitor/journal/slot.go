@@ -19,11 +19,13 @@ const (
 	maxID      = 256
 )
 
-// The states of a slot.
+// The states of a slot. There are two places for a step, so that one can take
+// the place of another in one moment.
 const (
 	clear uint32 = iota
 	armed
 	expecting
+	armedSecond
 )
 
 // Step is one piece of output on its way.
@@ -33,8 +35,9 @@ type Step struct {
 	Dev, Ino uint64
 	Offset   int64
 	Raw      int  // bytes of the raw area that Out stands for
-	Out      int  // bytes of the out area
+	Out      int  // bytes of the out area; zero means that nothing was formatted
 	Consumed bool // the raw bytes are consumed already: a terminal
+	Done     int  // of a terminal: bytes of Raw that are in the log once Out is
 }
 
 // Slot holds one step at a time. It is not for concurrent use.
@@ -42,6 +45,7 @@ type Slot struct {
 	mem  []byte
 	path string
 	pipe [2]int
+	lent bool // see Pool.Lend
 }
 
 // openSlot maps the file at path, and makes it if it is missing.
@@ -76,6 +80,12 @@ func (s *Slot) close() {
 	s.mem = nil
 }
 
+// discard removes the slot.
+func (s *Slot) discard() error {
+	s.close()
+	return os.Remove(s.path)
+}
+
 func (s *Slot) state() *uint32 { return (*uint32)(unsafe.Pointer(&s.mem[0])) }
 
 // Raw is the area for the bytes as they were written.
@@ -90,17 +100,21 @@ func (s *Slot) Out() []byte { return s.mem[headerSize+2*RawSize : headerSize+2*R
 // Pipe is an empty private pipe to tee into, its read end first.
 func (s *Slot) Pipe() [2]int { return s.pipe }
 
-// The header: state, stream, consumed, length of the id, six numbers, the id.
+// The header: state, stream, consumed, length of the id, five numbers, the id,
+// one more number. The second step has the same from atSecond on, without the
+// state. A successor of another version reads it too.
 const (
+	atSecond   = headerSize / 2
 	atStream   = 4
 	atConsumed = 5
 	atIDLen    = 6
 	atNumbers  = 8
 	atID       = atNumbers + 5*8
+	atDone     = atID + maxID
 )
 
-func (s *Slot) put(step Step) {
-	h := s.mem[:headerSize]
+func (s *Slot) put(at int, step Step) {
+	h := s.mem[at:headerSize]
 	h[atStream] = step.Stream
 	h[atConsumed] = 0
 	if step.Consumed {
@@ -111,10 +125,11 @@ func (s *Slot) put(step Step) {
 	for i, v := range []uint64{step.Dev, step.Ino, uint64(step.Offset), uint64(step.Raw), uint64(step.Out)} {
 		binary.LittleEndian.PutUint64(h[atNumbers+8*i:], v)
 	}
+	binary.LittleEndian.PutUint64(h[atDone:], uint64(step.Done))
 }
 
-func (s *Slot) get() Step {
-	h := s.mem[:headerSize]
+func (s *Slot) get(at int) Step {
+	h := s.mem[at:headerSize]
 	number := func(i int) uint64 { return binary.LittleEndian.Uint64(h[atNumbers+8*i:]) }
 	n := min(int(binary.LittleEndian.Uint16(h[atIDLen:])), maxID)
 	return Step{
@@ -126,17 +141,25 @@ func (s *Slot) get() Step {
 		Offset:   int64(number(2)),
 		Raw:      int(min(number(3), RawSize)),
 		Out:      int(min(number(4), OutSize)),
+		Done:     int(min(binary.LittleEndian.Uint64(h[atDone:]), number(3), RawSize)),
 	}
 }
 
-// Arm notes the step whose bytes are in Raw and Out by now.
+// Arm notes the step whose bytes are in Raw and Out by now, in place of one that
+// was noted before.
 func (s *Slot) Arm(step Step) {
 	raw, scratch := s.Raw()[:step.Raw], s.Scratch()
 	if !step.Consumed {
 		complement(scratch[:step.Raw], raw)
 	}
-	s.put(step)
-	atomic.StoreUint32(s.state(), armed)
+	switch atomic.LoadUint32(s.state()) {
+	case armed, expecting:
+		s.put(atSecond, step)
+		atomic.StoreUint32(s.state(), armedSecond)
+	default:
+		s.put(0, step)
+		atomic.StoreUint32(s.state(), armed)
+	}
 }
 
 // complement works on words: it is on the path of every byte of output.
@@ -151,13 +174,13 @@ func complement(to, from []byte) {
 }
 
 // Expect notes that bytes of a terminal are about to be read into the first n
-// bytes of Raw, which it zeroes.
+// bytes of Raw, which it zeroes. The slot is clear before.
 func (s *Slot) Expect(step Step, n int) {
 	for i := range s.Raw()[:n] {
 		s.Raw()[i] = 0
 	}
-	step.Raw, step.Out, step.Consumed = n, 0, true
-	s.put(step)
+	step.Raw, step.Out, step.Consumed, step.Done = n, 0, true, 0
+	s.put(0, step)
 	atomic.StoreUint32(s.state(), expecting)
 }
 
@@ -165,13 +188,15 @@ func (s *Slot) Expect(step Step, n int) {
 func (s *Slot) Clear() { atomic.StoreUint32(s.state(), clear) }
 
 // Pending returns the step that a dead process has left. Out zero means that
-// the Raw bytes of a terminal were not formatted yet.
+// the Raw bytes of a terminal from Done on are not formatted.
 func (s *Slot) Pending() (Step, bool) {
-	step := s.get()
 	switch atomic.LoadUint32(s.state()) {
 	case armed:
-		return step, true
+		return s.get(0), true
+	case armedSecond:
+		return s.get(atSecond), true
 	case expecting:
+		step := s.get(0)
 		raw := s.Raw()[:step.Raw]
 		for len(raw) > 0 && raw[len(raw)-1] == 0 {
 			raw = raw[:len(raw)-1]

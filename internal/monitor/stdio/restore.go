@@ -54,13 +54,20 @@ func (s *Stdio) restoreOutputs() error {
 	return err
 }
 
-// Finish completes a step of copying that an earlier monitor began.
-func (s *Stdio) Finish(slot *journal.Slot, step journal.Step) error {
+// Finish completes a step of copying that an earlier monitor began. If it cannot
+// yet, and nothing but the slot has the bytes, it keeps the slot for Start and
+// returns true with the error.
+func (s *Stdio) Finish(slot *journal.Slot, step journal.Step) (kept bool, err error) {
 	left := stream.Left{LogPath: s.spec.LogPath, MaxLine: s.spec.LogMaxLine, FIFO: -1}
 	if i := int(step.Stream) - 1; i >= 0 && i < len(s.sources) {
 		left.FIFO = linux.RawFD(s.sources[i])
 	}
-	return stream.Finish(slot, step, left)
+	err = stream.Finish(slot, step, left)
+	if err == nil || !step.Consumed || s.master == nil {
+		return false, err
+	}
+	s.unfinished = append(s.unfinished, func(c *stream.Copier) { c.Continue(slot, left) })
+	return true, err
 }
 
 // Resume goes on copying, if there is anything left to copy from.

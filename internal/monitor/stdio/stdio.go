@@ -45,6 +45,8 @@ type Stdio struct {
 	log     *crilog.File
 	fan     stream.Fan
 	sources []*os.File // read ends of the FIFOs: output, error
+	// unfinished gives the terminal's copier what an earlier monitor left.
+	unfinished []func(*stream.Copier)
 
 	mu      sync.Mutex
 	copiers []*stream.Copier
@@ -210,11 +212,15 @@ func (s *Stdio) Start(pool *journal.Pool, limit int64) error {
 		c, err := stream.New(stream.Config{
 			ID: s.id, Stream: crilog.Stream(i + 1), Source: source, TTY: s.spec.TTY,
 			Log: s.log, MaxLine: s.spec.LogMaxLine, Pool: pool, Fan: &s.fan,
+			Resting: s.host.Resting,
 		})
 		if err != nil {
 			return fmt.Errorf("copy output of container %s: %w", s.id, err)
 		}
 		c.Limit(limit)
+		for _, give := range s.unfinished {
+			give(c) // a terminal has one copier
+		}
 		s.copiers = append(s.copiers, c)
 	}
 	copiers := s.copiers

@@ -24,6 +24,7 @@ type Config struct {
 	MaxLine int
 	Pool    *journal.Pool
 	Fan     *Fan
+	Resting func() bool // says whether ctx ended because a successor will go on
 }
 
 // errEnd says that the source has ended for good.
@@ -52,6 +53,9 @@ type Copier struct {
 	held int // bytes at the head of the FIFO that were looked at
 	sent int // of those, bytes that attached callers have got
 
+	hungUp bool // the terminal was seen open nowhere
+	first  []unfinished
+
 	copied atomic.Int64
 	tail   []byte // the last bytes copied while there was a limit
 }
@@ -78,6 +82,9 @@ func (c *Copier) Run(ctx context.Context) error {
 	defer stop()
 	defer c.markDrained()
 	pause := firstPause
+	if !c.finishFirst(ctx) {
+		return nil
+	}
 	for ctx.Err() == nil {
 		if c.AtLimit() {
 			c.sleep(ctx, time.Hour)
@@ -123,7 +130,7 @@ func (c *Copier) step(ctx context.Context, ended bool) (int, error) {
 func (c *Copier) wait() error {
 	err := c.raw.Read(func(fd uintptr) bool {
 		n := linux.Buffered(int(fd))
-		return n > c.held || linux.HungUp(int(fd)) || (c.held > 0 && n < c.held)
+		return n > c.held || (!c.hungUp && linux.HungUp(int(fd))) || (c.held > 0 && n < c.held)
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return c.Source.SetReadDeadline(time.Time{})

@@ -81,7 +81,7 @@ func peek(fd int, slot *journal.Slot) (int, error) {
 // move writes the lines in raw to the log and consumes them.
 func (c *Copier) move(slot *journal.Slot, raw []byte, ended bool) (int, error) {
 	if c.Log == nil {
-		return consume(c.fd, slot, len(raw)), nil
+		return consume(c.fd, slot.Scratch()[:len(raw)]), nil
 	}
 	rules := crilog.Rules{Stream: c.Stream, At: time.Now(), Max: c.MaxLine}
 	entries, used := crilog.Format(slot.Out(), raw, rules)
@@ -95,7 +95,7 @@ func (c *Copier) move(slot *journal.Slot, raw []byte, ended bool) (int, error) {
 	if err := c.write(slot, entries, used); err != nil {
 		return 0, err
 	}
-	consume(c.fd, slot, used)
+	consume(c.fd, slot.Scratch()[:used])
 	if err := failpoint.Hit(afterConsume); err != nil {
 		return used, err
 	}
@@ -126,17 +126,16 @@ func (c *Copier) mustFlush(n int, ended bool) bool {
 	return linux.PipeFull(c.fd)
 }
 
-// consume takes n bytes off the FIFO. Fewer may be left only if the container
-// reads its own output.
-func consume(fd int, slot *journal.Slot, n int) int {
-	scratch := slot.Scratch()[:n]
+// consume takes as many bytes off the FIFO as fit the scratch area. Fewer may be
+// left only if the container reads its own output.
+func consume(fd int, scratch []byte) int {
 	done := 0
-	for done < n {
+	for done < len(scratch) {
 		got, err := linux.Read(fd, scratch[done:])
 		if err != nil || got == 0 {
 			break
 		}
 		done += got
 	}
-	return n
+	return len(scratch)
 }
