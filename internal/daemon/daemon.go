@@ -23,6 +23,13 @@ import (
 	"fairlead.run/internal/streaming"
 )
 
+var (
+	opened     = failpoint.Register("daemon.opened")
+	leaving    = failpoint.Register("daemon.leaving")
+	purged     = failpoint.Register("daemon.network-purged")
+	monitorOff = failpoint.Register("daemon.monitor-ended")
+)
+
 // leaveTimeout bounds what is tidied when a daemon without pods ends.
 const leaveTimeout = 15 * time.Second
 
@@ -73,8 +80,10 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if d.server, err = d.openServer(); err != nil {
 		return nil, err
 	}
-	d.listener, err = listen(endpointOf(cfg))
-	return d, err
+	if d.listener, err = listen(endpointOf(cfg)); err != nil {
+		return nil, err
+	}
+	return d, failpoint.Hit(opened)
 }
 
 func (d *Daemon) openServer() (*criserver.Server, error) {
@@ -134,10 +143,10 @@ func (d *Daemon) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	if err := d.parts.network.Purge(ctx); err != nil {
+	if err := errors.Join(failpoint.Hit(leaving), d.parts.network.Purge(ctx), failpoint.Hit(purged)); err != nil {
 		d.log.Warn("the built-in network stays", "error", err)
 	}
-	if err := d.parts.monitor.Shutdown(ctx, false); err != nil {
+	if err := errors.Join(d.parts.monitor.Shutdown(ctx, false), failpoint.Hit(monitorOff)); err != nil {
 		d.log.Warn("the monitor stays", "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/lifecycle"
 	"fairlead.run/internal/monitor/client"
@@ -18,6 +19,13 @@ import (
 	"fairlead.run/internal/spec"
 	"fairlead.run/internal/spec/host"
 	"fairlead.run/internal/store"
+)
+
+var (
+	recordsOpen = failpoint.Register("daemon.records-open")
+	imagesOpen  = failpoint.Register("daemon.images-open")
+	networkOpen = failpoint.Register("daemon.network-open")
+	monitorOn   = failpoint.Register("daemon.monitor-running")
 )
 
 // parts are the drivers of one daemon.
@@ -45,10 +53,19 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	if p.records, err = store.Open(cfg.State); err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(recordsOpen); err != nil {
+		return nil, err
+	}
 	if p.images, err = openImages(ctx, cfg, log); err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit(imagesOpen); err != nil {
+		return nil, err
+	}
 	if p.network, err = openNetwork(cfg, log); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(networkOpen); err != nil {
 		return nil, err
 	}
 	program, err := monitorProgram(cfg)
@@ -57,6 +74,9 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	}
 	watch := client.Options{StateDir: cfg.State, Binary: program, Cgroup: monitorCgroup(cfg.State)}
 	if p.monitor, err = client.Ensure(ctx, watch); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(monitorOn); err != nil {
 		return nil, err
 	}
 	if p.handlers, err = openHandlers(cfg, p.monitor, log); err != nil {

@@ -12,10 +12,11 @@ import (
 )
 
 var (
-	createRecorded = failpoint.Register("create.recorded")
-	createLeased   = failpoint.Register("create.leased")
-	createMounted  = failpoint.Register("create.mounted")
-	createBundled  = failpoint.Register("create.bundled")
+	createRecorded  = failpoint.Register("create.recorded")
+	createLeased    = failpoint.Register("create.leased")
+	createMounted   = failpoint.Register("create.mounted")
+	createBundled   = failpoint.Register("create.bundled")
+	createCommitted = failpoint.Register("create.committed")
 )
 
 // CreateContainer prepares a container in a ready pod: image, root file system
@@ -32,6 +33,9 @@ func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	t := task{key: fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt), asked: asked, about: about}
 	made, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		made, err := c.createContainer(ctx, id, cfg)
+		if err == nil {
+			err = failpoint.Hit(createCommitted)
+		}
 		return string(made), err
 	})
 	return pod.ContainerID(made), err

@@ -6,7 +6,14 @@ import (
 	"time"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	exitSeen     = failpoint.Register("exit.seen")
+	exitRecorded = failpoint.Register("exit.recorded")
+	exitTidied   = failpoint.Register("exit.tidied")
 )
 
 // tidyTimeout bounds what is done after the end of a container on nobody's
@@ -29,6 +36,9 @@ func (c *Core) exited(id string, e pod.Exit) {
 	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
 		switch now.State {
 		case pod.Running, pod.Unknown:
+			if err := failpoint.Hit(exitSeen); err != nil {
+				return err
+			}
 			ended = true
 			return end(now, e)
 		case pod.Created:
@@ -38,6 +48,9 @@ func (c *Core) exited(id string, e pod.Exit) {
 	})
 	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, errdefs.ErrNotFound) {
 		c.log.Error("the end of a container cannot be recorded", "container", id, "error", err)
+	}
+	if ended && err == nil {
+		err = failpoint.Hit(exitRecorded)
 	}
 	if ended {
 		c.tidyLater(ctx, r.Handler, ctr.ID)
@@ -88,6 +101,9 @@ func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
 	h, err := c.Handlers.Serving(handler)
 	if err == nil {
 		err = h.Delete(ctx, string(id))
+	}
+	if err == nil {
+		err = failpoint.Hit(exitTidied)
 	}
 	if err != nil {
 		c.log.Warn("the runtime keeps a container that ended; removing the container tries again", "container", id, "error", err)

@@ -7,7 +7,20 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	recoverSwept      = failpoint.Register("recover.swept")
+	recoverReleased   = failpoint.Register("recover.released")
+	recoverObserved   = failpoint.Register("recover.observed")
+	recoverLooked     = failpoint.Register("recover.container-observed")
+	recoverDropped    = failpoint.Register("recover.process-dropped")
+	recoverDetached   = failpoint.Register("recover.detached")
+	recoverStopped    = failpoint.Register("recover.sandbox-stopped")
+	recoverFreed      = failpoint.Register("recover.freed")
+	recoverRolledBack = failpoint.Register("recover.container-dropped")
 )
 
 const (
@@ -37,7 +50,14 @@ func (c *Core) recover(ctx context.Context) {
 	_ = g.Wait()
 	c.inherited = nil
 	c.sweep(ctx)
-	if err := c.Network.Reconcile(ctx, c.book.live); err != nil {
+	err := failpoint.Hit(recoverSwept)
+	if err == nil {
+		err = c.Network.Reconcile(ctx, c.book.live)
+	}
+	if err == nil {
+		err = failpoint.Hit(recoverReleased)
+	}
+	if err != nil {
 		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
 	}
 }
@@ -67,6 +87,9 @@ func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
 		return c.stopPod(ctx, r.ID)
 	}
 	seen := c.observePod(ctx, r)
+	if err := failpoint.Hit(recoverObserved); err != nil {
+		seen = pod.Seen{Err: err}
+	}
 	switch pod.Recover(r.State, seen) {
 	case pod.Rollback:
 		return c.rollBackPod(ctx, r)
@@ -120,13 +143,25 @@ func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
 	if err := c.dropProcess(ctx, h, string(r.ID)); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(recoverDropped); err != nil {
+		return err
+	}
 	if err := c.Network.Detach(ctx, r.ID); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(recoverDetached); err != nil {
 		return err
 	}
 	if err := c.Sandboxes.Stop(ctx, r.ID); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(recoverStopped); err != nil {
+		return err
+	}
 	if err := c.free(ctx, r); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(recoverFreed); err != nil {
 		return err
 	}
 	return c.book.remove(ctx, r.ID)
@@ -144,6 +179,9 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 		return nil
 	}
 	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)
+	if err := failpoint.Hit(recoverLooked); err != nil {
+		seen = pod.Seen{Err: err}
+	}
 	switch pod.Recover(ctr.State, seen) {
 	case pod.MarkStarted:
 		return c.adoptStarted(ctx, ctr.ID, seen)
@@ -162,6 +200,9 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 // rollBackContainer removes a container whose making was cut off.
 func (c *Core) rollBackContainer(ctx context.Context, h Handler, id pod.ContainerID) error {
 	if err := c.dropProcess(ctx, h, string(id)); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(recoverRolledBack); err != nil {
 		return err
 	}
 	if err := c.freeContainer(ctx, id); err != nil {

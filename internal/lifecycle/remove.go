@@ -14,6 +14,9 @@ var (
 	removeDeleted   = failpoint.Register("remove.deleted")
 	removeUnmounted = failpoint.Register("remove.unmounted")
 	removeReleased  = failpoint.Register("remove.released")
+	removeLayer     = failpoint.Register("remove.layer-deleted")
+	removeBundle    = failpoint.Register("remove.bundle-deleted")
+	removeForgotten = failpoint.Register("remove.forgotten")
 )
 
 // RemoveContainer kills the container if it runs and deletes all that it has
@@ -21,7 +24,10 @@ var (
 func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
 	t := task{key: "remove " + string(id), about: c.aboutContainer(verbRemove, id)}
 	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
-		return "", c.removeContainer(ctx, id)
+		if err := c.removeContainer(ctx, id); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(removeForgotten)
 	})
 	return ignoreUnknown(err)
 }
@@ -96,8 +102,14 @@ func (c *Core) freeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := c.Roots.Remove(ctx, id); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(removeLayer); err != nil {
+		return err
+	}
 	enter(ctx, "delete bundle")
 	if err := c.Bundles.Remove(ctx, string(id)); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removeBundle); err != nil {
 		return err
 	}
 	enter(ctx, "release image")

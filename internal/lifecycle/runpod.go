@@ -17,7 +17,9 @@ var (
 	runSandboxed = failpoint.Register("run.sandboxed")
 	runAttached  = failpoint.Register("run.attached")
 	runFiled     = failpoint.Register("run.filed")
+	runBundled   = failpoint.Register("run.bundled")
 	runPaused    = failpoint.Register("run.paused")
+	runCommitted = failpoint.Register("run.committed")
 )
 
 // RunPod makes a pod ready for containers on the named handler, "" being the
@@ -36,6 +38,9 @@ func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.
 	}
 	id, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
 		id, err := c.runPod(ctx, cfg, handler)
+		if err == nil {
+			err = failpoint.Hit(runCommitted)
+		}
 		return string(id), err
 	})
 	if err != nil {
@@ -167,6 +172,9 @@ func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h H
 	u.Push("remove sandbox bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, id) })
 	b, err := c.Bundles.WriteSandbox(ctx, r, h.Info())
 	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(runBundled); err != nil {
 		return err
 	}
 	u.Push("delete sandbox process", func(ctx context.Context) error { return c.dropProcess(ctx, h, id) })

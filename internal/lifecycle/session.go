@@ -11,7 +11,12 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-var execBegun = failpoint.Register("exec.begun")
+var (
+	execBegun    = failpoint.Register("exec.begun")
+	execRan      = failpoint.Register("exec.ran")
+	attachBegun  = failpoint.Register("attach.begun")
+	attachJoined = failpoint.Register("attach.joined")
+)
 
 // ExecOptions say what Exec runs.
 type ExecOptions struct {
@@ -48,7 +53,14 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 		return nil, err
 	}
 	enter(ctx, "run")
-	return h.Exec(ctx, pod.ExecRequest{Container: ctr, Command: o.Command, TTY: o.TTY, Stdio: o.Stdio})
+	x, err := h.Exec(ctx, pod.ExecRequest{Container: ctr, Command: o.Command, TTY: o.TTY, Stdio: o.Stdio})
+	if err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(execRan); err != nil {
+		return nil, errors.Join(err, x.Close(ctx))
+	}
+	return x, nil
 }
 
 // Attach copies the container's output from now on to the given files until
@@ -63,7 +75,17 @@ func (c *Core) Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *o
 	if stdin && !ctr.Config.Process.Stdin {
 		return nil, fmt.Errorf("attach to container %s: it was created without stdin: %w", id.Short(), errdefs.ErrInvalidArgument)
 	}
-	return c.Streams.Attach(ctx, id, stdout, stderr, stdin)
+	if err := failpoint.Hit(attachBegun); err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	a, err := c.Streams.Attach(ctx, id, stdout, stderr, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit(attachJoined); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach: %w", err), a.Close())
+	}
+	return a, nil
 }
 
 // Resize sets the size of the container's terminal, in characters.

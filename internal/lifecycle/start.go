@@ -11,8 +11,10 @@ import (
 )
 
 var (
-	startBegun = failpoint.Register("start.begun")
-	startRan   = failpoint.Register("start.ran")
+	startBegun     = failpoint.Register("start.begun")
+	startRan       = failpoint.Register("start.ran")
+	startRefused   = failpoint.Register("start.refused")
+	startCommitted = failpoint.Register("start.committed")
 )
 
 // Reasons of a container that Exited, as the CRI has them.
@@ -36,7 +38,10 @@ const (
 func (c *Core) StartContainer(ctx context.Context, id pod.ContainerID) error {
 	t := task{key: startKey(id), about: c.aboutContainer(verbStart, id)}
 	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
-		return "", c.startContainer(ctx, id)
+		if err := c.startContainer(ctx, id); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(startCommitted)
 	})
 	return err
 }
@@ -78,6 +83,9 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 		return err // it was not the container's fault, and may be tried again
 	}
 	if err != nil {
+		if err := failpoint.Hit(startRefused); err != nil {
+			return err
+		}
 		return errors.Join(err, c.startFailed(ctx, ctr.ID, err))
 	}
 	if err := failpoint.Hit(startRan); err != nil {

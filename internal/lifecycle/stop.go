@@ -14,6 +14,7 @@ import (
 var (
 	stopSignalled = failpoint.Register("stop.signalled")
 	stopKilled    = failpoint.Register("stop.killed")
+	stopDone      = failpoint.Register("stop.done")
 )
 
 // ladder is how long each step of the kill ladder may take after the grace
@@ -31,7 +32,10 @@ func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time
 		if err := c.inAir.settle(ctx, startKey(id)); err != nil {
 			return "", err // it may be about to run
 		}
-		return "", c.stopContainer(ctx, id, grace)
+		if err := c.stopContainer(ctx, id, grace); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(stopDone)
 	})
 	return err
 }

@@ -16,8 +16,11 @@ var (
 	stopPodMarked   = failpoint.Register("stop-pod.marked")
 	stopPodKilled   = failpoint.Register("stop-pod.killed")
 	stopPodDetached = failpoint.Register("stop-pod.detached")
+	stopPodDropped  = failpoint.Register("stop-pod.pause-dropped")
+	stopPodDone     = failpoint.Register("stop-pod.done")
 	removePodEmpty  = failpoint.Register("remove-pod.empty")
 	removePodFreed  = failpoint.Register("remove-pod.freed")
+	removePodDone   = failpoint.Register("remove-pod.done")
 )
 
 // StopPod kills what runs in the pod and gives back its network and namespaces.
@@ -25,7 +28,10 @@ var (
 func (c *Core) StopPod(ctx context.Context, id pod.ID) error {
 	t := task{key: "stop pod " + string(id), about: c.aboutPod(verbStop, id)}
 	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
-		return "", c.stopPod(ctx, id)
+		if err := c.stopPod(ctx, id); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(stopPodDone)
 	})
 	return ignoreUnknown(err)
 }
@@ -105,6 +111,9 @@ func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 	if err := c.dropProcess(ctx, h, string(r.ID)); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(stopPodDropped); err != nil {
+		return err
+	}
 	_, err = c.book.change(ctx, r.ID, func(r *pod.Record) error {
 		r.Sandbox.Pause, r.Sandbox.PIDNS = nil, ""
 		return nil
@@ -117,7 +126,10 @@ func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 func (c *Core) RemovePod(ctx context.Context, id pod.ID) error {
 	t := task{key: "remove pod " + string(id), about: c.aboutPod(verbRemove, id)}
 	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
-		return "", c.removePod(ctx, id)
+		if err := c.removePod(ctx, id); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(removePodDone)
 	})
 	return ignoreUnknown(err)
 }

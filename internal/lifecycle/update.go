@@ -7,15 +7,25 @@ import (
 	"maps"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/undo"
+)
+
+var (
+	updateBundled   = failpoint.Register("update.bundled")
+	updateApplied   = failpoint.Register("update.applied")
+	updateCommitted = failpoint.Register("update.committed")
 )
 
 // UpdateContainer changes the limits of a created or running container. A zero
 // field of res leaves that limit as it is.
 func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
 	_, err := c.inAir.do(ctx, task{about: c.aboutContainer(verbUpdate, id)}, func(ctx context.Context) (string, error) {
-		return "", c.updateContainer(ctx, id, res)
+		if err := c.updateContainer(ctx, id, res); err != nil {
+			return "", err
+		}
+		return "", failpoint.Hit(updateCommitted)
 	})
 	return err
 }
@@ -50,6 +60,9 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if err := c.Bundles.Update(ctx, r, updated); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(updateBundled); err != nil {
+		return err
+	}
 	if old.State == pod.Running {
 		h, err := c.Handlers.Serving(r.Handler)
 		if err != nil {
@@ -59,6 +72,9 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 		if err := h.Update(ctx, string(old.ID), pod.Bundle{Path: old.Bundle}); err != nil {
 			return err
 		}
+	}
+	if err := failpoint.Hit(updateApplied); err != nil {
+		return err
 	}
 	enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, old.ID, func(_ *pod.Record, now *pod.Container) error {
