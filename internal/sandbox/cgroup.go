@@ -32,6 +32,11 @@ func (d *Driver) createCgroup(ctx context.Context, id pod.ID, c *pod.Config) (st
 	}
 	own, name := d.ownCgroup(id)
 	own.Resources = limits(c.Resources, c.Overhead)
+	if d.cfg.SystemdCgroups {
+		// If this fails, a slice that another has just started may stay when it
+		// is empty. That systemd cannot be asked at all, the next step says.
+		_ = startSlice(ctx, name)
+	}
 	// The folder above goes with its last pod, which may be just now.
 	for try := 0; ; try++ {
 		err := apply(own)
@@ -96,7 +101,7 @@ func (d *Driver) removeCgroup(ctx context.Context, id pod.ID) error {
 		return fmt.Errorf("remove the cgroup %s, which has processes in it or is in use: %w: %w", name, err, errdefs.ErrPrecondition)
 	}
 	if d.cfg.SystemdCgroups {
-		return nil // systemd stops the slice above with its last child
+		return nil // systemd stops the slices above; see startSlice
 	}
 	if cgroups.IsCgroup2HybridMode() {
 		// Runtimes also make it in the tree of cgroup v2 beside those of v1.
