@@ -23,14 +23,14 @@ import (
 )
 
 var (
-	leased     = failpoint.Register("image.leased")
-	resolved   = failpoint.Register("image.resolved")
-	fetched    = failpoint.Register("image.fetched")
-	unpacked   = failpoint.Register("image.unpacked")
-	flushed    = failpoint.Register("image.flushed")
-	recorded   = failpoint.Register("image.recorded")
-	listed     = failpoint.Register("image.listed")
-	leaseEnded = failpoint.Register("image.lease-ended")
+	pullLeased    = failpoint.Register("image.leased")
+	pullResolved  = failpoint.Register("image.resolved")
+	blobFetched   = failpoint.Register("image.fetched")
+	pullUnpacked  = failpoint.Register("image.unpacked")
+	layersFlushed = failpoint.Register("image.flushed")
+	nameRecorded  = failpoint.Register("image.recorded")
+	imageListed   = failpoint.Register("image.listed")
+	leaseEnded    = failpoint.Register("image.lease-ended")
 )
 
 // pull is one pull, from the registry to the records.
@@ -53,7 +53,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	}
 	defer func() { err = errors.Join(err, done(err != nil)) }()
 
-	if err := failpoint.Hit(leased); err != nil {
+	if err := failpoint.Hit(pullLeased); err != nil {
 		return Image{}, err
 	}
 	resolver := docker.NewResolver(docker.ResolverOptions{
@@ -66,7 +66,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if err != nil {
 		return Image{}, err
 	}
-	if err := failpoint.Hit(resolved); err != nil {
+	if err := failpoint.Hit(pullResolved); err != nil {
 		return Image{}, err
 	}
 	fetcher, err := resolver.Fetcher(ctx, name)
@@ -77,7 +77,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, fetch: fetch, track: track}); err != nil {
 		return Image{}, err
 	}
-	if err := failpoint.Hit(unpacked); err != nil {
+	if err := failpoint.Hit(pullUnpacked); err != nil {
 		return Image{}, err
 	}
 	names := []string{named.String()}
@@ -145,7 +145,7 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 	if err := s.sync(); err != nil { // may take long, so before the lock
 		return Image{}, err
 	}
-	if err := failpoint.Hit(flushed); err != nil {
+	if err := failpoint.Hit(layersFlushed); err != nil {
 		return Image{}, err
 	}
 	s.records.Lock()
@@ -164,14 +164,14 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 		if err := s.put(ctx, rec); err != nil {
 			return Image{}, fmt.Errorf("record image %s: %w", name, err)
 		}
-		if err := failpoint.Hit(recorded); err != nil {
+		if err := failpoint.Hit(nameRecorded); err != nil {
 			return Image{}, err
 		}
 	}
 	if err := s.refresh(ctx); err != nil {
 		return Image{}, err
 	}
-	if err := failpoint.Hit(listed); err != nil {
+	if err := failpoint.Hit(imageListed); err != nil {
 		return Image{}, err
 	}
 	img, err := s.list.Load().find(l.image.ID)
@@ -211,7 +211,7 @@ func afterFetch(fetch images.Handler) images.HandlerFunc {
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		kids, err := fetch.Handle(ctx, desc)
 		if err == nil {
-			err = failpoint.Hit(fetched)
+			err = failpoint.Hit(blobFetched)
 		}
 		return kids, err
 	}
