@@ -7,6 +7,7 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/lifecycle/ops"
 )
 
 // Ops implements adminv1.Server.
@@ -19,7 +20,7 @@ func operations(pods *lifecycle.Core, images *image.Store) []adminv1.Operation {
 	out := []adminv1.Operation{}
 	for _, op := range pods.Operations() {
 		id := string(op.Pod)
-		if op.Kind == lifecycle.KindContainer {
+		if op.Kind == ops.KindContainer {
 			id = string(op.Container)
 		}
 		out = append(out, adminv1.Operation{

@@ -9,7 +9,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
+)
+
+// How long operations may go on when the core is told to end, and how long they
+// may then take to give up.
+const (
+	drainTime = 5 * time.Second
+	leaveTime = 5 * time.Second
 )
 
 // Drivers are what the core works with. All are required.
@@ -35,7 +44,7 @@ type Core struct {
 	// What is made from now on is none of its business.
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
-	inAir     flight
+	inAir     ops.Ledger
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
 }
@@ -98,7 +107,7 @@ func (c *Core) Run(ctx context.Context) error {
 		return fmt.Errorf("follow the ends of processes: %w", err)
 	})
 	err := g.Wait()
-	for _, op := range c.inAir.end(drainTime, leaveTime) {
+	for _, op := range c.inAir.End(drainTime, leaveTime) {
 		c.log.Error("an operation is left behind; the next start sees to what it has half done",
 			"operation", op.String(), "stage", op.Stage, "since", op.Began)
 	}
@@ -148,7 +157,7 @@ func (c *Core) own(ctx context.Context, id pod.ContainerID) (r *pod.Record, ctr 
 
 // begin waits for the pod's recovery and takes the lock named key.
 func (c *Core) begin(ctx context.Context, id pod.ID, key string) (unlock func(), err error) {
-	enter(ctx, "wait for its turn")
+	stage.Enter(ctx, "wait for its turn")
 	if err := c.book.await(ctx, id); err != nil {
 		return nil, err
 	}

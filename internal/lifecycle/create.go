@@ -7,7 +7,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 	"fairlead.run/internal/undo"
 )
 
@@ -24,14 +26,14 @@ var (
 // request arriving again joins the first or gets its result.
 func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (pod.ContainerID, error) {
 	m := cfg.Metadata
-	asked, err := ask("", &cfg)
+	asked, err := ops.Ask("", &cfg)
 	if err != nil {
 		return "", err
 	}
-	about := c.aboutPod(verbCreate, id)
-	about.Kind, about.Name = KindContainer, about.Name+"/"+m.Name
-	t := task{key: fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt), asked: asked, about: about}
-	made, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	about := c.aboutPod(ops.Create, id)
+	about.Kind, about.Name = ops.KindContainer, about.Name+"/"+m.Name
+	t := ops.Task{Key: fmt.Sprintf("container %s %q %d", id, m.Name, m.Attempt), Asked: asked, About: about}
+	made, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		made, err := c.createContainer(ctx, id, cfg)
 		if err == nil {
 			err = failpoint.Hit(createCommitted)
@@ -42,7 +44,7 @@ func (c *Core) CreateContainer(ctx context.Context, id pod.ID, cfg pod.Container
 }
 
 func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.ContainerConfig) (_ pod.ContainerID, err error) {
-	enter(ctx, "wait for the pod")
+	stage.Enter(ctx, "wait for the pod")
 	if err := c.book.await(ctx, id); err != nil {
 		return "", err
 	}
@@ -60,7 +62,7 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	ctr := &pod.Container{ID: pod.NewContainerID(), State: pod.Creating, CreatedAt: c.now(), Config: cfg}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
-	enter(ctx, "record")
+	stage.Enter(ctx, "record")
 	u.Push("delete record", func(ctx context.Context) error { return c.forgetContainer(ctx, ctr.ID) })
 	r, err = c.book.change(ctx, id, func(r *pod.Record) error {
 		if r.State != pod.Running {
@@ -79,7 +81,7 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	if err := c.prepare(ctx, &u, r, &prepared, h.Info()); err != nil {
 		return "", err
 	}
-	enter(ctx, "commit")
+	stage.Enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
 		now.Image, now.User = prepared.Image, prepared.User
 		now.StopSignal, now.Bundle = prepared.StopSignal, prepared.Bundle
@@ -109,7 +111,7 @@ func containerDiffers(ctr *pod.Container) error {
 
 // prepare makes everything that the container needs and notes it in ctr.
 func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *pod.Container, h pod.HandlerInfo) error {
-	enter(ctx, "find image")
+	stage.Enter(ctx, "find image")
 	u.Push("release image", func(ctx context.Context) error { return c.Images.Release(ctx, ctr.ID) })
 	img, err := c.Images.Use(ctx, ctr.Config.Image.Image, ctr.ID)
 	if err != nil {
@@ -119,7 +121,7 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 		return err
 	}
 	ctr.Image = img.ContainerImage
-	enter(ctx, "mount root file system")
+	stage.Enter(ctx, "mount root file system")
 	// The root file system is mounted inside the bundle, so the bundle goes last.
 	u.Push("remove bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, string(ctr.ID)) })
 	u.Push("remove root file system", func(ctx context.Context) error { return c.Roots.Remove(ctx, ctr.ID) })
@@ -131,7 +133,7 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 	if err := failpoint.Hit(createMounted); err != nil {
 		return err
 	}
-	enter(ctx, "write bundle")
+	stage.Enter(ctx, "write bundle")
 	b, err := c.Bundles.Write(ctx, pod.BundleRequest{Record: r, Container: ctr, Image: img.Config, Rootfs: rootfs, Handler: h})
 	if err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -80,9 +82,9 @@ func end(ctr *pod.Container, e pod.Exit) error {
 // tidyLater is tidy that nobody waits for. A core that is ending leaves it to
 // RemoveContainer.
 func (c *Core) tidyLater(ctx context.Context, handler string, id pod.ContainerID) {
-	_, _ = c.inAir.join(ctx, task{about: c.aboutContainer(verbTidy, id)}, func(ctx context.Context) (string, error) {
+	_ = c.inAir.Begin(ctx, ops.Task{About: c.aboutContainer(ops.Tidy, id)}, func(ctx context.Context) error {
 		c.tidy(ctx, handler, id)
-		return "", nil
+		return nil
 	})
 }
 
@@ -91,13 +93,13 @@ func (c *Core) tidyLater(ctx context.Context, handler string, id pod.ContainerID
 func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
 	defer cancel()
-	enter(ctx, "wait for its turn")
+	stage.Enter(ctx, "wait for its turn")
 	unlock, err := c.locks.Lock(ctx, "tidy "+string(id))
 	if err != nil {
 		return
 	}
 	defer unlock()
-	enter(ctx, "delete from runtime")
+	stage.Enter(ctx, "delete from runtime")
 	h, err := c.Handlers.Serving(handler)
 	if err == nil {
 		err = h.Delete(ctx, string(id))

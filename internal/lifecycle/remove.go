@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -22,8 +24,8 @@ var (
 // RemoveContainer kills the container if it runs and deletes all that it has
 // on this host but its log. One that nobody knows is no error.
 func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
-	t := task{key: "remove " + string(id), about: c.aboutContainer(verbRemove, id)}
-	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	t := ops.Task{Key: "remove " + string(id), About: c.aboutContainer(ops.Remove, id)}
+	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		if err := c.removeContainer(ctx, id); err != nil {
 			return "", err
 		}
@@ -51,7 +53,7 @@ func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", id.Short(), err)
 	}
-	enter(ctx, "delete from runtime")
+	stage.Enter(ctx, "delete from runtime")
 	if err := c.deleteProcess(ctx, h, id); err != nil {
 		return err
 	}
@@ -91,28 +93,28 @@ func (c *Core) deleteProcess(ctx context.Context, h Handler, id pod.ContainerID)
 
 // freeContainer deletes what a container that ended has on the host.
 func (c *Core) freeContainer(ctx context.Context, id pod.ContainerID) error {
-	enter(ctx, "unmount")
+	stage.Enter(ctx, "unmount")
 	if err := c.Roots.Unmount(ctx, id); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(removeUnmounted); err != nil {
 		return err
 	}
-	enter(ctx, "delete writable layer")
+	stage.Enter(ctx, "delete writable layer")
 	if err := c.Roots.Remove(ctx, id); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(removeLayer); err != nil {
 		return err
 	}
-	enter(ctx, "delete bundle")
+	stage.Enter(ctx, "delete bundle")
 	if err := c.Bundles.Remove(ctx, string(id)); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(removeBundle); err != nil {
 		return err
 	}
-	enter(ctx, "release image")
+	stage.Enter(ctx, "release image")
 	if err := c.Images.Release(ctx, id); err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 	"fairlead.run/internal/undo"
 )
 
@@ -27,16 +29,16 @@ var (
 // is joined, and one that is there with the same configuration is returned.
 func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.ID, error) {
 	m := cfg.Metadata
-	asked, err := ask(handler, &cfg)
+	asked, err := ops.Ask(handler, &cfg)
 	if err != nil {
 		return "", err
 	}
-	t := task{
-		key:   fmt.Sprintf("pod %q %q %q %d", m.Namespace, m.Name, m.UID, m.Attempt),
-		asked: asked,
-		about: About{Verb: verbRun, Kind: KindPod, Name: podName(m, "")},
+	t := ops.Task{
+		Key:   fmt.Sprintf("pod %q %q %q %d", m.Namespace, m.Name, m.UID, m.Attempt),
+		Asked: asked,
+		About: ops.About{Verb: ops.Run, Kind: ops.KindPod, Name: podName(m, "")},
 	}
-	id, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	id, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		id, err := c.runPod(ctx, cfg, handler)
 		if err == nil {
 			err = failpoint.Hit(runCommitted)
@@ -62,12 +64,12 @@ func (c *Core) RunPod(ctx context.Context, cfg pod.Config, handler string) (pod.
 }
 
 func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ pod.ID, err error) {
-	enter(ctx, "choose handler")
+	stage.Enter(ctx, "choose handler")
 	h, err := c.Handlers.Get(handler)
 	if err != nil {
 		return "", err
 	}
-	enter(ctx, "look for the same pod")
+	stage.Enter(ctx, "look for the same pod")
 	if id, err := c.samePod(ctx, &cfg, h.Info().Name); id != "" || err != nil {
 		return id, err
 	}
@@ -82,7 +84,7 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
-	enter(ctx, "record")
+	stage.Enter(ctx, "record")
 	u.Push("delete record", func(ctx context.Context) error { return c.book.remove(ctx, r.ID) })
 	if err := c.book.add(ctx, r); err != nil {
 		return "", err
@@ -94,7 +96,7 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	if err := c.assemble(ctx, &u, r, h); err != nil {
 		return "", err
 	}
-	enter(ctx, "commit")
+	stage.Enter(ctx, "commit")
 	_, err = c.book.change(ctx, r.ID, func(now *pod.Record) error {
 		now.Sandbox = r.Sandbox
 		return advance(&now.State, pod.Prepared, pod.Started)
@@ -131,7 +133,7 @@ func differs(r *pod.Record) error {
 
 // assemble makes everything that the pod needs and notes it in r.
 func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Handler) error {
-	enter(ctx, "make sandbox")
+	stage.Enter(ctx, "make sandbox")
 	u.Push("remove sandbox", func(ctx context.Context) error { return c.Sandboxes.Remove(ctx, r.ID) })
 	u.Push("stop sandbox", func(ctx context.Context) error { return c.Sandboxes.Stop(ctx, r.ID) })
 	sb, err := c.Sandboxes.Create(ctx, r.ID, &r.Config)
@@ -143,7 +145,7 @@ func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Han
 		return err
 	}
 	if !r.Config.HostNetwork() {
-		enter(ctx, "attach network")
+		stage.Enter(ctx, "attach network")
 		u.Push("detach network", func(ctx context.Context) error { return c.Network.Detach(ctx, r.ID) })
 		if r.Sandbox.IPs, err = c.Network.Attach(ctx, r); err != nil {
 			return err
@@ -152,7 +154,7 @@ func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Han
 			return err
 		}
 	}
-	enter(ctx, "write files")
+	stage.Enter(ctx, "write files")
 	if err := c.Sandboxes.WriteFiles(ctx, r); err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Han
 
 // startPause runs the pod's own process, which holds its PID namespace.
 func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h Handler) error {
-	enter(ctx, "start sandbox process")
+	stage.Enter(ctx, "start sandbox process")
 	id := string(r.ID)
 	u.Push("remove sandbox bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, id) })
 	b, err := c.Bundles.WriteSandbox(ctx, r, h.Info())

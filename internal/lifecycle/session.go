@@ -8,7 +8,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -39,7 +41,7 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 	if len(o.Command) == 0 {
 		return nil, fmt.Errorf("exec in container %s: the command is empty: %w", id.Short(), errdefs.ErrInvalidArgument)
 	}
-	ctx, done := c.inAir.follow(ctx, c.aboutContainer(verbExec, id))
+	ctx, done := c.inAir.Follow(ctx, c.aboutContainer(ops.Exec, id))
 	defer done()
 	r, ctr, err := c.running(ctx, id)
 	if err != nil {
@@ -52,7 +54,7 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 	if err := failpoint.Hit(execBegun); err != nil {
 		return nil, err
 	}
-	enter(ctx, "run")
+	stage.Enter(ctx, "run")
 	x, err := h.Exec(ctx, pod.ExecRequest{Container: ctr, Command: o.Command, TTY: o.TTY, Stdio: o.Stdio})
 	if err != nil {
 		return nil, err
@@ -66,7 +68,7 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 // Attach copies the container's output from now on to the given files until
 // the attachment is closed. It closes its own use of the files, not the caller's.
 func (c *Core) Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *os.File, stdin bool) (Attachment, error) {
-	ctx, done := c.inAir.follow(ctx, c.aboutContainer(verbAttach, id))
+	ctx, done := c.inAir.Follow(ctx, c.aboutContainer(ops.Attach, id))
 	defer done()
 	_, ctr, err := c.running(ctx, id)
 	if err != nil {
@@ -99,12 +101,12 @@ func (c *Core) Resize(ctx context.Context, id pod.ContainerID, width, height uin
 // ReopenLog makes the monitor close and open the container's log, after
 // somebody renamed it.
 func (c *Core) ReopenLog(ctx context.Context, id pod.ContainerID) error {
-	ctx, done := c.inAir.follow(ctx, c.aboutContainer(verbReopen, id))
+	ctx, done := c.inAir.Follow(ctx, c.aboutContainer(ops.Reopen, id))
 	defer done()
 	if _, _, err := c.running(ctx, id); err != nil {
 		return fmt.Errorf("reopen log: %w", err)
 	}
-	enter(ctx, "ask the monitor")
+	stage.Enter(ctx, "ask the monitor")
 	return c.Streams.ReopenLog(ctx, id)
 }
 

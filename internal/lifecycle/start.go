@@ -7,7 +7,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -36,8 +38,8 @@ const (
 // StartContainer runs the container's process. Starting one that runs is no
 // error: the caller may not have heard of the first time.
 func (c *Core) StartContainer(ctx context.Context, id pod.ContainerID) error {
-	t := task{key: startKey(id), about: c.aboutContainer(verbStart, id)}
-	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	t := ops.Task{Key: startKey(id), About: c.aboutContainer(ops.Start, id)}
+	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		if err := c.startContainer(ctx, id); err != nil {
 			return "", err
 		}
@@ -74,7 +76,7 @@ func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
 
 // launch runs the process and commits that it runs, or how it failed.
 func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) error {
-	enter(ctx, "run")
+	stage.Enter(ctx, "run")
 	p, err := h.Start(ctx, pod.StartRequest{
 		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),
 		Stdin: ctr.Config.Process.Stdin, StdinOnce: ctr.Config.Process.StdinOnce, TTY: ctr.Config.Process.TTY,
@@ -91,7 +93,7 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 	if err := failpoint.Hit(startRan); err != nil {
 		return err
 	}
-	enter(ctx, "commit")
+	stage.Enter(ctx, "commit")
 	now, err := c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, ctr *pod.Container) error {
 		ctr.Process, ctr.StartedAt = &p, c.now()
 		if err := advance(&ctr.State, pod.Started); err != nil {

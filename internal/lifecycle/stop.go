@@ -8,7 +8,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -28,8 +30,8 @@ const ladder = 900 * time.Millisecond
 // that does not run, or that nobody knows, is no error.
 func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
 	// A client that gives up does not leave a container half stopped.
-	_, err := c.inAir.do(ctx, task{about: c.aboutContainer(verbStop, id), grace: grace}, func(ctx context.Context) (string, error) {
-		if err := c.inAir.settle(ctx, startKey(id)); err != nil {
+	_, err := c.inAir.Do(ctx, ops.Task{About: c.aboutContainer(ops.Stop, id), Grace: grace}, func(ctx context.Context) (string, error) {
+		if err := c.inAir.Settle(ctx, startKey(id)); err != nil {
 			return "", err // it may be about to run
 		}
 		if err := c.stopContainer(ctx, id, grace); err != nil {
@@ -72,7 +74,7 @@ func (c *Core) terminate(ctx context.Context, h Handler, ctr *pod.Container, gra
 	if err := failpoint.Hit(stopSignalled); err != nil {
 		return false, err
 	}
-	enter(ctx, fmt.Sprintf("wait %s for the end after %s", grace, ctr.StopSignal))
+	stage.Enter(ctx, fmt.Sprintf("wait %s for the end after %s", grace, ctr.StopSignal))
 	return c.waitEnd(ctx, ctr.ID, grace)
 }
 
@@ -80,7 +82,7 @@ func (c *Core) terminate(ctx context.Context, h Handler, ctr *pod.Container, gra
 func (c *Core) forceStop(ctx context.Context, h Handler, ctr *pod.Container) error {
 	var failed error
 	for _, all := range []bool{false, true} {
-		enter(ctx, "kill")
+		stage.Enter(ctx, "kill")
 		if err := h.Kill(ctx, ctr, "SIGKILL", all); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 			failed = errors.Join(failed, err)
 		}

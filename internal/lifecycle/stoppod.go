@@ -9,7 +9,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 var (
@@ -26,8 +28,8 @@ var (
 // StopPod kills what runs in the pod and gives back its network and namespaces.
 // A pod that is stopped already, or that nobody knows, is no error.
 func (c *Core) StopPod(ctx context.Context, id pod.ID) error {
-	t := task{key: "stop pod " + string(id), about: c.aboutPod(verbStop, id)}
-	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	t := ops.Task{Key: "stop pod " + string(id), About: c.aboutPod(ops.Stop, id)}
+	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		if err := c.stopPod(ctx, id); err != nil {
 			return "", err
 		}
@@ -60,7 +62,7 @@ func (c *Core) stopPod(ctx context.Context, id pod.ID) error {
 	}
 	// A container that is being made or started at this moment would be there
 	// after the pod was stopped, and one whose making hangs would keep the pod.
-	if err := c.inAir.giveUp(ctx, id); err != nil {
+	if err := c.inAir.GiveUp(ctx, id); err != nil {
 		return err
 	}
 	if r, err = c.book.pod(id); err != nil {
@@ -72,7 +74,7 @@ func (c *Core) stopPod(ctx context.Context, id pod.ID) error {
 // tearDown ends everything that a stopped pod must not hold. Each step is
 // idempotent, and the whole is repeated after a failure or a crash.
 func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
-	enter(ctx, "kill containers")
+	stage.Enter(ctx, "kill containers")
 	if err := c.killAll(ctx, r); err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
 		return err
 	}
 	if !r.Config.HostNetwork() {
-		enter(ctx, "detach network")
+		stage.Enter(ctx, "detach network")
 		if err := c.Network.Detach(ctx, r.ID); err != nil {
 			return err
 		}
@@ -88,7 +90,7 @@ func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
 	if err := failpoint.Hit(stopPodDetached); err != nil {
 		return err
 	}
-	enter(ctx, "stop sandbox")
+	stage.Enter(ctx, "stop sandbox")
 	return c.Sandboxes.Stop(ctx, r.ID)
 }
 
@@ -124,8 +126,8 @@ func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 // RemovePod stops the pod if need be, removes its containers, and forgets it.
 // A pod that nobody knows is no error.
 func (c *Core) RemovePod(ctx context.Context, id pod.ID) error {
-	t := task{key: "remove pod " + string(id), about: c.aboutPod(verbRemove, id)}
-	_, err := c.inAir.do(ctx, t, func(ctx context.Context) (string, error) {
+	t := ops.Task{Key: "remove pod " + string(id), About: c.aboutPod(ops.Remove, id)}
+	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
 		if err := c.removePod(ctx, id); err != nil {
 			return "", err
 		}
@@ -147,7 +149,7 @@ func (c *Core) removePod(ctx context.Context, id pod.ID) error {
 	if err != nil {
 		return err
 	}
-	enter(ctx, "remove containers")
+	stage.Enter(ctx, "remove containers")
 	for _, ctr := range r.Containers {
 		if err := c.RemoveContainer(ctx, ctr.ID); err != nil {
 			return err
@@ -156,7 +158,7 @@ func (c *Core) removePod(ctx context.Context, id pod.ID) error {
 	if err := failpoint.Hit(removePodEmpty); err != nil {
 		return err
 	}
-	enter(ctx, "remove sandbox")
+	stage.Enter(ctx, "remove sandbox")
 	if err := c.free(ctx, r); err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 	"fairlead.run/internal/undo"
 )
 
@@ -21,7 +23,7 @@ var (
 // UpdateContainer changes the limits of a created or running container. A zero
 // field of res leaves that limit as it is.
 func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
-	_, err := c.inAir.do(ctx, task{about: c.aboutContainer(verbUpdate, id)}, func(ctx context.Context) (string, error) {
+	_, err := c.inAir.Do(ctx, ops.Task{About: c.aboutContainer(ops.Update, id)}, func(ctx context.Context) (string, error) {
 		if err := c.updateContainer(ctx, id, res); err != nil {
 			return "", err
 		}
@@ -56,7 +58,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	u.Push("put the bundle back", func(ctx context.Context) error { return c.Bundles.Update(ctx, r, old) })
-	enter(ctx, "write bundle")
+	stage.Enter(ctx, "write bundle")
 	if err := c.Bundles.Update(ctx, r, updated); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 		if err != nil {
 			return err
 		}
-		enter(ctx, "update")
+		stage.Enter(ctx, "update")
 		if err := h.Update(ctx, string(old.ID), pod.Bundle{Path: old.Bundle}); err != nil {
 			return err
 		}
@@ -76,7 +78,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if err := failpoint.Hit(updateApplied); err != nil {
 		return err
 	}
-	enter(ctx, "commit")
+	stage.Enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, old.ID, func(_ *pod.Record, now *pod.Container) error {
 		now.Config.Resources = updated.Config.Resources
 		return nil

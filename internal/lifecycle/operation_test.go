@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 )
 
 // only returns the operation of a verb, or fails if there is not exactly one.
-func only(t *testing.T, c *Core, verb string) Operation {
+func only(t *testing.T, c *Core, verb string) ops.Operation {
 	t.Helper()
-	var found []Operation
+	var found []ops.Operation
 	for _, op := range c.Operations() {
 		if op.Verb == verb {
 			found = append(found, op)
@@ -29,7 +30,7 @@ func only(t *testing.T, c *Core, verb string) Operation {
 
 // at says whether an operation of that verb is at that stage.
 func at(c *Core, verb, stage string) bool {
-	return slices.ContainsFunc(c.Operations(), func(op Operation) bool { return op.Verb == verb && op.Stage == stage })
+	return slices.ContainsFunc(c.Operations(), func(op ops.Operation) bool { return op.Verb == verb && op.Stage == stage })
 }
 
 func hold(h *host, step string) (release func()) {
@@ -133,7 +134,7 @@ func TestOperationsCountWhoWaits(t *testing.T) {
 	if _, err := c.RunPod(gone, podConfig("web"), ""); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if n := only(t, c, verbRun).Waiting; n != 5 {
+	if n := only(t, c, ops.Run).Waiting; n != 5 {
 		t.Errorf("%d wait, after one has left", n)
 	}
 	release()
@@ -167,7 +168,7 @@ func TestADifferentRequestIsRefusedAtOnce(t *testing.T) {
 	}
 	joined := make(chan error, 1)
 	go func() { _, err := c.RunPod(ctx, podConfig("other"), ""); joined <- err }() // crun is the default
-	eventually(t, "two who wait", func() bool { return only(t, c, verbRun).Waiting == 2 })
+	eventually(t, "two who wait", func() bool { return only(t, c, ops.Run).Waiting == 2 })
 	release()
 	if err := errors.Join(<-first, <-joined); err != nil {
 		t.Fatal(err)
@@ -201,7 +202,7 @@ func TestWhoComesBackGetsTheResult(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `still at stage "write bundle" after`) {
 		t.Fatalf("the error names no stage or age: %v", err)
 	}
-	if n := only(t, c, verbCreate).Waiting; n != 0 {
+	if n := only(t, c, ops.Create).Waiting; n != 0 {
 		t.Errorf("%d wait", n)
 	}
 	release()
@@ -234,7 +235,7 @@ func TestStopPodWaitsForWhatIsBeingMade(t *testing.T) {
 	stop := make(chan error, 1)
 	go func() { stop <- c.StopPod(ctx, p) }()
 	eventually(t, "stop waits for the start", func() bool {
-		return at(c, verbStop, "wait for the end of: start container default/web/second")
+		return at(c, ops.Stop, "wait for the end of: start container default/web/second")
 	})
 	release()
 	if err := errors.Join(<-start, <-stop); err != nil {
@@ -261,7 +262,7 @@ func TestStopWaitsForAStart(t *testing.T) {
 	stop := make(chan error, 1)
 	go func() { stop <- c.StopContainer(ctx, second, 0) }()
 	eventually(t, "stop waits for the start", func() bool {
-		return at(c, verbStop, "wait for the end of: start container default/web/second")
+		return at(c, ops.Stop, "wait for the end of: start container default/web/second")
 	})
 	release()
 	if err := errors.Join(<-start, <-stop); err != nil {
@@ -282,61 +283,11 @@ func TestAStuckOperationIsLeftBehind(t *testing.T) {
 	stuck := make(chan error, 1)
 	go func() { _, err := c.RunPod(ctx, podConfig("stuck"), ""); stuck <- err }()
 	eventually(t, "attach", func() bool { return h.count("net.attach") == 1 })
-	left := c.inAir.end(time.Millisecond, time.Millisecond)
+	left := c.inAir.End(time.Millisecond, time.Millisecond)
 	if len(left) != 1 || left[0].String() != "run pod default/stuck" || left[0].Stage != "attach network" {
 		t.Fatalf("left behind: %+v", left)
 	}
 	if _, err := c.RunPod(ctx, podConfig("web"), ""); !errors.Is(err, errdefs.ErrUnavailable) {
 		t.Errorf("a new operation at the end: %v", err)
-	}
-}
-
-// What can end, ends before the core is through, and is told that it must.
-func TestEndGivesOperationsUp(t *testing.T) {
-	var f flight
-	begun, result := make(chan struct{}), make(chan error, 1)
-	go func() {
-		_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: KindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
-			close(begun)
-			<-ctx.Done()
-			return "", context.Cause(ctx)
-		})
-		result <- err
-	}()
-	<-begun
-	if left := f.end(time.Millisecond, time.Minute); len(left) > 0 {
-		t.Fatalf("left behind: %v", left)
-	}
-	if err := <-result; !errors.Is(err, errdefs.ErrUnavailable) {
-		t.Errorf("the caller heard %v", err)
-	}
-}
-
-// A stage has a limit, and every new stage has it anew; the grace that a caller
-// asked for is on top.
-func TestStageLimit(t *testing.T) {
-	cause := make(chan error, 1)
-	op := newOperation(task{about: About{Verb: verbStop}, grace: time.Hour}, func(err error) { cause <- err })
-	if !op.late.Stop() {
-		t.Fatal("no limit")
-	}
-	op.enter("next")
-	if !op.late.Stop() {
-		t.Fatal("the next stage has no limit")
-	}
-	op.late.Reset(0)
-	if err := <-cause; !errors.Is(err, errdefs.ErrDeadline) || !strings.Contains(err.Error(), "1h4m0s") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestPanicIsTheOperationsError(t *testing.T) {
-	var f flight
-	_, err := f.do(ctx, task{about: About{Verb: verbRun, Kind: KindPod, Name: "a"}}, func(ctx context.Context) (string, error) {
-		enter(ctx, "juggle")
-		panic("oops")
-	})
-	if !errors.Is(err, errdefs.ErrInternal) || !strings.Contains(err.Error(), `panic at stage "juggle": oops`) {
-		t.Errorf("got %v", err)
 	}
 }
