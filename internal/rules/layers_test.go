@@ -16,7 +16,7 @@ var groups = map[string][]string{
 	"@leaves": {
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
-		"internal/inroot",
+		"internal/inroot", "internal/stage", "internal/hostpath",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
@@ -42,6 +42,8 @@ var layers = []layer{
 	{place: "internal/errdefs"},
 	{place: "internal/inroot", may: []string{"internal/errdefs"}},
 	{place: "internal/telemetry"},
+	{place: "internal/stage"},
+	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
 	// A program that go generate runs; nothing links it.
 	{place: "api/config/v1alpha1/docgen", may: []string{"api/config/v1alpha1"}},

@@ -17,9 +17,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/spec/volume"
+	"fairlead.run/internal/stage"
 )
 
 const devShm = "/dev/shm"
@@ -56,12 +58,13 @@ func (b *build) mounts(ctx context.Context) error {
 	}
 	binds = append(binds, volumes...)
 	for i, m := range b.container().Mounts {
-		bind, err := b.bind(fmt.Sprintf("mounts[%d]", i), m)
+		bind, err := b.bind(ctx, fmt.Sprintf("mounts[%d]", i), m)
 		if err != nil {
 			return err
 		}
 		binds = append(binds, bind)
 	}
+	stage.Enter(ctx, "write bundle")
 	sort.SliceStable(binds, func(i, j int) bool { return depth(binds[i].Destination) < depth(binds[j].Destination) })
 	b.spec.Mounts = append(b.spec.Mounts, binds...)
 	return nil
@@ -180,16 +183,16 @@ func (b *build) volumes(ctx context.Context, wanted map[string]bool) ([]specs.Mo
 }
 
 // bind is one mount of the request.
-func (b *build) bind(field string, m pod.Mount) (specs.Mount, error) {
+func (b *build) bind(ctx context.Context, field string, m pod.Mount) (specs.Mount, error) {
 	fail := func(err error) (specs.Mount, error) { return specs.Mount{}, err }
 	if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
 		return fail(unsupported(field+".uidMappings", "need a user namespace of the pod, which Fairlead does not make yet"))
 	}
-	source, err := b.source(field, m)
+	source, err := b.source(ctx, field, m)
 	if err != nil {
 		return fail(err)
 	}
-	propagation, err := b.propagation(field, source, m)
+	propagation, err := b.propagation(ctx, field, source, m)
 	if err != nil {
 		return fail(err)
 	}
@@ -205,7 +208,8 @@ func (b *build) bind(field string, m pod.Mount) (specs.Mount, error) {
 		options = append(options, o)
 	}
 	if m.SELinuxRelabel {
-		if err := b.relabel(source); err != nil {
+		relabel := func() (any, error) { return nil, b.relabel(source) }
+		if _, err := hostpath.Look(ctx, source, relabel); err != nil {
 			return fail(fmt.Errorf("%s.host_path: %w", field, err))
 		}
 	}
@@ -218,20 +222,14 @@ var mountOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime"
 
 // source is where the mount comes from, with its links followed on the host. A
 // path that is missing becomes a folder, as containerd has it and pods rely on.
-func (b *build) source(field string, m pod.Mount) (string, error) {
+func (b *build) source(ctx context.Context, field string, m pod.Mount) (string, error) {
 	if m.Image != nil {
-		return imageSource(field, m)
+		return hostpath.Look(ctx, m.HostPath, func() (string, error) { return imageSource(field, m) })
 	}
 	if !filepath.IsAbs(m.HostPath) || strings.ContainsRune(m.HostPath, 0) {
 		return "", invalid(field+".host_path", "%q is not an absolute path", m.HostPath)
 	}
-	resolved, err := filepath.EvalSymlinks(m.HostPath)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(m.HostPath, 0o755); err != nil {
-			return "", fmt.Errorf("%s.host_path %s: make the missing folder: %w", field, m.HostPath, err)
-		}
-		resolved, err = filepath.EvalSymlinks(m.HostPath)
-	}
+	resolved, err := hostpath.Resolve(ctx, m.HostPath)
 	if err != nil {
 		return "", fmt.Errorf("%s.host_path %s: %w", field, m.HostPath, err)
 	}

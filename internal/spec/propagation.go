@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -8,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/pod"
 )
 
 // propagation is the option for a mount, after a look whether its source can
 // have it: asked of a mount that is not shared, the kernel would quietly give
 // nothing. The root of the container has to let pass what one mount lets pass.
-func (b *build) propagation(field, source string, m pod.Mount) (string, error) {
+func (b *build) propagation(ctx context.Context, field, source string, m pod.Mount) (string, error) {
 	switch m.Propagation {
 	case pod.PropagationPrivate:
 		return "rprivate", nil
 	case pod.PropagationHostToContainer:
-		if err := propagates(source, "shared:", "master:"); err != nil {
+		if err := propagates(ctx, source, "shared:", "master:"); err != nil {
 			return "", fmt.Errorf("%s.propagation HostToContainer of host_path %s: %w", field, m.HostPath, err)
 		}
 		if b.spec.Linux.RootfsPropagation == "" {
@@ -27,7 +29,7 @@ func (b *build) propagation(field, source string, m pod.Mount) (string, error) {
 		}
 		return "rslave", nil
 	case pod.PropagationBidirectional:
-		if err := propagates(source, "shared:"); err != nil {
+		if err := propagates(ctx, source, "shared:"); err != nil {
 			return "", fmt.Errorf("%s.propagation Bidirectional of host_path %s: %w", field, m.HostPath, err)
 		}
 		b.spec.Linux.RootfsPropagation = "rshared"
@@ -37,8 +39,8 @@ func (b *build) propagation(field, source string, m pod.Mount) (string, error) {
 }
 
 // propagates says no unless the mount that holds source has one of the tags.
-func propagates(source string, tags ...string) error {
-	info, err := mountOf(source)
+func propagates(ctx context.Context, source string, tags ...string) error {
+	info, err := hostpath.Look(ctx, source, func() (*mountinfo.Info, error) { return mountOf(source) })
 	if err != nil {
 		return err
 	}
