@@ -31,15 +31,13 @@ func (n *Node) Left() []string {
 	if tables, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(tables), n.Bridge+"\n") {
 		add("nft table", n.Bridge)
 	}
-	for _, dir := range []string{"pods", "containers", "monitor/proc"} {
-		entries, _ := os.ReadDir(filepath.Join(n.State, dir))
-		for _, e := range entries {
-			add("state", filepath.Join(dir, e.Name()))
-		}
+	add("nft element", n.elements()...)
+	add("cni address", n.reserved()...)
+	for _, dir := range []string{"pods", "containers", "monitor/proc", "runtimes/*", "trials"} {
+		add("state", below(n.State, dir)...)
 	}
-	entries, _ := os.ReadDir(filepath.Join(n.Root, "containers"))
-	for _, e := range entries {
-		add("root", filepath.Join("containers", e.Name()))
+	for _, dir := range []string{"containers", "network/attachments", "network/cni-cache/results", "content/ingest"} {
+		add("root", below(n.Root, dir)...)
 	}
 	slices.Sort(out)
 	return out
@@ -53,6 +51,61 @@ func (n *Node) LeftAfterAll() (left []string) {
 			return left
 		}
 	}
+}
+
+// OfPods is what is left of pods while the daemon still runs.
+func (n *Node) OfPods() (out []string) {
+	for _, what := range n.Left() {
+		switch kind, _, _ := strings.Cut(what, " "); {
+		case kind == "process", what == "link "+n.Bridge, what == "nft table "+n.Bridge:
+		default:
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+// OfImages is what is left of images once all are removed.
+func (n *Node) OfImages() []string {
+	return append(below(n.Root, "content/blobs/sha256"), below(n.Root, "snapshots/snapshots")...)
+}
+
+// below lists the entries of a folder, or of all that a pattern fits, from top.
+func below(top, pattern string) (out []string) {
+	found, _ := filepath.Glob(filepath.Join(top, pattern, "*"))
+	for _, path := range found {
+		out = append(out, strings.TrimPrefix(path, top+"/"))
+	}
+	return out
+}
+
+// elements are the lines of nftables that name one of the node's pods, and the
+// elements in the maps of its own table.
+func (n *Node) elements() (out []string) {
+	rules, err := exec.Command("nft", "list", "ruleset").Output()
+	if err != nil {
+		return nil
+	}
+	own := false
+	for line := range strings.Lines(string(rules)) {
+		if strings.HasPrefix(line, "table ") {
+			own = strings.Contains(line, n.Bridge+" ")
+		}
+		if n.ids.in(line) || own && strings.Contains(line, "elements =") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+// reserved are the addresses that the plugin host-local has handed out.
+func (n *Node) reserved() (out []string) {
+	for _, name := range below(n.Dir, "ipam/*") {
+		if net.ParseIP(filepath.Base(name)) != nil {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func (n *Node) mounts() (out []string) {
@@ -76,7 +129,7 @@ func (n *Node) links() (out []string) {
 	}
 	for _, l := range all {
 		master, _ := os.Readlink("/sys/class/net/" + l.Name + "/master")
-		if l.Name == n.Bridge || filepath.Base(master) == n.Bridge {
+		if m := filepath.Base(master); l.Name == n.Bridge || m == n.Bridge || m == n.CNIBridge() {
 			out = append(out, l.Name)
 		}
 	}
@@ -118,14 +171,4 @@ func (n *Node) WantNothingLeft(t *testing.T) {
 	if left := n.LeftAfterAll(); len(left) > 0 {
 		t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
 	}
-}
-
-// OfPods is what is left of pods while the daemon still runs.
-func (n *Node) OfPods() (out []string) {
-	for _, what := range n.Left() {
-		if kind, _, _ := strings.Cut(what, " "); kind == "state" || kind == "root" || kind == "cgroup" || kind == "mount" {
-			out = append(out, what)
-		}
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,10 +39,16 @@ type Node struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
 	Stderr  *Buffer // what all daemons of this node logged
-	bin     string  // the folder of the daemon
+	setup   setup
 	daemon  daemon
 	conn    *grpc.ClientConn
 	ids     ids // of all pods and containers
+}
+
+// setup is what a node keeps over its daemons.
+type setup struct {
+	bin    string // the folder of the daemon
+	number int    // tells the nodes of a test binary apart
 }
 
 // daemon is the process that runs now, or ran last.
@@ -116,8 +123,25 @@ func WithEnv(env ...string) Option {
 // Plain runs the daemon without the race detector, for tests that measure or
 // that start very many.
 func Plain(n *Node) (err error) {
-	n.bin, err = plain()
+	n.setup.bin, err = plain()
 	return err
+}
+
+// CNIBridge is the bridge of a node with Conflist.
+func (n *Node) CNIBridge() string { return "c" + n.Bridge }
+
+// Conflist gives the node's pods the network of the usual CNI plugins, bridge
+// and portmap, in place of the built-in one.
+func Conflist(n *Node) error {
+	dir := filepath.Join(n.Dir, "cni")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	list := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"chaos","plugins":[
+		{"type":"bridge","bridge":%q,"isGateway":true,"ipMasq":true,"hairpinMode":true,
+		 "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.197.%d.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
+		{"type":"portmap","capabilities":{"portMappings":true},"snat":true}]}`, n.CNIBridge(), n.Dir+"/ipam", n.setup.number%250)
+	return os.WriteFile(filepath.Join(dir, "10-node.conflist"), []byte(list), 0o644)
 }
 
 // Start starts a daemon and ends it with the test, which then fails if
@@ -135,7 +159,7 @@ func Start(t *testing.T, extra string, options ...Option) *Node {
 	}
 	n := &Node{
 		T: t, Dir: dir, State: dir + "/run", Root: dir + "/lib", Logs: dir + "/logs",
-		Config: dir + "/config.toml", Stderr: &Buffer{}, bin: Bin,
+		Config: dir + "/config.toml", Stderr: &Buffer{}, setup: setup{Bin, number},
 		Bridge: fmt.Sprintf("flt%d-%d", number, os.Getpid()%100000),
 	}
 	t.Cleanup(n.end)
@@ -176,10 +200,10 @@ func (n *Node) Start() {
 // TryStart is Start for a daemon that may end at once; the error says so.
 func (n *Node) TryStart() error {
 	n.T.Helper()
-	cmd := exec.Command(filepath.Join(n.bin, "fairlead"), "runtime",
+	cmd := exec.Command(filepath.Join(n.setup.bin, "fairlead"), "runtime",
 		"--config", n.Config, "--root", n.Root, "--state", n.State, "--log-level", "debug")
 	cmd.Stderr = n.Stderr
-	cmd.Env = append(os.Environ(), n.Env...)
+	cmd.Env = n.environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -206,6 +230,27 @@ func (n *Node) TryStart() error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// environ keeps the race detector from sleeping at the end of each program.
+func (n *Node) environ() []string {
+	return append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), n.Env...)
+}
+
+// CLI runs a command of fairlead against this node, and returns what it printed
+// to its standard output. The error holds what it printed to the other one.
+func (n *Node) CLI(args ...string) (string, error) {
+	n.T.Helper()
+	cmd := exec.CommandContext(n.Ctx(), filepath.Join(n.setup.bin, "fairlead"),
+		append([]string{"--config", n.Config, "--root", n.Root, "--state", n.State}, args...)...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("fairlead %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return string(out), nil
 }
 
 // Restart ends the daemon if it still runs and starts it with this environment
@@ -267,6 +312,9 @@ func (n *Node) end() {
 	if strings.Contains(n.Stderr.String(), "DATA RACE") || strings.Contains(n.Stderr.String(), "panic:") {
 		t.Errorf("the daemon raced or panicked")
 	}
+	if _, err := net.InterfaceByName(n.CNIBridge()); err == nil { // plugins leave it
+		_ = exec.Command("ip", "link", "delete", n.CNIBridge()).Run()
+	}
 	n.WantNothingLeft(t)
 	if t.Failed() {
 		t.Logf("daemon:\n%s", tail(n.DaemonLog(), 12000))
@@ -319,7 +367,7 @@ func (n *Node) KillMonitor(which string) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	m, err := client.Ensure(ctx, client.Options{StateDir: n.State, Binary: filepath.Join(n.bin, "fairlead-monitor")})
+	m, err := client.Ensure(ctx, client.Options{StateDir: n.State, Binary: filepath.Join(n.setup.bin, "fairlead-monitor")})
 	if err != nil {
 		n.T.Fatal(err)
 	}
