@@ -31,6 +31,7 @@ type host struct {
 	feed   chan ended
 	stuck  bool  // processes do not die
 	limit  int64 // of memory, in the bundle that was updated last
+	traces map[pod.ContainerID]pod.ID
 }
 
 type proc struct {
@@ -135,6 +136,7 @@ type (
 	}
 	fakeStreams struct{ *host }
 	fakeExits   struct{ *host }
+	fakeTracer  struct{ *host }
 )
 
 func (f fakeSandboxes) Create(_ context.Context, id pod.ID, _ *pod.Config) (pod.Sandbox, error) {
@@ -150,12 +152,31 @@ func (f fakeSandboxes) Remove(_ context.Context, id pod.ID) error {
 }
 
 func (f fakeSandboxes) Observe(_ context.Context, r *pod.Record) pod.Seen {
-	if err := f.step("sandbox.observe"); err != nil {
+	if err := errors.Join(f.step("sandbox.observe"), f.step("sandbox.observe "+r.Config.Metadata.Name)); err != nil {
 		return pod.Seen{Err: err}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return pod.Seen{Alive: f.things["sandbox "+string(r.ID)]}
+}
+
+// Traces knows of sandboxes, and of the containers that traces names.
+func (f fakeTracer) Traces(_ context.Context, known func(string) bool) (out []pod.Trace, err error) {
+	err = f.step("trace")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t := range f.things {
+		var id string
+		if _, err := fmt.Sscanf(t, "sandbox %s", &id); err == nil && !known(id) {
+			out = append(out, pod.Trace{Pod: pod.ID(id)})
+		}
+	}
+	for id, of := range f.traces {
+		if !known(string(id)) {
+			out = append(out, pod.Trace{Pod: of, Handler: "crun", Container: &pod.ContainerTrace{ID: id}})
+		}
+	}
+	return out, err
 }
 
 func (f fakeNetwork) Attach(_ context.Context, r *pod.Record) ([]netip.Addr, error) {
@@ -241,8 +262,10 @@ func (f fakeHandlers) Get(name string) (Handler, error) {
 	return fakeHandler{f.host, name}, nil
 }
 
-func (f fakeHandlers) Serving(name string) (Handler, error) { return fakeHandler{f.host, name}, nil }
-func (f fakeHandlers) List() []pod.HandlerInfo              { return nil }
+func (f fakeHandlers) Serving(name string) (Handler, error) {
+	return fakeHandler{f.host, name}, f.step("serving")
+}
+func (f fakeHandlers) List() []pod.HandlerInfo { return nil }
 
 func (f fakeHandler) Info() pod.HandlerInfo { return pod.HandlerInfo{Name: f.name, Ready: true} }
 func (f fakeHandler) Start(_ context.Context, s StartRequest) (pod.RunningProcess, error) {
@@ -374,6 +397,7 @@ func open(t *testing.T, h *host, d *disk) *Core {
 	c, err := New(context.Background(), Drivers{
 		Store: d, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
 		Bundles: fakeBundles{h}, Handlers: fakeHandlers{h}, Streams: fakeStreams{h}, Exits: fakeExits{h},
+		Tracers: []Tracer{fakeTracer{h}},
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 )
 
@@ -34,21 +36,42 @@ const (
 // recover observes what the records name and makes the records true. It
 // deletes nothing but what an operation left half made.
 func (c *Core) recover(ctx context.Context) {
-	var g errgroup.Group
-	g.SetLimit(lookers)
+	var all, pods errgroup.Group
+	all.Go(func() error { // waits for no pod: one of them may hang
+		c.release(ctx)
+		return nil
+	})
+	pods.SetLimit(lookers)
 	for _, r := range c.inherited {
-		g.Go(func() error {
-			defer c.book.recovered(r.ID)
-			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-			defer cancel()
-			if err := c.recoverPod(ctx, r); err != nil {
-				c.log.Error("a pod could not be recovered", "pod", r.ID, "error", err)
-			}
+		pods.Go(func() error {
+			c.recoverInTime(ctx, r)
 			return nil
 		})
 	}
-	_ = g.Wait()
+	_ = pods.Wait()
+	_ = all.Wait()
 	c.inherited = nil
+}
+
+// recoverInTime recovers one pod as an operation of its own. One that hangs in
+// the kernel is left to itself when its time is up, and so is its pod.
+func (c *Core) recoverInTime(ctx context.Context, r *pod.Record) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	t := ops.Task{Key: "recover " + string(r.ID), About: c.aboutPod(ops.Recover, r.ID)}
+	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
+		defer c.book.recovered(r.ID)
+		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		return "", c.recoverPod(ctx, r)
+	})
+	if err != nil {
+		c.log.Error("a pod could not be recovered", "pod", r.ID, "error", err)
+	}
+}
+
+// release gives back what no record knows.
+func (c *Core) release(ctx context.Context) {
 	c.sweep(ctx)
 	err := failpoint.Hit(recoverSwept)
 	if err == nil {
@@ -109,7 +132,12 @@ func (c *Core) observePod(ctx context.Context, r *pod.Record) pod.Seen {
 	if r.State == pod.Creating {
 		return pod.Seen{}
 	}
-	seen := c.Sandboxes.Observe(ctx, r)
+	// Looked at as if the folder were another's: one that hangs must not hold
+	// more than its pod.
+	seen, err := hostpath.Look(ctx, r.Sandbox.Dir, func() (pod.Seen, error) { return c.Sandboxes.Observe(ctx, r), nil })
+	if err != nil {
+		return pod.Seen{Err: err}
+	}
 	if seen.Err != nil || !seen.Alive || r.Sandbox.Pause == nil {
 		return seen
 	}
