@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -134,7 +135,8 @@ func (c *Core) observePod(ctx context.Context, r *pod.Record) pod.Seen {
 	}
 	// Looked at as if the folder were another's: one that hangs must not hold
 	// more than its pod.
-	seen, err := hostpath.Look(ctx, r.Sandbox.Dir, func() (pod.Seen, error) { return c.Sandboxes.Observe(ctx, r), nil })
+	folder := cmp.Or(r.Sandbox.Dir, string(r.ID))
+	seen, err := hostpath.Look(ctx, folder, func() (pod.Seen, error) { return c.Sandboxes.Observe(ctx, r), nil })
 	if err != nil {
 		return pod.Seen{Err: err}
 	}
