@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -90,6 +91,30 @@ func (s *Server) caught(ctx context.Context, method string, err *error) {
 	}
 	s.log.ErrorContext(ctx, "CRI call panicked", "method", path.Base(method), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	*err = fmt.Errorf("%s panicked, which is a fault of Fairlead; its log has the stack: %w", path.Base(method), errdefs.ErrInternal)
+}
+
+// patient are the calls whose errors tell how far a slow operation has come.
+var patient = map[string]bool{
+	"RunPodSandbox": true, "StopPodSandbox": true, "RemovePodSandbox": true,
+	"CreateContainer": true, "StartContainer": true, "StopContainer": true, "RemoveContainer": true,
+	"UpdateContainerResources": true, "ReopenContainerLog": true, "PullImage": true, "RemoveImage": true,
+}
+
+// maxMargin is what inTime takes at most.
+const maxMargin = time.Second
+
+// inTime ends a patient call a little before its caller's deadline. At the
+// deadline itself, the caller's own library gives up with no word about the
+// operation, and an answer comes too late.
+func (s *Server) inTime(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok || !patient[path.Base(info.FullMethod)] {
+		return next(ctx, req)
+	}
+	margin := min(deadline.Sub(s.now())/10, maxMargin)
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-margin))
+	defer cancel()
+	return next(ctx, req)
 }
 
 // needNoPods are the calls that are answered at any time.
