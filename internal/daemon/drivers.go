@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/sandbox"
 	"fairlead.run/internal/spec"
 	"fairlead.run/internal/spec/host"
+	"fairlead.run/internal/spec/origin"
 	"fairlead.run/internal/store"
 )
 
@@ -55,6 +56,10 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	}
 	if err := failpoint.Hit(recordsOpen); err != nil {
 		return nil, err
+	}
+	if aside, damage := p.records.SetAside(); damage != nil {
+		log.Error("the file of pod records is damaged; pods that exist are told from what they have on this host, and can be stopped and removed",
+			"error", damage, "kept", aside)
 	}
 	if p.images, err = openImages(ctx, cfg, log); err != nil {
 		return nil, err
@@ -110,6 +115,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 		Store: p.records, Sandboxes: boxes, Network: network.Pods{Driver: p.network},
 		Images: coreImages{p.images}, Roots: roots, Bundles: bundles, Handlers: p.handlers,
 		Streams: oci.NewStreams(oci.MonitorStreams{Client: p.monitor}),
+		Tracers: []lifecycle.Tracer{boxes, origin.Reader{StateDir: cfg.State}, p.network},
 	}
 	return nil
 }

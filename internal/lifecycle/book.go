@@ -97,11 +97,20 @@ func (b *book) change(ctx context.Context, id pod.ID, f func(*pod.Record) error)
 	if err := f(r); err != nil {
 		return nil, err
 	}
-	if err := b.store.Put(ctx, r); err != nil {
+	if err := b.put(ctx, r); err != nil {
 		return nil, err
 	}
 	b.publish(r)
 	return r, nil
+}
+
+// put writes a record. What stands in for one that cannot be read stays in
+// memory: another version of the program may be able to read it.
+func (b *book) put(ctx context.Context, r *pod.Record) error {
+	if r.Salvaged() {
+		return nil
+	}
+	return b.store.Put(ctx, r)
 }
 
 // changeContainer is change for one container, which f gets beside its pod.

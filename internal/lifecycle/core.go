@@ -21,7 +21,7 @@ const (
 	leaveTime = 5 * time.Second
 )
 
-// Drivers are what the core works with. All are required.
+// Drivers are what the core works with. All are required but Tracers.
 type Drivers struct {
 	Store     Store
 	Sandboxes Sandboxes
@@ -32,6 +32,7 @@ type Drivers struct {
 	Handlers  Handlers
 	Streams   Streams
 	Exits     Exits
+	Tracers   []Tracer
 }
 
 // Core runs pods. Make one with New and give it a goroutine with Run.
@@ -61,17 +62,15 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	for _, r := range records {
 		c.book.adopt(r)
 	}
-	for id, err := range broken {
-		log.Error("a pod's record cannot be read; remove the pod to free what it holds", "pod", id, "error", err)
-		c.book.adopt(&pod.Record{ID: id, State: pod.Unknown, Reason: err.Error()})
-	}
+	all := c.salvage(ctx, broken)
 	c.inherited = c.book.list()
-	return c, c.settleImages(ctx, broken)
+	return c, c.settleImages(ctx, all)
 }
 
 // settleImages tells the drivers of images and root file systems which
-// containers exist, before anybody can make new ones.
-func (c *Core) settleImages(ctx context.Context, broken map[pod.ID]error) error {
+// containers exist, before anybody can make new ones. all says that none is
+// missing: only then are writable layers of nobody nobody's.
+func (c *Core) settleImages(ctx context.Context, all bool) error {
 	uses, live := map[pod.ContainerID]string{}, map[pod.ContainerID]bool{}
 	for _, r := range c.inherited {
 		for _, ctr := range r.Containers {
@@ -81,8 +80,8 @@ func (c *Core) settleImages(ctx context.Context, broken map[pod.ID]error) error 
 	if err := c.Images.SyncUses(ctx, uses); err != nil {
 		return fmt.Errorf("release images of containers of the past: %w", err)
 	}
-	if len(broken) > 0 {
-		return nil // a container of theirs may be alive, and nobody knows its id
+	if !all {
+		return nil
 	}
 	var err error
 	if c.orphans, err = c.Roots.Leftovers(live); err != nil {

@@ -48,6 +48,13 @@ type Network interface {
 	Reconcile(ctx context.Context, live func(pod.ID) bool) error
 }
 
+// Tracer is a driver that can tell of pods and containers whose record is lost.
+type Tracer interface {
+	// Traces tells of those that known does not say to be known. What it could
+	// not read is in the error, beside what it could.
+	Traces(ctx context.Context, known func(id string) bool) ([]pod.Trace, error)
+}
+
 // Images finds images and holds their layers while containers use them.
 type Images interface {
 	// Use resolves ref, a name or an id, and keeps its layers until Release.

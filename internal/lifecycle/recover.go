@@ -97,13 +97,13 @@ func (c *Core) sweep(ctx context.Context) {
 }
 
 func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
-	if r.Version == 0 {
-		return nil // the record could not be read; RemovePod is all that helps
-	}
 	for _, ctr := range r.Containers {
 		if err := c.recoverContainer(ctx, r, ctr); err != nil {
 			c.log.Error("a container could not be recovered", "pod", r.ID, "container", ctr.ID, "error", err)
 		}
+	}
+	if r.Salvaged() {
+		return nil // it stays Unknown: what it was asked to be is lost
 	}
 	if r.State == pod.Exited {
 		// A crash may have cut StopPod off; its steps mind no repetition.
@@ -198,15 +198,18 @@ func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
 }
 
 func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
+	if ctr.State == pod.Exited {
+		return nil
+	}
 	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
-		return err
+		if ctr.State == pod.Creating {
+			return err
+		}
+		return c.loseContainer(ctx, ctr.ID, err)
 	}
 	if ctr.State == pod.Creating {
 		return c.rollBackContainer(ctx, h, ctr.ID)
-	}
-	if ctr.State == pod.Exited {
-		return nil
 	}
 	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)
 	if err := failpoint.Hit(recoverLooked); err != nil {
@@ -218,13 +221,25 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 	case pod.MarkExited:
 		c.exited(string(ctr.ID), c.exitOf(seen))
 	case pod.ReportUnknown:
-		return c.settleContainer(ctx, ctr.ID, pod.Lost, seen.Err.Error())
+		return c.loseContainer(ctx, ctr.ID, seen.Err)
 	case pod.Adopt:
 		if ctr.State == pod.Unknown {
-			return c.settleContainer(ctx, ctr.ID, pod.Found, "")
+			return c.foundAgain(ctx, ctr.ID, seen)
 		}
 	}
 	return nil
+}
+
+// foundAgain notes that a lost container was observed alive.
+func (c *Core) foundAgain(ctx context.Context, id pod.ContainerID, seen pod.Seen) error {
+	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
+		ctr.Reason, ctr.Message = "", ""
+		if ctr.Process == nil && seen.Process != nil {
+			ctr.Process, ctr.StartedAt = seen.Process, seen.Process.StartedAt
+		}
+		return advance(&ctr.State, pod.Found)
+	})
+	return err
 }
 
 // rollBackContainer removes a container whose making was cut off.
@@ -259,13 +274,14 @@ func (c *Core) adoptStarted(ctx context.Context, id pod.ContainerID, seen pod.Se
 	return err
 }
 
-func (c *Core) settleContainer(ctx context.Context, id pod.ContainerID, e pod.Event, message string) error {
+// loseContainer notes that a container could not be observed.
+func (c *Core) loseContainer(ctx context.Context, id pod.ContainerID, cause error) error {
 	_, err := c.book.changeContainer(ctx, id, func(_ *pod.Record, ctr *pod.Container) error {
-		ctr.Message = message
-		if e == pod.Lost && ctr.State == pod.Unknown {
+		ctr.Reason, ctr.Message = pod.ReasonUnknown, cause.Error()
+		if ctr.State == pod.Unknown {
 			return nil
 		}
-		return advance(&ctr.State, e)
+		return advance(&ctr.State, pod.Lost)
 	})
 	return err
 }

@@ -25,7 +25,7 @@ const (
 	reasonError      = "Error"
 	reasonOOMKilled  = "OOMKilled"
 	reasonStartError = "StartError"
-	reasonUnknown    = "ContainerStatusUnknown"
+	reasonUnknown    = pod.ReasonUnknown
 	reasonRemoved    = "Removed"
 )
 

@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// ReasonUnknown is the CRI reason of a container that could not be observed, or
+// whose end nobody saw.
+const ReasonUnknown = "ContainerStatusUnknown"
+
 // RecordVersion is the version of Record that this build writes.
 const RecordVersion = 1
 

@@ -3,28 +3,20 @@ package spec
 import (
 	"context"
 	"strings"
+
+	"fairlead.run/internal/spec/origin"
 )
 
-// The annotations by which sandboxing runtimes tell a pod's own process from
-// its containers. Nobody else may set them.
-const (
-	annotationType      = "io.kubernetes.cri.container-type"
-	annotationSandbox   = "io.kubernetes.cri.sandbox-id"
-	annotationContainer = "io.kubernetes.cri.container-name"
-)
-
-// annotations passes on what the handler's configuration names, and what
-// runtimes need to know of the pod. Everything else stays here: some runtimes
-// let annotations change how they work.
+// annotations passes on what the handler's configuration names, and says whose
+// the container is, which nobody else may. Everything else stays here: some
+// runtimes let annotations change how they work.
 func (b *build) annotations(context.Context) error {
 	h := b.req.Handler
 	out := allowed(b.pod().Annotations, h.PodAnnotations)
 	for k, v := range allowed(b.container().Annotations, h.ContainerAnnotations) {
 		out[k] = v
 	}
-	out[annotationType] = "container"
-	out[annotationSandbox] = string(b.req.Record.ID)
-	out[annotationContainer] = b.container().Metadata.Name
+	origin.OfContainer(out, b.req.Record, b.req.Container)
 	b.spec.Annotations = out
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/origin"
 )
 
 func readSpec(t *testing.T, dir string) *specs.Spec {
@@ -166,7 +167,7 @@ func TestWriteSandbox(t *testing.T) {
 	if m := mountAt(w, "/pause"); m == nil || m.Source != tc.cfg.Monitor {
 		t.Errorf("%+v", m)
 	}
-	if s.Linux.CgroupsPath != "/kubepods/pod1/pod1" || s.Annotations[annotationType] != "sandbox" || s.Annotations["a"] != "" || s.Linux.Seccomp == nil {
+	if s.Linux.CgroupsPath != "/kubepods/pod1/pod1" || s.Annotations[origin.Type] != "sandbox" || s.Annotations["a"] != "" || s.Linux.Seccomp == nil {
 		t.Errorf("%s, %v", s.Linux.CgroupsPath, s.Annotations)
 	}
 	must(t, b.Remove(t.Context(), "pod1"))

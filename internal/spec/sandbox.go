@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/origin"
 )
 
 // pauseID is the user and group of a pod's own process: nobody's.
@@ -153,8 +154,7 @@ func (b *build) pauseRootfs(context.Context) error {
 
 func (b *build) pauseAnnotations(context.Context) error {
 	out := allowed(b.pod().Annotations, b.req.Handler.PodAnnotations)
-	out[annotationType] = "sandbox"
-	out[annotationSandbox] = string(b.req.Record.ID)
+	origin.OfPod(out, b.req.Record)
 	b.spec.Annotations = out
 	return nil
 }

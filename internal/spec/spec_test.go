@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/spec/host"
+	"fairlead.run/internal/spec/origin"
 )
 
 func must(t *testing.T, err error) {
@@ -193,23 +194,26 @@ func TestCgroupsPath(t *testing.T) {
 	}
 }
 
+// ownAnnotations is how many a container has that nobody asked for.
+const ownAnnotations = 10
+
 func TestAnnotations(t *testing.T) {
 	tc := plain(t)
-	tc.record.Config.Annotations = map[string]string{"io.kata.x": "1", "a.example/one": "2", "other": "3", annotationType: "sandbox"}
-	tc.c.Annotations = map[string]string{"c.example/x": "4", "io.kata.y": "5", annotationSandbox: "forged"}
+	tc.record.Config.Annotations = map[string]string{"io.kata.x": "1", "a.example/one": "2", "other": "3", origin.Type: "sandbox"}
+	tc.c.Annotations = map[string]string{"c.example/x": "4", "io.kata.y": "5", origin.Sandbox: "forged"}
 	w := tc.spec(t)
-	if len(w.spec.Annotations) != 3 || w.spec.Annotations[annotationType] != "container" || w.spec.Annotations[annotationSandbox] != "pod1" {
+	if len(w.spec.Annotations) != ownAnnotations || w.spec.Annotations[origin.Type] != "container" || w.spec.Annotations[origin.Sandbox] != "pod1" {
 		t.Errorf("without a list: %v", w.spec.Annotations)
 	}
-	tc.req.Handler.PodAnnotations = []string{"io.kata.*", "a.example/one", "*.none", annotationType}
-	tc.req.Handler.ContainerAnnotations = []string{"c.example/*", "io.kata", annotationSandbox}
+	tc.req.Handler.PodAnnotations = []string{"io.kata.*", "a.example/one", "*.none", origin.Type}
+	tc.req.Handler.ContainerAnnotations = []string{"c.example/*", "io.kata", origin.Sandbox}
 	w = tc.spec(t)
-	for k, v := range map[string]string{"io.kata.x": "1", "a.example/one": "2", "c.example/x": "4", annotationType: "container", annotationSandbox: "pod1", annotationContainer: "app"} {
+	for k, v := range map[string]string{"io.kata.x": "1", "a.example/one": "2", "c.example/x": "4", origin.Type: "container", origin.Sandbox: "pod1", origin.Container: "app"} {
 		if w.spec.Annotations[k] != v {
 			t.Errorf("%s is %q, want %q", k, w.spec.Annotations[k], v)
 		}
 	}
-	if len(w.spec.Annotations) != 6 {
+	if len(w.spec.Annotations) != ownAnnotations+3 {
 		t.Errorf("too many: %v", w.spec.Annotations)
 	}
 }

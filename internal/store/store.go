@@ -9,13 +9,10 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"time"
+	"os"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
@@ -28,38 +25,11 @@ var podsBucket = []byte("pods")
 
 // Store is an open database. Its methods may be called by several goroutines.
 type Store struct {
-	db *bbolt.DB
+	db     *bbolt.DB
+	lock   *os.File // the folder's
+	aside  string   // where a damaged file was put
+	damage error
 }
-
-// Open opens or makes the database in dir. A second process that has it open
-// is an error that wraps errdefs.ErrUnavailable.
-func Open(dir string) (*Store, error) {
-	path := filepath.Join(dir, File)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout:        time.Second,
-		NoGrowSync:     true,
-		NoFreelistSync: true,
-		NoSync:         true, // a tmpfs has nothing to flush to; the page cache survives us
-		FreelistType:   bbolt.FreelistMapType,
-	})
-	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("open pod records %s: another fairlead daemon uses this state directory; stop it or choose another --state: %w", path, errdefs.ErrUnavailable)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open pod records %s: %w", path, err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(podsBucket)
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare pod records %s: %w", path, err), db.Close())
-	}
-	return &Store{db: db}, nil
-}
-
-// Close ends all transactions and releases the file.
-func (s *Store) Close() error { return s.db.Close() }
 
 // Put writes the record of one pod, new or changed.
 func (s *Store) Put(_ context.Context, r *pod.Record) error {

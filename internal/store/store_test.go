@@ -1,9 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,5 +149,91 @@ func TestMigrationsRunInOrder(t *testing.T) {
 	}
 	if len(migrations) != pod.RecordVersion-1 {
 		t.Fatalf("%d migrations for record version %d", len(migrations), pod.RecordVersion)
+	}
+}
+
+// filled makes a file with so many records that it has several pages.
+func filled(t *testing.T, dir string) []*pod.Record {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var all []*pod.Record
+	for range 50 {
+		r := record("full")
+		all = append(all, r)
+		if err := s.Put(context.Background(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// A file that is damaged as a whole must not keep the daemon from starting, and
+// must stay for who wants to know what was in it.
+func TestADamagedFileIsSetAside(t *testing.T) {
+	for name, spoil := range map[string]func(b []byte) []byte{
+		"truncated to nothing":   func(b []byte) []byte { return b[:1] },
+		"truncated in the pages": func(b []byte) []byte { return b[:3*4096] },
+		"no database":            func(b []byte) []byte { return []byte(strings.Repeat("garbage ", 4096)) },
+		"zeroed":                 func(b []byte) []byte { return make([]byte, len(b)) },
+		"pages overwritten": func(b []byte) []byte {
+			for i := 2 * 4096; i < len(b); i++ {
+				b[i] = 0xa5
+			}
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			path := filepath.Join(dir, File)
+			whole, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := spoil(whole)
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			aside, damage := s.SetAside()
+			if damage == nil {
+				t.Fatal("nobody is told")
+			}
+			if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, bad) {
+				t.Errorf("the damaged file is not kept: %v", err)
+			}
+			r := record("new")
+			if err := s.Put(context.Background(), r); err != nil {
+				t.Fatal(err)
+			}
+			got, broken, err := s.Load(context.Background())
+			if err != nil || len(broken) > 0 || len(got) != 1 {
+				t.Fatal(got, broken, err)
+			}
+		})
+	}
+}
+
+func TestAGoodFileIsNotSetAside(t *testing.T) {
+	dir := t.TempDir()
+	all := filled(t, dir)
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if aside, damage := s.SetAside(); aside != "" || damage != nil {
+		t.Fatal(aside, damage)
+	}
+	if got, _, err := s.Load(context.Background()); err != nil || len(got) != len(all) {
+		t.Fatal(len(got), err)
 	}
 }

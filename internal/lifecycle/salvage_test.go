@@ -1,0 +1,116 @@
+package lifecycle
+
+import (
+	"errors"
+	"testing"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// lose runs two pods and makes one's record unreadable, or drops it, while no
+// core runs.
+func lose(t *testing.T, drop bool) (h *host, d *disk, good, bad pod.ID, goodCtr, badCtr pod.ContainerID) {
+	t.Helper()
+	h, d = newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	good, goodCtr = started(t, c, "good")
+	bad, badCtr = started(t, c, "bad")
+	kill()
+	h.traces = map[pod.ContainerID]pod.ID{goodCtr: good, badCtr: bad}
+	d.records[bad] = d.records[bad][:40]
+	if drop {
+		delete(d.records, bad)
+	}
+	return h, d, good, bad, goodCtr, badCtr
+}
+
+func TestALostRecordIsOnePodsTrouble(t *testing.T) {
+	for name, drop := range map[string]bool{"unreadable": false, "gone": true} {
+		t.Run(name, func(t *testing.T) {
+			h, d, good, bad, goodCtr, badCtr := lose(t, drop)
+			before := string(d.records[bad])
+			c, _ := boot(t, h, d)
+			for _, id := range []pod.ID{good, bad} {
+				if err := c.book.await(ctx, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := c.FindPod(string(bad))
+			if err != nil || r.State != pod.Unknown || r.Reason == "" || len(r.Containers) != 1 {
+				t.Fatalf("%+v %v", r, err)
+			}
+			// Its container was seen alive, and so it is.
+			if got := state(t, c, badCtr); got.State != pod.Running || got.Process == nil || got.Message != "" {
+				t.Fatalf("%+v", got)
+			}
+			if state(t, c, goodCtr).State != pod.Running {
+				t.Fatal("the other pod suffered")
+			}
+			if _, err := c.CreateContainer(ctx, bad, containerConfig("more")); !errors.Is(err, errdefs.ErrPrecondition) {
+				t.Fatalf("it takes containers: %v", err)
+			}
+			// What could not be read is left for who can.
+			if string(d.records[bad]) != before {
+				t.Fatal("the record was overwritten")
+			}
+			if err := c.StopPod(ctx, bad); err != nil {
+				t.Fatal(err)
+			}
+			if got := state(t, c, badCtr); got.State != pod.Exited {
+				t.Fatalf("%+v", got)
+			}
+			if err := c.RemovePod(ctx, bad); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := d.records[bad]; there {
+				t.Fatal("the record is still there")
+			}
+			if err := c.RemovePod(ctx, good); err != nil {
+				t.Fatal(err)
+			}
+			if left := h.left(); len(left) > 0 {
+				t.Fatalf("left: %v", left)
+			}
+		})
+	}
+}
+
+// As long as not everything has an owner, nothing is deleted for having none.
+func TestNothingIsSweptWhileSomethingIsUnclear(t *testing.T) {
+	for name, unclear := range map[string]func(h *host){
+		"a lost record": func(*host) {},
+		"a trace that cannot be read": func(h *host) {
+			delete(h.things, "sandbox lost")
+			h.fail["trace"] = errBoom
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost()
+			h.things["root orphan"], h.things["sandbox lost"] = true, true
+			unclear(h)
+			c := open(t, h, newDisk())
+			c.recover(ctx)
+			if !h.things["root orphan"] {
+				t.Error("the writable layer was deleted")
+			}
+		})
+	}
+}
+
+// A handler that is in no configuration any more keeps its containers from
+// being observed; that is said, and nothing is given up.
+func TestContainersOfAMissingHandlerAreUnknown(t *testing.T) {
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	id, ctr := started(t, c, "web")
+	kill()
+	h.set(func() { h.fail["serving"] = errBoom })
+	c, _ = boot(t, h, d)
+	if err := c.book.await(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(t, c, ctr); got.State != pod.Unknown || got.Reason != pod.ReasonUnknown || got.Message == "" {
+		t.Fatalf("%+v", got)
+	}
+}

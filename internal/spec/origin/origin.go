@@ -1,0 +1,54 @@
+// Package origin is the part of a bundle that says whose it is: annotations in
+// config.json that name the pod, the container and the handler. Sandboxing
+// runtimes read some of them, people see them in what runtimes list, and where
+// a pod's record is lost they are what tells of its containers.
+//
+// It is no record: what a pod was asked to be is not in it.
+package origin
+
+import (
+	"strconv"
+
+	"fairlead.run/internal/pod"
+)
+
+// The annotations. Those of the CRI's prefix are what containerd and CRI-O call
+// them, too.
+const (
+	Type      = "io.kubernetes.cri.container-type"
+	Sandbox   = "io.kubernetes.cri.sandbox-id"
+	Name      = "io.kubernetes.cri.sandbox-name"
+	Namespace = "io.kubernetes.cri.sandbox-namespace"
+	UID       = "io.kubernetes.cri.sandbox-uid"
+	Container = "io.kubernetes.cri.container-name"
+
+	SandboxAttempt   = "run.fairlead.sandbox-attempt"
+	ContainerAttempt = "run.fairlead.container-attempt"
+	Handler          = "run.fairlead.handler"
+	Image            = "run.fairlead.image"
+)
+
+// The values of Type.
+const (
+	TypeContainer = "container"
+	TypeSandbox   = "sandbox" // the pod's own process
+)
+
+// OfPod adds what the bundle of the pod's own process says.
+func OfPod(out map[string]string, r *pod.Record) {
+	m := r.Config.Metadata
+	out[Type] = TypeSandbox
+	out[Sandbox] = string(r.ID)
+	out[Name], out[Namespace], out[UID] = m.Name, m.Namespace, m.UID
+	out[SandboxAttempt] = strconv.FormatUint(uint64(m.Attempt), 10)
+	out[Handler] = r.Handler
+}
+
+// OfContainer adds what the bundle of a container says.
+func OfContainer(out map[string]string, r *pod.Record, c *pod.Container) {
+	OfPod(out, r)
+	out[Type] = TypeContainer
+	out[Container] = c.Config.Metadata.Name
+	out[ContainerAttempt] = strconv.FormatUint(uint64(c.Config.Metadata.Attempt), 10)
+	out[Image] = c.Image.ID
+}
