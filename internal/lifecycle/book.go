@@ -303,14 +303,6 @@ func notOne(kind, prefix string, found []string) error {
 		kind, prefix, strings.Join(found, ", "), errdefs.ErrInvalidArgument)
 }
 
-func unknownPod(id string) error {
-	return fmt.Errorf("pod %q: %w", id, errdefs.ErrNotFound)
-}
-
-func unknownContainer(id string) error {
-	return fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
-}
-
 // clone copies the record and its containers, but nothing below them.
 func clone(r *pod.Record) *pod.Record {
 	out := *r

@@ -39,7 +39,7 @@ func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time
 		}
 		return "", failpoint.Hit(stopDone)
 	})
-	return err
+	return notGone(err)
 }
 
 // stopContainer is StopContainer as a part of another operation, which may have

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
@@ -174,11 +173,4 @@ func (c *Core) free(ctx context.Context, r *pod.Record) error {
 		c.Bundles.Remove(ctx, string(r.ID)),
 		c.Sandboxes.Remove(ctx, r.ID),
 	)
-}
-
-func ignoreUnknown(err error) error {
-	if errors.Is(err, errdefs.ErrNotFound) {
-		return nil
-	}
-	return err
 }

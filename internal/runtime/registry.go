@@ -124,7 +124,7 @@ func (r *Registry[H]) Serving(name string) (H, error) {
 	}
 	if e == nil {
 		var none H
-		return none, fmt.Errorf("find runtime handler %q of an existing pod: it is in no configuration file any more; put it back until the pod is removed: %w", name, errdefs.ErrNotFound)
+		return none, fmt.Errorf("find runtime handler %q of an existing pod: it is in no configuration file any more; put it back until the pod is removed: %w", name, errdefs.ErrPrecondition)
 	}
 	return e.driver, nil
 }

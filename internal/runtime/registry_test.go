@@ -148,7 +148,7 @@ func TestUnknownNamesWhatExists(t *testing.T) {
 	if d, err := r.Serving("runc"); err != nil || d.name != "runc" {
 		t.Errorf("the handler of existing pods: %v", err)
 	}
-	if _, err := r.Serving("gone"); !errors.Is(err, errdefs.ErrNotFound) {
+	if _, err := r.Serving("gone"); !errors.Is(err, errdefs.ErrPrecondition) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,7 +2,10 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -64,6 +67,11 @@ func killRest(ctx context.Context, g *group) error {
 }
 
 func (h *Handler) deleteState(ctx context.Context, id string) error {
+	if _, err := h.def.Program(); err != nil {
+		// The program was taken off the host under its containers. Nothing runs
+		// in this one any more, and what it kept of it is a folder below ours.
+		return h.forgetState(id)
+	}
 	_, err := h.tool.run(ctx, "delete", id)
 	if err == nil || saysNotThere(err) {
 		return nil
@@ -75,4 +83,19 @@ func (h *Handler) deleteState(ctx context.Context, id string) error {
 		return nil
 	}
 	return fmt.Errorf("%w (before, without --force: %s)", forced, err)
+}
+
+// forgetState deletes what a runtime that is gone kept of a container.
+func (h *Handler) forgetState(id string) error {
+	root, err := os.OpenRoot(h.tool.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(root.RemoveAll(id), root.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("delete what the runtime kept: %w", err)
+	}
+	return nil
 }
