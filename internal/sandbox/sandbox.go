@@ -170,33 +170,6 @@ func (d *Driver) Remove(ctx context.Context, id pod.ID) error {
 	return nil
 }
 
-// Observe says whether every namespace of the record is still pinned. A pod
-// that has none of its own lives as long as its folder.
-func (d *Driver) Observe(_ context.Context, r *pod.Record) pod.Seen {
-	dir, err := d.dir(r.ID)
-	if err != nil {
-		return pod.Seen{Err: err}
-	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return pod.Seen{}
-	} else if err != nil {
-		return pod.Seen{Err: fmt.Errorf("observe the sandbox of pod %s: %w", r.ID.Short(), err)}
-	}
-	for _, ns := range []string{r.Sandbox.NetNS, r.Sandbox.IPCNS, r.Sandbox.UTSNS} {
-		if ns == "" {
-			continue
-		}
-		ok, err := pinned(ns)
-		if err != nil {
-			return pod.Seen{Err: fmt.Errorf("observe the sandbox of pod %s: %w", r.ID.Short(), err)}
-		}
-		if !ok {
-			return pod.Seen{}
-		}
-	}
-	return pod.Seen{Alive: true}
-}
-
 // dir is a pod's folder. An id that is no single name would lead elsewhere.
 func (d *Driver) dir(id pod.ID) (string, error) {
 	s := string(id)
@@ -259,7 +232,7 @@ func unmount(p string) error {
 		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		switch {
 		case err == nil:
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // not mounted, or not there
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR): // not mounted, or not there
 			return nil
 		default:
 			return &fs.PathError{Op: "unmount", Path: p, Err: err}

@@ -219,7 +219,7 @@ func TestModes(t *testing.T) {
 				t.Errorf("observed %+v", seen)
 			}
 			must(t, d.Remove(t.Context(), id))
-			if seen := d.Observe(t.Context(), r); seen.Err != nil || seen.Alive {
+			if seen := d.Observe(t.Context(), r); !errors.Is(seen.Err, errdefs.ErrNotFound) || seen.Alive {
 				t.Errorf("observed %+v after removal", seen)
 			}
 		})
@@ -363,7 +363,7 @@ func TestStopAndRemoveDoNotMindWhatIsGone(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.Dir, pod.FileHosts)); err != nil {
 		t.Errorf("stopping took the files: %v", err)
 	}
-	if seen := d.Observe(t.Context(), &pod.Record{ID: id, Sandbox: s}); seen.Alive || seen.Err != nil {
+	if seen := d.Observe(t.Context(), &pod.Record{ID: id, Sandbox: s}); seen.Alive || !errors.Is(seen.Err, errdefs.ErrNotFound) {
 		t.Errorf("observed %+v", seen)
 	}
 	for range 2 {
