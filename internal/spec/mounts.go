@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
@@ -38,6 +39,9 @@ func (b *build) mounts(ctx context.Context) error {
 		}
 		if path.Clean(m.ContainerPath) == "/" {
 			return invalid(field, "is the root of the container; mount below it")
+		}
+		if err := overProc(ctx, field, m); err != nil {
+			return err
 		}
 		wanted[path.Clean(m.ContainerPath)] = true
 	}
@@ -67,6 +71,24 @@ func (b *build) mounts(ctx context.Context) error {
 	stage.Enter(ctx, "write bundle")
 	sort.SliceStable(binds, func(i, j int) bool { return depth(binds[i].Destination) < depth(binds[j].Destination) })
 	b.spec.Mounts = append(b.spec.Mounts, binds...)
+	return nil
+}
+
+// overProc refuses what would hide /proc: nothing could be run in the container.
+func overProc(ctx context.Context, field string, m pod.Mount) error {
+	if path.Clean(m.ContainerPath) != "/proc" {
+		return nil
+	}
+	proc, err := hostpath.Look(ctx, m.HostPath, func() (bool, error) {
+		var st unix.Statfs_t
+		return unix.Statfs(m.HostPath, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !proc {
+		return invalid(field, "is /proc, and host_path %q is no proc file system; mount it elsewhere", m.HostPath)
+	}
 	return nil
 }
 

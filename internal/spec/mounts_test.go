@@ -45,6 +45,10 @@ func TestDefaultMounts(t *testing.T) {
 func TestRequestReplacesDefaults(t *testing.T) {
 	dir := t.TempDir()
 	for _, at := range []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname/", "/dev/shm", "/sys/fs/cgroup", "/proc"} {
+		dir := dir
+		if at == "/proc" {
+			dir = at // of the host; nothing else is taken there
+		}
 		tc := plain(t)
 		tc.c.Mounts = []pod.Mount{{ContainerPath: at, HostPath: dir}}
 		n := 0
@@ -129,6 +133,7 @@ func TestMountsRefused(t *testing.T) {
 	}{
 		"relative place":   {pod.Mount{ContainerPath: "m", HostPath: dir}, errdefs.ErrInvalidArgument, "mounts[0].container_path"},
 		"root":             {pod.Mount{ContainerPath: "/m/..", HostPath: dir}, errdefs.ErrInvalidArgument, "root of the container"},
+		"over /proc":       {pod.Mount{ContainerPath: "/proc/", HostPath: dir}, errdefs.ErrInvalidArgument, "no proc file system"},
 		"zero":             {pod.Mount{ContainerPath: "/m\x00", HostPath: dir}, errdefs.ErrInvalidArgument, "container_path"},
 		"no source":        {pod.Mount{ContainerPath: "/m"}, errdefs.ErrInvalidArgument, "mounts[0].host_path"},
 		"relative source":  {pod.Mount{ContainerPath: "/m", HostPath: "x"}, errdefs.ErrInvalidArgument, "mounts[0].host_path"},

@@ -50,39 +50,6 @@ func (b *Builder) convertResources(r *pod.Resources) (*specs.LinuxResources, []s
 
 const resourcesField = "linux.resources."
 
-func cpu(r *pod.Resources, out *specs.LinuxResources) error {
-	for _, f := range []struct {
-		name  string
-		value int64
-		least int64
-	}{{"cpu_period", r.CPUPeriod, 0}, {"cpu_quota", r.CPUQuota, -1}, {"cpu_shares", r.CPUShares, 0}} {
-		if f.value < f.least {
-			return invalid(resourcesField+f.name, "%d is negative", f.value)
-		}
-	}
-	for name, list := range map[string]string{"cpuset_cpus": r.CpusetCPUs, "cpuset_mems": r.CpusetMems} {
-		if list != "" && !cpuList.MatchString(list) {
-			return invalid(resourcesField+name, "%q is not a list like 0-3,7", list)
-		}
-	}
-	c := &specs.LinuxCPU{Cpus: r.CpusetCPUs, Mems: r.CpusetMems}
-	if r.CPUPeriod != 0 {
-		c.Period = ptr(uint64(r.CPUPeriod))
-	}
-	if r.CPUQuota != 0 {
-		c.Quota = ptr(r.CPUQuota)
-	}
-	if r.CPUShares != 0 {
-		c.Shares = ptr(uint64(r.CPUShares))
-	}
-	if *c != (specs.LinuxCPU{}) {
-		out.CPU = c
-	}
-	return nil
-}
-
-var cpuList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
-
 // memory counts swap within the limit of memory if nothing else is said, so
 // that a container cannot swap.
 func memory(r *pod.Resources, out *specs.LinuxResources, h host.Host) (warnings []string, err error) {
@@ -124,12 +91,15 @@ func hugepages(r *pod.Resources, out *specs.LinuxResources, available func() boo
 	if len(r.HugepageLimits) == 0 {
 		return nil, nil
 	}
-	there := available()
+	there, sizes := available(), host.HugePageSizes()
 	for i, h := range r.HugepageLimits {
 		if !pageSize.MatchString(h.PageSize) {
 			return nil, invalid(fmt.Sprintf("%shugepage_limits[%d].page_size", resourcesField, i), "%q is not a size like 2MB", h.PageSize)
 		}
-		if there {
+		if h.Limit > 0 && !slices.Contains(sizes, h.PageSize) {
+			return nil, invalid(fmt.Sprintf("%shugepage_limits[%d].page_size", resourcesField, i), "this node has no pages of %s, but of %s", h.PageSize, strings.Join(sizes, ", "))
+		}
+		if there && slices.Contains(sizes, h.PageSize) {
 			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.PageSize, Limit: h.Limit})
 		} else if h.Limit > 0 {
 			warnings = append(warnings, fmt.Sprintf("linux.resources.hugepage_limits: there is no hugetlb controller, so nothing limits pages of %s to %d bytes", h.PageSize, h.Limit))

@@ -117,6 +117,36 @@ func (h Host) HugeTLB() bool {
 	return err == nil && strings.Contains(" "+strings.TrimSpace(string(b))+" ", " hugetlb ")
 }
 
+// OnlineCPUs lists the processors that run now, as the kernel writes it: "0-3,7".
+func OnlineCPUs() (string, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return "", fmt.Errorf("read which processors are online: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// HugePageSizes are the sizes of huge pages that this kernel has, as the OCI
+// spec and the CRI write them: "2MB", "1GB".
+func HugePageSizes() []string {
+	const prefix = "/sys/kernel/mm/hugepages/hugepages-"
+	found, _ := filepath.Glob(prefix + "*kB") // the pattern is sound
+	var out []string
+	for _, f := range found {
+		kb, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(f, prefix), "kB"))
+		switch {
+		case err != nil:
+		case kb%(1<<20) == 0:
+			out = append(out, fmt.Sprintf("%dGB", kb>>20))
+		case kb%(1<<10) == 0:
+			out = append(out, fmt.Sprintf("%dMB", kb>>10))
+		default:
+			out = append(out, fmt.Sprintf("%dKB", kb))
+		}
+	}
+	return out
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return !errors.Is(err, fs.ErrNotExist)
