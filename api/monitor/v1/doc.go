@@ -38,7 +38,7 @@ const (
 	OpExec       Op = "exec"        // ExecRequest, descriptors named by Stdio -> Started, the terminal as descriptor
 	OpWait       Op = "wait"        // IDRequest -> Exit, once there is one
 	OpEvents     Op = "events"      // EventsRequest -> Exit, Exit, ... until the caller hangs up
-	OpList       Op = "list"        // -> ProcessList
+	OpList       Op = "list"        // ListRequest -> ProcessList
 	OpSignal     Op = "signal"      // SignalRequest ->
 	OpReopenLog  Op = "reopen-log"  // IDRequest ->
 	OpResize     Op = "resize"      // ResizeRequest ->

@@ -13,6 +13,12 @@ type EventsRequest struct {
 	After uint64 `json:"after,omitempty"`
 }
 
+// ListRequest is the body of OpList, which may be left out. ID asks for that
+// process alone; a monitor older than this field answers with all.
+type ListRequest struct {
+	ID string `json:"id,omitempty"`
+}
+
 // ProcessList is the answer to OpList.
 type ProcessList struct {
 	Processes []Process `json:"processes"`

@@ -153,6 +153,22 @@ func (c *Client) List(ctx context.Context) ([]monitorv1.Process, error) {
 	return list.Processes, err
 }
 
+// Find returns what the monitor knows of one process.
+func (c *Client) Find(ctx context.Context, id string) (monitorv1.Process, error) {
+	var list monitorv1.ProcessList
+	fds, err := c.ask(ctx, request{op: monitorv1.OpList, body: monitorv1.ListRequest{ID: id}}, &list)
+	wire.CloseAll(fds)
+	if err != nil {
+		return monitorv1.Process{}, err
+	}
+	for _, p := range list.Processes {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return monitorv1.Process{}, fmt.Errorf("find process %s: the monitor does not know it: %w", id, errdefs.ErrNotFound)
+}
+
 // Signal sends a signal to a process; with all also to its descendants and the
 // rest of its session, even when it has ended itself. The error of a process
 // that has ended wraps ErrNotFound.

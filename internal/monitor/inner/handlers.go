@@ -122,8 +122,20 @@ func handleEvents(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	}
 }
 
-func handleList(_ context.Context, in *Inner, _ *call) (any, []int, error) {
+func handleList(_ context.Context, in *Inner, c *call) (any, []int, error) {
+	var req monitorv1.ListRequest
+	if len(c.body) > 0 { // older callers send none
+		if err := c.decode(&req); err != nil {
+			return nil, nil, err
+		}
+	}
 	list := monitorv1.ProcessList{Processes: []monitorv1.Process{}}
+	if req.ID != "" {
+		if p, err := in.table.find(req.ID); err == nil {
+			list.Processes = append(list.Processes, p.describe())
+		}
+		return list, nil, nil
+	}
 	for _, p := range in.table.all() {
 		list.Processes = append(list.Processes, p.describe())
 	}

@@ -3,6 +3,7 @@ package oci
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -24,6 +25,8 @@ type fakeMonitor struct {
 	processes []monitorv1.Process
 	fail      error
 	waits     []error // of the next calls of Wait
+	starting  int     // that many calls of Find see the process being started
+	lists     int     // calls of List
 	unreaped  bool    // until Wait has been called, nothing can be forgotten
 	forgotten []string
 	events    [][]monitorv1.Exit // of each connection
@@ -49,7 +52,27 @@ func (f *fakeMonitor) Wait(context.Context, string) (monitorv1.Exit, error) {
 	return monitorv1.Exit{Code: 1}, nil
 }
 
-func (f *fakeMonitor) List(context.Context) ([]monitorv1.Process, error) { return f.processes, f.fail }
+func (f *fakeMonitor) List(context.Context) ([]monitorv1.Process, error) {
+	f.lists++
+	return f.processes, f.fail
+}
+
+func (f *fakeMonitor) Find(_ context.Context, id string) (monitorv1.Process, error) {
+	if f.fail != nil {
+		return monitorv1.Process{}, f.fail
+	}
+	for _, p := range f.processes {
+		if p.ID != id {
+			continue
+		}
+		if f.starting > 0 {
+			f.starting--
+			p.State, p.Started = monitorv1.Starting, monitorv1.Started{ID: id}
+		}
+		return p, nil
+	}
+	return monitorv1.Process{}, fmt.Errorf("find process %s: %w", id, errdefs.ErrNotFound)
+}
 
 func (f *fakeMonitor) Signal(context.Context, string, syscall.Signal, bool) error { return f.fail }
 
@@ -166,6 +189,7 @@ func TestObserve(t *testing.T) {
 		"ended, monitor away":      {&fakeMonitor{fail: errdefs.ErrUnavailable}, gone, "error"},
 		"not recorded, lives":      {&fakeMonitor{processes: []monitorv1.Process{{Started: monitorv1.Started{ID: "x"}, State: monitorv1.Running}}}, nil, "alive"},
 		"ended, output is copied":  {&fakeMonitor{processes: []monitorv1.Process{{Started: monitorv1.Started{ID: "x"}, State: monitorv1.Draining}}}, gone, "code 1"},
+		"being started by then":    {&fakeMonitor{starting: 3, processes: []monitorv1.Process{{Started: monitorv1.Started{ID: "x", PID: 5}, State: monitorv1.Running}}}, nil, "alive"},
 		"never heard of":           {&fakeMonitor{}, nil, "gone"},
 		"start time was not known": {&fakeMonitor{processes: []monitorv1.Process{{Started: monitorv1.Started{ID: "x"}, State: monitorv1.Exited, Exit: exit}}}, &pod.RunningProcess{PID: os.Getpid()}, "code 3"},
 	}
@@ -184,6 +208,14 @@ func TestObserve(t *testing.T) {
 			}
 			if got != test.want {
 				t.Errorf("seen as %s (%+v), want %s", got, seen, test.want)
+			}
+			if seen.Alive && test.monitor.starting == 0 && seen.Process.PID != test.monitor.processes[0].PID {
+				t.Errorf("it is process %+v", seen.Process)
+			}
+			// Hundreds of containers are observed at once after a restart: the whole
+			// list for each would be work that grows with the square.
+			if test.monitor.lists > 0 {
+				t.Errorf("asked for the whole list %d times", test.monitor.lists)
 			}
 		})
 	}

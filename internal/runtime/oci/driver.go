@@ -22,6 +22,7 @@ type Monitor interface {
 	Exec(ctx context.Context, r monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error)
 	Wait(ctx context.Context, id string) (monitorv1.Exit, error)
 	List(ctx context.Context) ([]monitorv1.Process, error)
+	Find(ctx context.Context, id string) (monitorv1.Process, error)
 	Signal(ctx context.Context, id string, sig syscall.Signal, all bool) error
 	Forget(ctx context.Context, id string) error
 }

@@ -135,7 +135,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 // startedBefore finds the process that the monitor has under this id. It ended
 // before the start was recorded; its exit will be told.
 func (h *Handler) startedBefore(ctx context.Context, id string, taken error) (monitorv1.Started, error) {
-	p, err := h.find(ctx, id)
+	p, err := h.cfg.Monitor.Find(ctx, id)
 	if err != nil || p.Kind != monitorv1.KindContainer || p.PID == 0 {
 		return monitorv1.Started{}, errors.Join(taken, err)
 	}
@@ -177,7 +177,7 @@ func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, er
 
 // forget drops what the monitor knows of a start that failed.
 func (h *Handler) forget(ctx context.Context, id string) error {
-	p, err := h.find(ctx, id)
+	p, err := h.cfg.Monitor.Find(ctx, id)
 	if errors.Is(err, errdefs.ErrNotFound) {
 		return nil
 	}
@@ -193,20 +193,6 @@ func (h *Handler) forget(ctx context.Context, id string) error {
 		}
 	}
 	return ignoreNotFound(h.cfg.Monitor.Forget(ctx, id))
-}
-
-// find returns what the monitor knows of a process.
-func (h *Handler) find(ctx context.Context, id string) (monitorv1.Process, error) {
-	list, err := h.cfg.Monitor.List(ctx)
-	if err != nil {
-		return monitorv1.Process{}, err
-	}
-	for _, p := range list {
-		if p.ID == id {
-			return p, nil
-		}
-	}
-	return monitorv1.Process{}, fmt.Errorf("the monitor knows no process %s: %w", id, errdefs.ErrNotFound)
 }
 
 func ignoreNotFound(err error) error {

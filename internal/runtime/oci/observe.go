@@ -36,18 +36,38 @@ func (h *Handler) Observe(ctx context.Context, id string, p *pod.RunningProcess)
 
 // ended asks the monitor for its record. Without one, the end was not seen.
 func (h *Handler) ended(ctx context.Context, id string) (pod.Seen, error) {
-	m, err := h.find(ctx, id)
+	m, err := h.begun(ctx, id)
 	if errors.Is(err, errdefs.ErrNotFound) {
 		return pod.Seen{}, nil
 	}
 	if err != nil {
 		return pod.Seen{}, err
 	}
+	seen := pod.Seen{Process: &pod.RunningProcess{PID: m.PID, StartTime: m.StartTime, StartedAt: m.StartedAt}}
 	if m.State == monitorv1.Exited && m.Exit != nil {
 		exit := exitOf(*m.Exit)
-		return pod.Seen{Exit: &exit}, nil
+		seen.Exit = &exit
+		return seen, nil
 	}
-	return pod.Seen{Alive: true}, nil
+	seen.Alive = true
+	return seen, nil
+}
+
+// begun is what the monitor knows of a process. One that it is starting, on the
+// request of an earlier daemon, has no pid yet and may come to nothing; that is
+// waited for.
+func (h *Handler) begun(ctx context.Context, id string) (monitorv1.Process, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		m, err := h.cfg.Monitor.Find(ctx, id)
+		if err != nil || m.State != monitorv1.Starting {
+			return m, err
+		}
+		select {
+		case <-ctx.Done():
+			return m, fmt.Errorf("its start, of before the daemon's, is still under way: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
 }
 
 // endWait bounds the wait for the record of a process that is gone.
