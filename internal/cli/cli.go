@@ -30,6 +30,7 @@ import (
 const (
 	exitFailure   = 1
 	exitUsage     = 2
+	exitBlind     = 2   // fsck could not look
 	exitInterrupt = 130 // as shells report SIGINT
 )
 
@@ -86,11 +87,16 @@ func (a *app) exitCode(err error) int {
 		return exec.Code
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
+	case errors.Is(err, errLeft):
+		return exitFailure
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "fairlead: %s\n", visible(err.Error()))
 		return exitUsage
 	}
 	_, _ = fmt.Fprintf(a.err, "fairlead: %v\n", readable(err))
+	if errors.As(err, new(blindError)) {
+		return exitBlind
+	}
 	return exitFailure
 }
 
@@ -154,7 +160,8 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
-		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.versionCommand())
+		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.fsckCommand(),
+		a.versionCommand())
 	return cmd
 }
 

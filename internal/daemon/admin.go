@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	adminv1 "fairlead.run/api/admin/v1"
+	"fairlead.run/internal/audit"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/lifecycle"
@@ -12,8 +13,9 @@ import (
 
 // admin serves what the command line needs beside the CRI.
 type admin struct {
-	pods   *lifecycle.Core
-	images *image.Store
+	pods    *lifecycle.Core
+	images  *image.Store
+	auditor func(verifyContent bool) *audit.Auditor
 }
 
 // Import implements adminv1.Server.

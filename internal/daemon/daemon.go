@@ -92,7 +92,9 @@ func (d *Daemon) openServer() (*criserver.Server, error) {
 		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
-		Register: func(r grpc.ServiceRegistrar) { adminv1.Register(r, admin{pods: d.core, images: d.parts.images}) },
+		Register: func(r grpc.ServiceRegistrar) {
+			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, auditor: d.auditor})
+		},
 	})
 }
 

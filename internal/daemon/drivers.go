@@ -37,6 +37,7 @@ type parts struct {
 	monitor  *client.Client
 	handlers *runtime.Registry[lifecycle.Handler]
 	core     lifecycle.Drivers
+	keepers  keepers
 }
 
 // openParts makes all drivers. The records come first: whoever has them open
@@ -61,7 +62,7 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 		log.Error("the file of pod records is damaged; pods that exist are told from what they have on this host, and can be stopped and removed",
 			"error", damage, "kept", aside)
 	}
-	if p.images, err = openImages(ctx, cfg, log); err != nil {
+	if p.images, err = image.Open(ctx, imageSettings(cfg, log)); err != nil {
 		return nil, err
 	}
 	if err := failpoint.Hit(imagesOpen); err != nil {
@@ -84,7 +85,7 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	if err := failpoint.Hit(monitorOn); err != nil {
 		return nil, err
 	}
-	if p.handlers, err = openHandlers(cfg, p.monitor, log); err != nil {
+	if err := p.openHandlers(cfg, p.monitor, log); err != nil {
 		return nil, err
 	}
 	if err := p.openCore(cfg, program, log); err != nil {
@@ -111,6 +112,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
+	p.keepers.sandboxes, p.keepers.roots, p.keepers.bundles = boxes, roots, bundles
 	p.core = lifecycle.Drivers{
 		Store: p.records, Sandboxes: boxes, Network: network.Pods{Driver: p.network},
 		Images: coreImages{p.images}, Roots: roots, Bundles: bundles, Handlers: p.handlers,
@@ -120,26 +122,28 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	return nil
 }
 
-func openImages(ctx context.Context, cfg *config.Config, log *slog.Logger) (*image.Store, error) {
-	return image.Open(ctx, image.Config{
+func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
+	return image.Config{
 		Root: cfg.Root, CertsDirs: cfg.Images.CertsDirs,
 		MaxConcurrentDownloads: cfg.Images.MaxConcurrentDownloads,
 		StallTimeout:           cfg.Images.StallTimeout.Duration, Logger: log,
-	})
+	}
 }
 
-func openHandlers(cfg *config.Config, m oci.Monitor, log *slog.Logger) (*runtime.Registry[lifecycle.Handler], error) {
+func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, log *slog.Logger) error {
 	driver, err := oci.New(oci.Config{
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m,
 		LogMaxLine: cfg.Containers.MaxLogLine, Log: log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return runtime.New(runtime.Config{Handlers: cfg.Handlers, Default: cfg.DefaultHandler, Log: log},
+	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: cfg.Handlers}
+	p.handlers, err = runtime.New(runtime.Config{Handlers: cfg.Handlers, Default: cfg.DefaultHandler, Log: log},
 		map[string]runtime.Kind[lifecycle.Handler]{
 			runtime.KindOCI: oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
 		})
+	return err
 }
 
 func openBundles(cfg *config.Config, monitor string, log *slog.Logger) (*spec.Builder, error) {

@@ -25,6 +25,9 @@ type Config struct {
 	MaxConcurrentUnpacks   int           // layers unpacked at once, over all pulls; default: number of CPUs
 	StallTimeout           time.Duration // a pull without a single byte for this long is given up; default 5 min
 	Limits                 Limits
+	// Untouched leaves what an earlier process left as it is, for an audit.
+	// SyncUses frees it.
+	Untouched bool
 	Logger                 *slog.Logger // default: slog.Default()
 }
 

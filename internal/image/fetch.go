@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -121,12 +122,16 @@ func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Con
 // being collected. The returned function ends it; with failed set it also
 // takes away what nobody else needs.
 func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) error, error) {
-	l, err := s.leases.Create(ctx, leases.WithRandomID())
+	id := rand.Text()
+	s.held.add(id) // before there is one, or an audit would take it for a leftover
+	l, err := s.leases.Create(ctx, leases.WithID(id))
 	if err != nil {
+		s.held.drop(id)
 		return ctx, nil, fmt.Errorf("protect a pull from garbage collection: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func(failed bool) error {
 		ctx := context.WithoutCancel(ctx)
+		defer s.held.drop(id)
 		if err := s.leases.Delete(ctx, l); err != nil {
 			return fmt.Errorf("end the protection of a pull: %w", err)
 		}

@@ -47,6 +47,7 @@ type Store struct {
 	overlay snapshots.Snapshotter // closed by Close; everything else goes through meta
 	meta    *metadata.DB
 	leases  leases.Manager
+	held    liveLeases
 	slots   slots
 	blobs   layer.Locks
 	flying  inflight.Set[Image]
@@ -128,6 +129,9 @@ func (s *Store) open(ctx context.Context) (err error) {
 	}
 	s.meta.RegisterCollectibleResource(usesType, &s.uses)
 	s.leases = metadata.NewLeaseManager(s.meta)
+	if s.cfg.Untouched {
+		return s.refresh(ctx)
+	}
 	if err := s.dropLeases(ctx); err != nil {
 		return err
 	}

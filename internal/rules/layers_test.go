@@ -25,7 +25,7 @@ var groups = map[string][]string{
 		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/monitor/client",
 	},
 	"@core": {
-		"internal/pod", "internal/lifecycle/...", "internal/criserver/...", "internal/streaming/...",
+		"internal/pod", "internal/lifecycle/...", "internal/audit", "internal/criserver/...", "internal/streaming/...",
 	},
 	"@monitorbase": {"internal/monitor/wire", "internal/monitor/linux", "internal/monitor/cgroup"},
 	// What tests and contract suites may use: images made on the spot, and a
@@ -52,6 +52,7 @@ var layers = []layer{
 	// The domain and the core.
 	{place: "internal/pod", may: []string{"@leaves"}},
 	{place: "internal/lifecycle/...", may: []string{"internal/lifecycle/...", "internal/pod", "@leaves"}},
+	{place: "internal/audit", may: []string{"internal/pod", "@leaves"}},
 
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.

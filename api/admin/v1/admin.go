@@ -93,6 +93,8 @@ type Server interface {
 	Pull(ctx context.Context, s Stream) error
 	// Ops sends an OpsReply.
 	Ops(ctx context.Context, s Stream) error
+	// Fsck reads an FsckRequest and sends an FsckReply.
+	Fsck(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -103,6 +105,7 @@ var desc = grpc.ServiceDesc{
 		stream("Export", Server.Export),
 		stream("Pull", Server.Pull),
 		stream("Ops", Server.Ops),
+		stream("Fsck", Server.Fsck),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }
@@ -117,7 +120,7 @@ func stream(name string, call func(Server, context.Context, Stream) error) grpc.
 // Register adds the service to a gRPC server.
 func Register(r grpc.ServiceRegistrar, s Server) { r.RegisterService(&desc, s) }
 
-// Open starts a call of the client: "Import", "Export" or "Pull".
+// Open starts a call of the client, by the name of its method in Server.
 func Open(ctx context.Context, conn grpc.ClientConnInterface, method string) (grpc.ClientStream, error) {
 	for i := range desc.Streams {
 		if desc.Streams[i].StreamName == method {

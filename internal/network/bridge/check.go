@@ -3,10 +3,8 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
@@ -66,7 +64,7 @@ func (d *Driver) inspect(e network.Entry) error {
 	if l.Attrs().MasterIndex != d.host.index {
 		return fmt.Errorf("link %s is not on bridge %s: %w", veth, d.cfg.Bridge, errdefs.ErrPrecondition)
 	}
-	have, err := addressesInside(e.Request.NetNS)
+	have, err := network.AddressesInside(e.Request.NetNS)
 	if err != nil {
 		return err
 	}
@@ -76,36 +74,6 @@ func (d *Driver) inspect(e network.Entry) error {
 		}
 	}
 	return nil
-}
-
-func addressesInside(netns string) ([]netip.Addr, error) {
-	var h *netlink.Handle
-	err := network.InNetNS(netns, func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	l, err := h.LinkByName(network.InterfaceName)
-	if isLinkNotFound(err) {
-		return nil, fmt.Errorf("the pod has no %s: %w", network.InterfaceName, errdefs.ErrPrecondition)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find %s in the pod: %w", network.InterfaceName, err)
-	}
-	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("list addresses of the pod: %w", err)
-	}
-	var out []netip.Addr
-	for _, a := range addrs {
-		if p, ok := prefixOf(a.IPNet); ok {
-			out = append(out, p.Addr())
-		}
-	}
-	return out, nil
 }
 
 // Status says why pods cannot be attached now. Before the first pod it looks

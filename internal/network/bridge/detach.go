@@ -42,6 +42,9 @@ func (d *Driver) Detach(ctx context.Context, id pod.ID) error {
 	case e.Driver != Name:
 		return fmt.Errorf("detach pod %s: driver %q has attached it: %w", id, e.Driver, errdefs.ErrPrecondition)
 	}
+	if !d.ledger.ThisBoot(e) {
+		return d.ledger.Forget(id)
+	}
 	_, release, err := d.acquireHost()
 	if err != nil { // nothing is shared with other pods then
 		return d.detachAlone(e)

@@ -75,14 +75,6 @@ func New(cfg Config, ledger *network.Ledger) (*Driver, error) {
 		return nil, fmt.Errorf("configure bridge network: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	// No link outlives the boot, and so nothing of these entries is left.
-	for _, e := range ledger.List(Name) {
-		if e.Driver == Name && !ledger.ThisBoot(e) {
-			if err := ledger.Forget(e.ID); err != nil {
-				return nil, err
-			}
-		}
-	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("configure bridge network: open netlink: %w", err)
@@ -116,9 +108,22 @@ func (d *Driver) Notes() []string {
 	return notes
 }
 
-// entries are the attachments of this driver.
+// entries are the attachments of this driver. No link outlives the boot, and so
+// of older ones nothing is left.
 func (d *Driver) entries() []network.Entry {
-	return slices.DeleteFunc(d.ledger.List(Name), func(e network.Entry) bool { return e.Driver != Name })
+	return slices.DeleteFunc(d.ledger.List(Name), func(e network.Entry) bool { return e.Driver != Name || !d.ledger.ThisBoot(e) })
+}
+
+// forgetBoots drops the entries of earlier boots.
+func (d *Driver) forgetBoots() error {
+	for _, e := range d.ledger.List(Name) {
+		if e.Driver == Name && !d.ledger.ThisBoot(e) {
+			if err := d.ledger.Forget(e.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (d *Driver) recordOf(e network.Entry) record {

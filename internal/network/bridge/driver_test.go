@@ -417,6 +417,9 @@ func TestReboot(t *testing.T) {
 	if got := d.entries(); len(got) != 0 {
 		t.Errorf("%d entries outlived the boot", len(got))
 	}
+	if err := d.Reconcile(context.Background(), func(pod.ID) bool { return false }); err != nil {
+		t.Error(err)
+	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
 		t.Errorf("%d files outlived the boot (%v)", len(files), err)
 	}

@@ -133,7 +133,7 @@ func (d *Driver) remake() error {
 // Reconcile releases the pods of an earlier process that nobody owns. Their
 // namespaces are not ours to drop, so their links are taken out at once.
 func (d *Driver) Reconcile(ctx context.Context, live func(pod.ID) bool) error {
-	var errs []error
+	errs := []error{d.forgetBoots()}
 	for _, e := range d.entries() {
 		if live(e.ID) || !d.ledger.Inherited(e.ID) {
 			continue

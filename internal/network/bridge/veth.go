@@ -20,11 +20,14 @@ import (
 
 var linkMade = failpoint.Register("bridge.link-made")
 
+// vethPrefix begins the names of links.
+const vethPrefix = "fl"
+
 // vethName is the host's end of a pod's link. It follows from the bridge and
 // the id alone, so that it can be found again without any record.
 func vethName(bridge string, id pod.ID) string {
 	sum := sha256.Sum256([]byte(bridge + "\x00" + string(id)))
-	return "fl" + hex.EncodeToString(sum[:])[:13]
+	return vethPrefix + hex.EncodeToString(sum[:])[:13]
 }
 
 // hardwareAddr derives a locally administered address from the IP address:

@@ -43,7 +43,8 @@ type Config struct {
 
 // Driver makes handlers of the kind "oci".
 type Driver struct {
-	cfg Config
+	cfg    Config
+	trials trials
 }
 
 // New checks the configuration.

@@ -35,6 +35,9 @@ type Handler struct {
 // Info describes the handler as it was last observed.
 func (h *Handler) Info() pod.HandlerInfo { return h.info() }
 
+// ioFolder is where the FIFOs of a container are, in its bundle.
+const ioFolder = "io"
+
 // folder is the bundle of a container.
 func (h *Handler) folder(id string) string { return filepath.Join(h.cfg.StateDir, "containers", id) }
 
@@ -123,7 +126,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		Env:        environ(),
 		PIDFile:    pidFile,
 		Cgroup:     cgroup,
-		IODir:      filepath.Join(s.Bundle.Path, "io"),
+		IODir:      filepath.Join(s.Bundle.Path, ioFolder),
 		LogPath:    s.LogPath,
 		LogMaxLine: h.cfg.LogMaxLine,
 		Stdin:      s.Stdin,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -15,20 +16,59 @@ import (
 // missing is the program of a trial's container. There is none in its root.
 const missing = "/fairlead-trial"
 
+// Trials are trials/HANDLER-UNIQUE in the state directory, and their containers
+// trial-UNIQUE.
+const (
+	trialsFolder = "trials"
+	trialPrefix  = "trial-"
+)
+
+// trials are the names that trials under way have.
+type trials struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// begin notes the names of a trial until end is called.
+func (t *trials) begin(names ...string) (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names == nil {
+		t.names = map[string]bool{}
+	}
+	for _, n := range names {
+		t.names[n] = true
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, n := range names {
+			delete(t.names, n)
+		}
+	}
+}
+
+func (t *trials) has(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.names[name]
+}
+
 // try lets the runtime start a container that has no program: it makes the
 // cgroup, the namespaces, the mounts and the root file system, and then cannot
 // find it. That proves all of this, takes no image, and leaves no process.
 func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error) {
-	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, "trials")} {
+	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, trialsFolder)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare a trial: %w", err)
 		}
 	}
-	bundle, err := os.MkdirTemp(filepath.Join(d.cfg.StateDir, "trials"), t.def.Name+"-")
-	if err != nil {
+	unique := randomHex(8)
+	id, bundle := trialPrefix+unique, filepath.Join(d.cfg.StateDir, trialsFolder, t.def.Name+"-"+unique)
+	defer d.trials.begin(id, filepath.Base(bundle))()
+	if err := os.Mkdir(bundle, 0o700); err != nil {
 		return fmt.Errorf("prepare a trial: %w", err)
 	}
-	id := "trial-" + randomHex(8)
 	s := trialSpec(ociVersion, id, d.cfg.Systemd)
 	defer func() { err = errors.Join(err, d.endTrial(ctx, t, bundle, id)) }()
 	if err := writeTrial(bundle, s); err != nil {

@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// cgroupMount is where cgroups are mounted.
+const cgroupMount = "/sys/fs/cgroup"
+
+// hierarchies are the top folders of all cgroups: one on cgroup v2.
+func hierarchies() ([]string, error) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return []string{cgroupMount}, nil
+	}
+	entries, err := os.ReadDir(cgroupMount)
+	if err != nil {
+		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() { // links such as cpu -> cpu,cpuacct are not
+			out = append(out, filepath.Join(cgroupMount, e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// ownTop is the folder of our pods' cgroups below a hierarchy.
+func (d *Driver) ownTop() string {
+	if !d.cfg.SystemdCgroups {
+		return d.cfg.Cgroup
+	}
+	// systemd nests slices: a-b.slice is in a.slice.
+	var dir, grown string
+	for _, step := range strings.Split(d.cfg.Cgroup, "-") {
+		grown += step
+		dir = filepath.Join(dir, grown+".slice")
+		grown += "-"
+	}
+	return dir
+}
+
+// podOf is the pod of a cgroup by its name, or "".
+func (d *Driver) podOf(name string) pod.ID {
+	if !d.cfg.SystemdCgroups {
+		id, _ := strings.CutPrefix(name, "pod")
+		return pod.ID(id)
+	}
+	id, ok := strings.CutPrefix(name, d.cfg.Cgroup+"-pod")
+	if id, slice := strings.CutSuffix(id, ".slice"); ok && slice {
+		return pod.ID(id)
+	}
+	return ""
+}
+
+// heldCgroups lists the cgroups of pods in our own, and the containers' in
+// these that have no bundle any more by which their handler would find them.
+func (d *Driver) heldCgroups() ([]pod.Held, error) {
+	tops, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[pod.Held]bool{}
+	var out []pod.Held
+	for _, top := range tops {
+		for _, h := range d.cgroupsIn(filepath.Join(top, d.ownTop())) {
+			if !seen[h] {
+				seen[h] = true
+				out = append(out, h)
+			}
+		}
+	}
+	return out, nil
+}
+
+// cgroupsIn lists the cgroups in our own one of one hierarchy.
+func (d *Driver) cgroupsIn(base string) (out []pod.Held) {
+	for _, name := range folders(base) {
+		id := d.podOf(name)
+		if id == "" {
+			continue
+		}
+		_, own := d.ownCgroup(id)
+		for _, child := range folders(filepath.Join(base, name)) {
+			if owner := containerOf(child); !d.hasBundle(owner) {
+				out = append(out, pod.Held{Kind: pod.KindCgroup, Name: path.Join(own, child), Owner: owner})
+			}
+		}
+		out = append(out, pod.Held{Kind: pod.KindCgroup, Name: own, Owner: string(id)})
+	}
+	return out
+}
+
+func (d *Driver) hasBundle(id string) bool {
+	_, err := os.Lstat(filepath.Join(d.cfg.StateDir, "containers", id))
+	return err == nil
+}
+
+// containerOf is the container of a cgroup by its name: itself, or as systemd
+// has it, fairlead-ID.scope.
+func containerOf(name string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(name, "fairlead-"), ".scope")
+}
+
+// folders lists the folders in a folder, none if it is not there.
+func folders(dir string) (out []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// dropCgroup kills what is in a cgroup of ours and removes it.
+func (d *Driver) dropCgroup(ctx context.Context, h pod.Held) error {
+	tops, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	// The name of a pod's cgroup under systemd is that of the slice alone.
+	rest := strings.TrimPrefix(strings.TrimPrefix(h.Name, "/"), d.cfg.Cgroup+"/")
+	if rest == "" || !filepath.IsLocal(rest) {
+		return fmt.Errorf("remove cgroup %q: it is not in %s: %w", h.Name, d.cfg.Cgroup, errdefs.ErrInvalidArgument)
+	}
+	var dirs []string
+	for _, top := range tops {
+		dirs = append(dirs, filepath.Join(top, d.ownTop(), rest))
+	}
+	if err := killAll(ctx, dirs); err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", h.Name, err)
+	}
+	if _, own := d.ownCgroup(pod.ID(h.Owner)); own == h.Name {
+		return d.removeCgroup(ctx, pod.ID(h.Owner))
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if err := cgroups.RemovePath(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killWait bounds the wait for killed processes to be gone.
+const killWait = 10 * time.Second
+
+// killAll kills every process in the folders, again and again until none is
+// left: it may fork meanwhile.
+func killAll(ctx context.Context, dirs []string) error {
+	for end := time.Now().Add(killWait); ; {
+		left, err := killOnce(dirs)
+		if err != nil || left == 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d processes in it were killed and do not end; they may wait for a device or a network file system: %w", left, errdefs.ErrDeadline)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// killOnce says how many processes it has killed.
+func killOnce(dirs []string) (killed int, err error) {
+	for _, dir := range dirs {
+		pids, err := cgroups.GetAllPids(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return killed, err
+		}
+		for _, pid := range pids {
+			if pid <= 0 {
+				continue // of a PID namespace that is not seen from here
+			}
+			killed++
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return killed, fmt.Errorf("kill process %d in it: %w", pid, err)
+			}
+		}
+	}
+	return killed, nil
+}

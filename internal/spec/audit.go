@@ -1,0 +1,76 @@
+package spec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/sys/mountinfo"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+var _ pod.Keeper = (*Builder)(nil)
+
+// Held lists bundles. One without a config.json is at fault where its
+// container could still be started or executed in.
+func (b *Builder) Held(_ context.Context, records []*pod.Record) ([]pod.Held, error) {
+	base := filepath.Join(b.cfg.StateDir, "containers")
+	entries, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list bundles: %w", err)
+	}
+	needed := map[string]bool{}
+	for _, r := range records {
+		for _, h := range b.Wants(r) {
+			needed[h.Owner] = true
+		}
+	}
+	out := []pod.Held{}
+	for _, e := range entries {
+		h := pod.Held{Kind: pod.KindBundle, Name: filepath.Join(base, e.Name()), Owner: e.Name()}
+		if needed[e.Name()] {
+			if _, err := os.Stat(filepath.Join(h.Name, configName)); err != nil {
+				h.Fault = err.Error()
+			}
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// Wants are the bundles of containers that run or are about to.
+func (b *Builder) Wants(r *pod.Record) []pod.Held {
+	var out []pod.Held
+	for _, c := range r.Containers {
+		if c.State == pod.Created || c.State == pod.Running {
+			out = append(out, pod.Held{Kind: pod.KindBundle, Name: c.Bundle, Owner: string(c.ID)})
+		}
+	}
+	return out
+}
+
+// Drop deletes a bundle in which nothing is mounted.
+func (b *Builder) Drop(ctx context.Context, h pod.Held) error {
+	dir, err := b.dir(h.Owner)
+	if err != nil {
+		return err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("list mounts below %s: %w", dir, err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("delete %s: %s is mounted in it; unmount that first: %w", dir, mounts[0].Mountpoint, errdefs.ErrPrecondition)
+	}
+	return b.Remove(ctx, h.Owner)
+}
+
+// Restore cannot: what a bundle was made from is gone by the time.
+func (b *Builder) Restore(_ context.Context, _ *pod.Record, h pod.Held) error {
+	return fmt.Errorf("put back the bundle %s: remove the container, and its owner makes another: %w", h.Name, errdefs.ErrPrecondition)
+}
