@@ -31,7 +31,7 @@ func encodeContainerStatus(p *pod.Record, c *pod.Container) *cri.ContainerStatus
 		StartedAt:   nanoseconds(c.StartedAt),
 		FinishedAt:  nanoseconds(c.FinishedAt),
 		ExitCode:    c.ExitCode,
-		Image:       encodeImageSpec(&c.Config.Image),
+		Image:       encodeUsedImage(c),
 		ImageRef:    c.Image.Ref,
 		Reason:      c.Reason,
 		Message:     c.Message,
@@ -53,6 +53,23 @@ func encodeContainerStatus(p *pod.Record, c *pod.Container) *cri.ContainerStatus
 	}
 	if u := c.User; u != nil {
 		out.User = &cri.ContainerUser{Linux: &cri.LinuxContainerUser{Uid: u.UID, Gid: u.GID, SupplementalGroups: u.SupplementalGroups}}
+	}
+	return out
+}
+
+// encodeUsedImage is the image by a name that people know. A kubelet creates
+// containers by the id of what it pulled, and shows users what it finds here.
+func encodeUsedImage(c *pod.Container) *cri.ImageSpec {
+	out := encodeImageSpec(&c.Config.Image)
+	hex := strings.TrimPrefix(out.Image, "sha256:")
+	if !strings.HasPrefix(strings.TrimPrefix(c.Image.ID, "sha256:"), hex) {
+		return out // it is no id
+	}
+	for _, name := range []string{out.UserSpecifiedImage, c.Image.Name} {
+		if name != "" {
+			out.Image = name
+			break
+		}
 	}
 	return out
 }

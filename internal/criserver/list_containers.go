@@ -44,7 +44,7 @@ func encodeContainer(p *pod.Record, c *pod.Container) *cri.Container {
 		Id:           string(c.ID),
 		PodSandboxId: string(p.ID),
 		Metadata:     encodeContainerMetadata(c.Config.Metadata),
-		Image:        encodeImageSpec(&c.Config.Image),
+		Image:        encodeUsedImage(c),
 		ImageRef:     c.Image.Ref,
 		State:        encodeContainerState(c.State),
 		CreatedAt:    nanoseconds(c.CreatedAt),

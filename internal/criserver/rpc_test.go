@@ -307,7 +307,7 @@ func TestContainerStatus(t *testing.T) {
 	want := &cri.ContainerStatus{
 		Id: strings.Repeat("3", 64), Metadata: &cri.ContainerMetadata{Name: "cExited", Attempt: 1}, State: cri.ContainerState_CONTAINER_EXITED,
 		CreatedAt: 1700000000123456789, StartedAt: 1700000001123456789, FinishedAt: 1700000060123456789, ExitCode: 137, Reason: "OOMKilled",
-		Image: &cri.ImageSpec{Image: "sha256:abc", UserSpecifiedImage: "nginx"}, ImageRef: "docker.io/library/nginx@sha256:def", ImageId: "sha256:abc",
+		Image: &cri.ImageSpec{Image: "nginx", UserSpecifiedImage: "nginx"}, ImageRef: "docker.io/library/nginx@sha256:def", ImageId: "sha256:abc",
 		Labels: map[string]string{"state": "Exited"}, LogPath: "/var/log/pods/web/c/0.log",
 		Mounts:     []*cri.Mount{{ContainerPath: "/v", Readonly: true, Image: &cri.ImageSpec{Image: "sha256:vol", ImageRef: "sha256:vol"}}},
 		Resources:  &cri.ContainerResources{Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: 1 << 20}},

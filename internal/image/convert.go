@@ -9,7 +9,11 @@ import (
 
 // ContainerImage is how a container's record names this image.
 func (i *Image) ContainerImage() pod.ContainerImage {
-	return pod.ContainerImage{ID: i.ID, Ref: i.Ref()}
+	out := pod.ContainerImage{ID: i.ID, Ref: i.Ref(), Name: i.Ref()}
+	if len(i.RepoTags) > 0 {
+		out.Name = i.RepoTags[0]
+	}
+	return out
 }
 
 // PodConfig is what the image says about its process, in the domain's terms.

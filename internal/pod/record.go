@@ -69,8 +69,9 @@ type RunningProcess struct {
 
 // ContainerImage is the image that a container was made from.
 type ContainerImage struct {
-	ID  string `json:"id"`            // digest of the image's configuration
-	Ref string `json:"ref,omitempty"` // name@digest where one is known, else ID
+	ID   string `json:"id"`             // digest of the image's configuration
+	Ref  string `json:"ref,omitempty"`  // name@digest where one is known, else ID
+	Name string `json:"name,omitempty"` // a tag where it had one, else Ref
 }
 
 // User is who the first process of a container runs as, as it was resolved.

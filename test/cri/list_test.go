@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"testing"
@@ -96,6 +97,13 @@ func TestContainerStatusAndFilters(t *testing.T) {
 	}
 	if st.LogPath != a.LogPath() || len(st.Mounts) != 1 || st.Mounts[0].HostPath != dir || !st.Mounts[0].Readonly || st.User.GetLinux() == nil {
 		t.Errorf("%+v", st)
+	}
+	for _, specified := range []string{"", "friendly/busybox"} {
+		byID := node.Script("true")
+		byID.Image.Image, byID.Image.UserSpecifiedImage = image, specified
+		if got := s.Create(byID).Status().Image.GetImage(); got != cmp.Or(specified, node.Busybox) {
+			t.Errorf("an image that is given by its id, specified as %q, is shown as %q", specified, got)
+		}
 	}
 	if got := b.Status(); got.State != runtimeapi.ContainerState_CONTAINER_CREATED || got.StartedAt != 0 || got.FinishedAt != 0 {
 		t.Errorf("%+v", got)
