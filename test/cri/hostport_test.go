@@ -78,6 +78,41 @@ func unclaimed(t *testing.T, c *node.Container) int {
 	return n
 }
 
+// A port that is bound to one address of the node is at no other one.
+func TestHostPortOfOneAddress(t *testing.T) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		port := freePort(t)
+		s := n.RunPod(h, onHostPort(&runtimeapi.PortMapping{ContainerPort: 80, HostPort: port, HostIp: "127.0.0.1"}))
+		c := s.Start(node.Script(web))
+		node.Eventually(t, "a page at the address of the mapping", func() bool {
+			return strings.TrimSpace(fetch(fmt.Sprintf("http://127.0.0.1:%d/", port))) == "page"
+		})
+		gateway := strings.Fields(c.Exec("sh", "-c", "ip route | grep default"))[2]
+		if conn, err := net.Dial("tcp", fmt.Sprintf("%s:%d", gateway, port)); err == nil {
+			_ = conn.Close()
+			t.Errorf("the port is at %s as well", gateway)
+		}
+		s.Remove()
+	})
+}
+
+// The annotations of the CNI bandwidth plugin hold for the built-in network.
+// How much passes is looked at where the network is tested by itself.
+func TestBandwidth(t *testing.T) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		for _, limit := range []string{"", "8M"} {
+			got := n.Inside(h, "tc qdisc show dev eth0", nil, func(p *runtimeapi.PodSandboxConfig) {
+				if limit != "" {
+					p.Annotations = map[string]string{"kubernetes.io/egress-bandwidth": limit}
+				}
+			})
+			if strings.Contains(got, "tbf") != (limit != "") {
+				t.Errorf("with a limit of %q on what leaves the pod: %q", limit, got)
+			}
+		}
+	})
+}
+
 func TestHostPortTwice(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		port := freePort(t)

@@ -47,6 +47,28 @@ func TestMountReadWriteAndReadOnly(t *testing.T) {
 	})
 }
 
+func TestMountOptions(t *testing.T) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		dir := hostDir(t)
+		if err := os.WriteFile(dir+"/run", []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		got := n.Inside(h, "/free/run; /tied/run 2>&1 || true; grep ' /tied ' /proc/mounts",
+			mounts(
+				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/free"},
+				&runtimeapi.Mount{HostPath: dir, ContainerPath: "/tied", MountOptions: []string{"noexec", "nosuid", "nodev"}},
+			))
+		if strings.Count(got, "ran\n") != 1 || !strings.Contains(got, "Permission denied") {
+			t.Errorf("%q", got)
+		}
+		for _, option := range []string{"noexec", "nosuid", "nodev"} {
+			if !strings.Contains(got, option) {
+				t.Errorf("no %s in %q", option, got)
+			}
+		}
+	})
+}
+
 func TestMountOfSymlinkAndOfMissingPath(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		dir := hostDir(t)

@@ -54,6 +54,13 @@ func TestResources(t *testing.T) {
 		if got := c.CgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "100663296" {
 			t.Errorf("after the update: %s", got)
 		}
+		want := "30000"
+		if v2 {
+			want = "30000 50000"
+		}
+		if got := c.CgroupFile("cpu", "cpu.cfs_quota_us", "cpu.max"); got != want {
+			t.Errorf("cpu quota after the update: %s, want %s", got, want)
+		}
 		if got := c.Status().GetResources().GetLinux(); got.GetMemoryLimitInBytes() != 96<<20 || got.GetCpuShares() != 512 {
 			t.Errorf("status after the update: %+v", got)
 		}
