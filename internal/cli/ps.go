@@ -31,7 +31,8 @@ func (a *app) ps(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	inventory.AddNetwork(ctx, s.Runtime, pods)
+	inventory.AddDetails(ctx, s.Runtime, pods)
+	defer a.explainUnknown(pods)
 	return a.print(pods, func() [][]string {
 		rows := [][]string{{"POD", "CLASS", "HANDLER", "ADDRESS", "STATE", "CONTAINERS", "AGE", "ID"}}
 		for _, p := range pods {
@@ -48,6 +49,28 @@ func (a *app) ps(ctx context.Context, s *session) error {
 		}
 		return rows
 	})
+}
+
+// explainUnknown says why pods and containers could not be observed; a table
+// has no room for that.
+func (a *app) explainUnknown(pods []inventory.Pod) {
+	if a.output != "table" {
+		return
+	}
+	for _, p := range pods {
+		if p.Reason != "" {
+			a.note("pod %s is Unknown: %s", p.ShortName(), p.Reason)
+		}
+		for _, c := range p.Containers {
+			if c.Message != "" {
+				a.note("container %s of pod %s is Unknown: %s", c.Name, p.ShortName(), c.Message)
+			}
+		}
+	}
+}
+
+func (a *app) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "fairlead: %s\n", visible(fmt.Sprintf(format, args...)))
 }
 
 // short is an id as people read it.

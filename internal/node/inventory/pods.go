@@ -14,7 +14,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -28,6 +27,7 @@ type Pod struct {
 	Handler    string      `json:"handler,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
 	State      string      `json:"state"`
+	Reason     string      `json:"reason,omitempty"` // why State is Unknown
 	CreatedAt  time.Time   `json:"createdAt"`
 	Containers []Container `json:"containers"`
 
@@ -42,6 +42,7 @@ type Container struct {
 	Attempt   uint32    `json:"attempt"`
 	Image     string    `json:"image"`
 	State     string    `json:"state"`
+	Message   string    `json:"message,omitempty"` // why State is Unknown
 	CreatedAt time.Time `json:"createdAt"`
 }
 
@@ -123,24 +124,4 @@ func latest(list []Container) []Container {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return out
-}
-
-// AddNetwork asks for the pods' addresses and the handlers that run them. A pod
-// that went away meanwhile stays as it is.
-func AddNetwork(ctx context.Context, client runtimeapi.RuntimeServiceClient, pods []Pod) {
-	for i := range pods {
-		resp, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pods[i].ID, Verbose: true})
-		if err != nil {
-			continue
-		}
-		if ip := resp.GetStatus().GetNetwork().GetIp(); ip != "" {
-			pods[i].Addresses = append(pods[i].Addresses, ip)
-		}
-		for _, ip := range resp.GetStatus().GetNetwork().GetAdditionalIps() {
-			pods[i].Addresses = append(pods[i].Addresses, ip.GetIp())
-		}
-		if h := handlers.Of(resp); h != "" {
-			pods[i].Handler = h
-		}
-	}
 }
