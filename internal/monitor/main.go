@@ -174,6 +174,13 @@ func (o *options) report(err error) int {
 	if errors.Is(err, errdefs.ErrAlreadyExists) {
 		// What was wanted is there; systemd shall not try again.
 		fmt.Fprintln(os.Stderr, "fairlead-monitor: nothing to do:", err)
+		if o.ready > 0 {
+			return 0
+		}
+		if err := introduce(context.Background(), o.state); err != nil {
+			fmt.Fprintln(os.Stderr, "fairlead-monitor:", err)
+			return 1
+		}
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "fairlead-monitor:", err)

@@ -204,7 +204,7 @@ func (o *outer) leave() error {
 
 // reportReady tells who started the monitor that it serves.
 func (o *outer) reportReady() {
-	notifySystemd("READY=1")
+	linux.NotifySystemd("READY=1")
 	if o.cfg.Ready <= 0 {
 		return
 	}

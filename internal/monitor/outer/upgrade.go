@@ -1,10 +1,6 @@
 package outer
 
 import (
-	"os"
-
-	"golang.org/x/sys/unix"
-
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 )
@@ -74,23 +70,4 @@ func Become(cfg Config, state handover.State) error {
 		return err
 	}
 	return handover.Exec(cfg.Binary, resumeArgs(cfg, fd), MaxProcs)
-}
-
-// notifySystemd sends one message to systemd, if it is there and asked for it.
-func notifySystemd(message string) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	if path[0] == '@' {
-		path = "\x00" + path[1:]
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer func() { _ = unix.Close(fd) }()
-	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1})
-	// systemd that does not listen misses a report; nothing else depends on it.
-	_ = unix.Sendto(fd, []byte(message), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: path})
 }
