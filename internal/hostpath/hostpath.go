@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/keylock"
 	"fairlead.run/internal/stage"
 )
@@ -26,9 +25,10 @@ import (
 var looking keylock.Locks[string]
 
 // Look returns what look does. When ctx ends first, it returns an error that
-// wraps errdefs.ErrDeadline and the cause; look then goes on until the kernel
-// lets it, and its result is dropped: it must leave nothing that anybody would
-// have to take back.
+// wraps the cause; look then goes on until the kernel lets it, and its result is
+// dropped: it must leave nothing that anybody would have to take back. look runs
+// on a thread with descriptors of its own, so that it can neither use those of
+// others nor return any.
 func Look[T any](ctx context.Context, path string, look func() (T, error)) (T, error) {
 	var none T
 	stage.Enter(ctx, "look at "+path)
@@ -42,11 +42,11 @@ func Look[T any](ctx context.Context, path string, look func() (T, error)) (T, e
 		err   error
 	}
 	done := make(chan answer, 1)
-	go func() {
+	go onOwnThread(func() {
 		defer unlock()
 		value, err := look()
 		done <- answer{value, err}
-	}()
+	})
 	select {
 	case a := <-done:
 		return a.value, a.err
@@ -56,8 +56,8 @@ func Look[T any](ctx context.Context, path string, look func() (T, error)) (T, e
 }
 
 func hangs(path string, since time.Time, cause error) error {
-	return fmt.Errorf("look at %s: no answer for %s; the file system that it is on hangs, as FUSE and NFS do when their server is dead: restart the server, or unmount it by force: %w: %w",
-		path, time.Since(since).Round(time.Millisecond), errdefs.ErrDeadline, cause)
+	return fmt.Errorf("look at %s: no answer for %s; the file system that it is on hangs, as FUSE and NFS do when their server is dead: restart the server, or unmount it by force: %w",
+		path, time.Since(since).Round(time.Millisecond), cause)
 }
 
 // Resolve returns a path with its links followed. One that is missing becomes a

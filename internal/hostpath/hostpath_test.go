@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.run/internal/errdefs"
+	"golang.org/x/sys/unix"
+
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/stage"
 )
@@ -60,7 +61,7 @@ func TestLookIsLeft(t *testing.T) {
 		cancel(gone)
 	}()
 	_, err := hostpath.Look(ctx, "/dead", look)
-	if !errors.Is(err, errdefs.ErrDeadline) || !errors.Is(err, gone) || !strings.Contains(err.Error(), "look at /dead: no answer for") {
+	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "look at /dead: no answer for") {
 		t.Errorf("got %v", err)
 	}
 	if at != "look at /dead" {
@@ -68,7 +69,7 @@ func TestLookIsLeft(t *testing.T) {
 	}
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		if _, err := hostpath.Look(ctx, "/dead", look); !errors.Is(err, errdefs.ErrDeadline) {
+		if _, err := hostpath.Look(ctx, "/dead", look); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		cancel()
@@ -82,5 +83,36 @@ func TestLookIsLeft(t *testing.T) {
 	close(hang)
 	if v, err := hostpath.Look(t.Context(), "/dead", look); v != 7 || err != nil {
 		t.Errorf("free again: %d, %v", v, err)
+	}
+}
+
+// What looks shares no descriptor with the process, whose own stay open.
+func TestLookHasItsOwnDescriptors(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	fd := int(w.Fd())
+	for range 20 { // on whatever thread
+		open, err := hostpath.Look(t.Context(), "/", func() (bool, error) {
+			_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			return err == nil, nil
+		})
+		if open || err != nil {
+			t.Fatalf("the process's descriptor is open in a look: %t, %v", open, err)
+		}
+	}
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Errorf("the process lost its own: %v", err)
+	}
+}
+
+func BenchmarkLook(b *testing.B) {
+	for b.Loop() {
+		if _, err := hostpath.Resolve(b.Context(), "/etc/hosts"); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -43,7 +43,7 @@ var layers = []layer{
 	{place: "internal/inroot", may: []string{"internal/errdefs"}},
 	{place: "internal/telemetry"},
 	{place: "internal/stage"},
-	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
+	{place: "internal/hostpath", may: []string{"internal/keylock", "internal/stage"}},
 	{place: "api/..."},
 	// A program that go generate runs; nothing links it.
 	{place: "api/config/v1alpha1/docgen", may: []string{"api/config/v1alpha1"}},
