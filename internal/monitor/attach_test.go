@@ -20,6 +20,7 @@ var (
 )
 
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.shell("a", `printf 'name? '; read x; echo "hello $x"; echo oops >&2; read y; echo "$y again"`)
 	req.Stdin = true
@@ -67,6 +68,7 @@ func TestAttach(t *testing.T) {
 }
 
 func TestStdin(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	t.Run("once", func(t *testing.T) {
 		req := n.shell("once", "wc -c")
@@ -112,6 +114,7 @@ func TestStdin(t *testing.T) {
 
 // A caller that does not read is cut off; the container does not notice.
 func TestSlowAttach(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.shell("a", "read x; yes 0123456789012345678901234567890123456789 | head -c 20000000; echo done")
 	req.Stdin = true
@@ -142,6 +145,7 @@ func (n *node) terminal(id, script string) monitorv1.StartRequest {
 }
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.start(n.terminal("a", "sleep 0.1; stty size; read x; stty size; echo got $x; exit 4"))
 	s, err := n.Attach(n.ctx, "a", client.AttachStreams{Stdin: true, Stdout: true})

@@ -14,6 +14,7 @@ import (
 )
 
 func TestExitCodeAndOutput(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.start(n.shell("a", "echo out; echo err >&2; printf unfinished; exit 7"))
 	e := n.wait("a")
@@ -48,6 +49,7 @@ func TestExitCodeAndOutput(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	s := n.start(n.shell("a", "exec sleep 1000"))
 	again := n.start(n.shell("a", "exec sleep 1000"))
@@ -69,6 +71,7 @@ func TestSignal(t *testing.T) {
 }
 
 func TestLongAndPartialLines(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.shell("a", `i=0; while [ $i -lt 1000 ]; do printf abcdefghij; i=$((i+1)); done; echo; printf pa; sleep 0.2; printf rt; sleep 0.2; echo ial`)
 	req.LogMaxLine = 4096
@@ -91,6 +94,7 @@ func TestLongAndPartialLines(t *testing.T) {
 }
 
 func TestReopenLog(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.shell("a", `read x; echo one; read x; echo two`)
 	req.Stdin = true
@@ -119,6 +123,7 @@ func TestReopenLog(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	if err := os.Symlink("/tmp/elsewhere", n.dir+"/link.log"); err != nil {
 		t.Fatal(err)

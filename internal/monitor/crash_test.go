@@ -2,7 +2,6 @@ package monitor_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
-	"fairlead.run/internal/failpoint"
 )
 
 // printers starts three containers that print as fast as they can.
@@ -84,13 +82,14 @@ func (n *node) check(ids []string, lost bool) {
 }
 
 func TestKillInner(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ids := n.printers(3)
 	for range 8 {
 		time.Sleep(250 * time.Millisecond)
 		before := n.info()
 		n.kill(before.InnerPID)
-		if after := n.info(); after.InnerPID == before.InnerPID || after.OuterPID != before.OuterPID || after.Live != 3 {
+		if after := n.info(); after.InnerPID == before.InnerPID || after.OuterPID != before.OuterPID || after.Processes != 3 {
 			t.Fatalf("after %+v came %+v", before, after)
 		}
 	}
@@ -98,6 +97,7 @@ func TestKillInner(t *testing.T) {
 }
 
 func TestKillOuter(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ids := n.printers(2.5)
 	for range 4 {
@@ -115,6 +115,7 @@ func TestKillOuter(t *testing.T) {
 // The two by turns: children then belong to the inner process, the outer one
 // and init, and the exit codes of all are known.
 func TestKillByTurns(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ids := n.printers(3)
 	n.start(n.shell("early", "sleep 0.9; exit 11"))
@@ -156,6 +157,7 @@ func kernelTells() bool {
 // so do exits, except those that happened in between: they are lost, and said
 // to be.
 func TestKillBoth(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ids := n.printers(2.5)
 	n.start(n.shell("meanwhile", "sleep 0.6; echo bye; exit 9"))
@@ -177,6 +179,7 @@ func TestKillBoth(t *testing.T) {
 }
 
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ids := n.printers(2.5)
 	n.start(n.terminal("tty", "sleep 2; echo still here"))
@@ -205,55 +208,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// Killed at each place within a step, again and again, the monitor still
-// writes each line once.
-func TestKillWithinStep(t *testing.T) {
-	for _, place := range []string{"after-peek", "after-arm", "after-write", "after-consume"} {
-		t.Run(place, func(t *testing.T) {
-			n := newNode(t, failpoint.MonitorEnv+"=monitor.copy."+place+"=kill@40")
-			ids := n.printers(1)
-			n.check(ids, false)
-			if log, err := os.ReadFile(n.dir + "/s/monitor/monitor.log"); err != nil || !strings.Contains(string(log), "inner process died") {
-				t.Errorf("it was never killed: %v", err)
-			}
-		})
-	}
-}
-
-// Killed within a start, the monitor finishes it or says that it did not
-// happen, and the caller's repeated request gets the answer.
-func TestKillWithinStart(t *testing.T) {
-	for _, place := range []string{"after-fork", "after-adopt"} {
-		t.Run(place, func(t *testing.T) {
-			n := newNode(t, failpoint.MonitorEnv+"=monitor.start."+place+"=kill")
-			script := "echo here; sleep 0.3; exit 6"
-			if place == "after-fork" {
-				script = "exec sleep 1000"
-			}
-			req := n.shell("a", script)
-			_, err := n.Start(n.ctx, req)
-			if place == "after-fork" {
-				// The command was not recorded yet, so its container is killed.
-				if err == nil || !strings.Contains(err.Error(), "restarted") {
-					t.Fatalf("error: %v", err)
-				}
-				if pid, err := os.ReadFile(n.dir + "/a.pid"); err == nil {
-					p, _ := strconv.Atoi(string(pid))
-					n.eventually("death of the container", func() bool { return !alive(p) })
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e := n.wait("a"); e.Code != 6 || n.text("a", "stdout") != "here\n" {
-				t.Errorf("exit %+v, log %q", e, n.text("a", "stdout"))
-			}
-		})
-	}
-}
-
 func TestManyExitsAtOnce(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	const many = 100
 	for i := range many {
@@ -302,17 +258,5 @@ func TestManyExitsAtOnce(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("events are missing")
 		}
-	}
-}
-
-// A request that is sent again because the monitor died before it answered
-// gets its answer, even if the process has ended by then.
-func TestAnswerAfterTheEnd(t *testing.T) {
-	n := newNode(t, failpoint.MonitorEnv+"=monitor.start.after-adopt=kill")
-	if _, err := n.Start(n.ctx, n.shell("a", "exit 6")); err != nil {
-		t.Fatal(err)
-	}
-	if e := n.wait("a"); e.Code != 6 {
-		t.Errorf("exit %+v", e)
 	}
 }

@@ -31,6 +31,7 @@ func (n *node) smallDisk(size int) string {
 // While the log's disk is full, output waits, others go on, and nothing is
 // lost or doubled once there is room, even if the monitor is killed meanwhile.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	disk := n.smallDisk(256)
 	if err := os.WriteFile(disk+"/ballast", make([]byte, 128<<10), 0o600); err != nil {
@@ -73,6 +74,7 @@ func TestDiskFull(t *testing.T) {
 
 // An exit does not wait for a disk for ever.
 func TestExitWhileDiskFull(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	disk := n.smallDisk(256)
 	_ = os.WriteFile(disk+"/ballast", make([]byte, 300<<10), 0o600) // as much as fits
@@ -94,6 +96,7 @@ func TestExitWhileDiskFull(t *testing.T) {
 
 // A process that outlives the container's own keeps its output.
 func TestOutputAfterExit(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.start(n.shell("a", "echo first; (sleep 1; echo second) & exit 0"))
 	n.wait("a")

@@ -23,6 +23,7 @@ func (n *node) exec(id, script string) monitorv1.ExecRequest {
 }
 
 func TestExec(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	in, inW, err := os.Pipe()
 	if err != nil {
@@ -53,6 +54,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecTerminal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.exec("e", "read x; stty size; echo $x; exit 2")
 	req.Command[3], req.TTY = monitorv1.ConsoleSocket, true
@@ -90,6 +92,7 @@ func TestExecTerminal(t *testing.T) {
 
 // An exec can be ended with everything it started, also after its own end.
 func TestExecKillAll(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	outR, out, err := os.Pipe()
 	if err != nil {
@@ -127,6 +130,7 @@ func TestExecKillAll(t *testing.T) {
 }
 
 func TestExecRefusals(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.exec("e", "true")
 	req.Command = []string{"/bin/false"}
@@ -142,6 +146,7 @@ func TestExecRefusals(t *testing.T) {
 
 // A runtime that talks without end neither fills memory nor disk.
 func TestTalkativeRuntime(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	req := n.shell("loud", "true")
 	req.Command = []string{"/bin/sh", "-c", "yes words 2>/dev/null | head -c 100000000 >&2; exec sleep 1000"}

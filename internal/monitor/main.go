@@ -139,10 +139,18 @@ func (o *options) run(version string) error {
 	case o.launch:
 		return launch(o)
 	case o.role == handover.RoleInner:
-		return inner.Run(ctx, inner.Config{
+		cfg := inner.Config{
 			StateDir: o.state, Binary: o.binary, Version: version,
 			Score: o.score, Control: o.control, Lock: o.lock, Log: log,
-		})
+		}
+		if o.handover > 0 {
+			state, err := handover.Unpack(o.handover)
+			if err != nil {
+				return err
+			}
+			cfg.Kept = state.Held
+		}
+		return inner.Run(ctx, cfg)
 	}
 	cfg := outer.Config{StateDir: o.state, Binary: o.binary, Ready: o.ready, Log: log}
 	if o.ready > 0 {

@@ -2,6 +2,7 @@ package monitor_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,6 +27,11 @@ func TestMain(m *testing.M) {
 	}
 	// A program with the race detector sleeps for a second when it ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	// They mostly wait.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -113,27 +119,37 @@ func strangerMain(stateDir string) int {
 	return 0
 }
 
-// printMain is "print NAME SECONDS": numbered lines of changing lengths on both
-// streams, as fast as they are taken, and at the end how many there were.
+// printMain is "print NAME UNTIL [BATCH]": numbered lines of changing lengths on
+// both streams, and at the end how many there were. UNTIL is seconds, or a file
+// to wait for. After BATCH lines it pauses for a millisecond.
 func printMain(args []string) int {
-	seconds, err := strconv.ParseFloat(args[1], 64)
-	if err != nil {
-		return 2
+	batch := 200
+	if len(args) > 2 {
+		batch, _ = strconv.Atoi(args[2])
 	}
-	time.Sleep(200 * time.Millisecond) // until all have been started
-	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	begun := time.Now()
+	over := func() bool {
+		if seconds, err := strconv.ParseFloat(args[1], 64); err == nil {
+			return time.Since(begun) > time.Duration(seconds*float64(time.Second))
+		}
+		_, err := os.Stat(args[1])
+		return err == nil
+	}
 	filler := strings.Repeat("0123456789", 30)
 	n := 0
-	for ; time.Now().Before(end); n++ {
+	for ; ; n++ {
+		if n%batch == 0 && n > 0 {
+			time.Sleep(time.Millisecond)
+			if n > 100 && over() {
+				break
+			}
+		}
 		to := os.Stdout
 		if n%7 == 0 {
 			to = os.Stderr
 		}
 		if _, err := fmt.Fprintf(to, "%s %d %s.\n", args[0], n, filler[:n%300]); err != nil {
 			return 3
-		}
-		if n%200 == 0 {
-			time.Sleep(time.Millisecond)
 		}
 	}
 	fmt.Printf("%s total %d\n", args[0], n)

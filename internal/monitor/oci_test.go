@@ -128,6 +128,7 @@ func (n *node) oci(runtime, id string, tty bool, script string) monitorv1.StartR
 }
 
 func TestRealContainer(t *testing.T) {
+	t.Parallel()
 	withRuntimes(t, func(t *testing.T, runtime string) {
 		n := newNode(t)
 		req := n.oci(runtime, "a", false, "echo out; echo err >/dev/stderr 2>/proc/self/fd/2; busybox ls /proc/self/fd; read x; echo $x; exit 7")
@@ -171,9 +172,10 @@ func TestRealContainer(t *testing.T) {
 }
 
 func TestRealTerminal(t *testing.T) {
+	t.Parallel()
 	withRuntimes(t, func(t *testing.T, runtime string) {
 		n := newNode(t)
-		n.start(n.oci(runtime, "a", true, "busybox stty size; read x; echo got $x; exit 3"))
+		n.start(n.oci(runtime, "a", true, "until busybox stty size | busybox grep [1-9]; do busybox sleep 0.01; done; read x; echo got $x; exit 3"))
 		s, err := n.Attach(n.ctx, "a", client.AttachStreams{Stdin: true, Stdout: true})
 		if err != nil {
 			t.Fatal(err)
@@ -190,6 +192,7 @@ func TestRealTerminal(t *testing.T) {
 }
 
 func TestRealOOM(t *testing.T) {
+	t.Parallel()
 	withRuntimes(t, func(t *testing.T, runtime string) {
 		n := newNode(t)
 		n.start(n.oci(runtime, "a", false, "sleep 0.2; busybox dd if=/dev/zero of=/dev/big bs=1M count=200; x=$(busybox tr '\\0' x < /dev/zero | busybox head -c 100000000); exit 1"))
@@ -207,6 +210,7 @@ func TestRealOOM(t *testing.T) {
 }
 
 func TestRealFailure(t *testing.T) {
+	t.Parallel()
 	withRuntimes(t, func(t *testing.T, runtime string) {
 		n := newNode(t)
 		req := n.oci(runtime, "a", false, "true")

@@ -36,6 +36,7 @@ func (n *node) dial() *wire.Conn {
 // Whatever a caller sends, it gets a clear error or is hung up on, and the
 // monitor goes on.
 func TestBadFrames(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	before := n.info()
 	ask := func(c *wire.Conn, v any, fds ...int) monitorv1.Reply {
@@ -93,6 +94,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestOnlyRoot(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	for _, path := range []string{n.dir, n.opt.StateDir, n.opt.StateDir + "/monitor"} {
 		if err := os.Chmod(path, 0o755); err != nil {
@@ -124,6 +126,7 @@ func TestOnlyRoot(t *testing.T) {
 }
 
 func TestShutdownIsRefusedWhileProcessesLive(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	s := n.start(n.shell("a", "exec sleep 1000"))
 	if err := n.Shutdown(n.ctx, false); !errors.Is(err, errdefs.ErrPrecondition) {
@@ -157,6 +160,7 @@ func TestShutdownIsRefusedWhileProcessesLive(t *testing.T) {
 
 // Several daemons that start at once get one monitor.
 func TestEnsureTogether(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	if err := n.Shutdown(n.ctx, false); err != nil {
 		t.Fatal(err)
@@ -186,6 +190,7 @@ func TestEnsureTogether(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes a PID namespace")
 	}

@@ -17,7 +17,8 @@ import (
 	"fairlead.run/internal/monitor/wire"
 )
 
-// gap is how long a request waits for a monitor that is being restarted.
+// gap is how long a request waits for a monitor that is being restarted, each
+// time that it is.
 const gap = 2 * time.Second
 
 // Options say which monitor is wanted.
@@ -77,7 +78,12 @@ type request struct {
 func (c *Client) call(ctx context.Context, r request, reply any) (*wire.Conn, []int, error) {
 	deadline := time.Now().Add(gap)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		began := time.Now()
 		conn, fds, again, err := c.try(ctx, r, reply)
+		if time.Since(began) > gap/2 {
+			// It was being answered, or waited for a monitor that hung.
+			deadline, pause = time.Now().Add(gap), 5*time.Millisecond
+		}
 		if err == nil {
 			return conn, fds, nil
 		}

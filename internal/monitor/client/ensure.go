@@ -72,14 +72,32 @@ func start(ctx context.Context, o Options) error {
 	if err == nil && text == "ok" {
 		return nil
 	}
+	if err == nil && strings.Contains(text, errdefs.ErrAlreadyExists.Error()) {
+		return o.awaitOther(ctx) // another starter was faster
+	}
 	if conn, dialed := o.dial(ctx); dialed == nil {
-		return conn.Close() // another starter was faster
+		return conn.Close()
 	}
 	if err != nil {
 		err = fmt.Errorf("it was not ready in time; see %s: %w", filepath.Join(o.StateDir, "monitor", "monitor.log"), context.Cause(ctx))
 		return fmt.Errorf("start the monitor: %w: %w", errdefs.ErrUnavailable, err)
 	}
 	return fmt.Errorf("start the monitor: %w: %s", errdefs.ErrUnavailable, text)
+}
+
+// awaitOther waits until the monitor serves that somebody else has started.
+func (o *Options) awaitOther(ctx context.Context) error {
+	for {
+		conn, err := o.dial(ctx)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the monitor that another program has started: %w; see %s", err, filepath.Join(o.StateDir, "monitor", "monitor.log"))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 func (o *Options) cgroup() string {
@@ -115,14 +133,17 @@ func (o *Options) binary() (string, error) {
 // once both of its processes have ended.
 func (c *Client) Shutdown(ctx context.Context, force bool) error {
 	conn, err := c.options.dial(ctx)
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, errNobody) && !c.options.left() {
 		c.removeCgroup()
 		return nil
 	}
-	if err != nil {
+	if err == nil {
+		err = conn.Close()
+	}
+	if err != nil && !errors.Is(err, errNobody) {
 		return err
 	}
-	_ = conn.Close()
+	// Starts one to end what a monitor that was killed has left.
 	info, err := c.Info(ctx)
 	if err != nil {
 		return err
@@ -150,6 +171,12 @@ func (c *Client) Shutdown(ctx context.Context, force bool) error {
 	}
 	c.removeCgroup()
 	return nil
+}
+
+// left says whether a monitor has left its folder.
+func (o *Options) left() bool {
+	_, err := os.Stat(filepath.Dir(o.socket()))
+	return err == nil
 }
 
 // askToEnd sends the request until it is answered or nobody is left to answer.

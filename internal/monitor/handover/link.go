@@ -1,7 +1,9 @@
 package handover
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -20,21 +22,47 @@ type Link struct {
 	keys map[string]int // what a successor needs: own descriptors by key
 }
 
-// Connect says hello and receives what the outer process holds.
-func Connect(fd int) (*Link, error) {
+// ErrOuterDied says that nobody is at the other end of the connection.
+var ErrOuterDied = errors.New("the outer process died")
+
+// Connect says hello and receives what the outer process holds. What the caller
+// has kept of it itself is closed then. With ErrOuterDied the link comes back,
+// too: it has what was kept or received, for an outer process to hold.
+func Connect(fd int, kept map[string]int) (*Link, error) {
 	conn, err := wire.NewConn(fd)
 	if err != nil {
 		return nil, err
 	}
 	l := &Link{conn: conn, got: map[string]int{}, keys: map[string]int{}}
+	err = l.takeOver()
+	if err == nil {
+		for _, fd := range kept {
+			_ = unix.Close(fd)
+		}
+		return l, nil
+	}
+	if !hungUp(err) {
+		return nil, fmt.Errorf("take over from the outer process: %w", err)
+	}
+	for key, fd := range kept {
+		l.keys[key] = fd
+	}
+	for key, fd := range l.got {
+		l.keys[key] = fd
+	}
+	return l, fmt.Errorf("take over: %w: %w", ErrOuterDied, err)
+}
+
+// takeOver receives what the outer process holds.
+func (l *Link) takeOver() error {
 	if err := l.Send(Hello, ""); err != nil {
-		return nil, err
+		return err
 	}
 	for {
 		var m Message
-		fds, err := conn.Recv(&m, MaxMessage)
+		fds, err := l.conn.Recv(&m, MaxMessage)
 		if err != nil {
-			return nil, fmt.Errorf("take over from the outer process: %w", err)
+			return err
 		}
 		if m.Op == Held && len(fds) == 1 {
 			l.got[m.Key] = fds[0]
@@ -42,9 +70,18 @@ func Connect(fd int) (*Link, error) {
 		}
 		wire.CloseAll(fds)
 		if m.Op == Begin {
-			return l, nil
+			return nil
 		}
 	}
+}
+
+func hungUp(err error) bool {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, unix.EPIPE, unix.ECONNRESET} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // Send sends a message, with descriptors that stay the caller's.

@@ -12,7 +12,8 @@ import (
 	"fairlead.run/internal/monitor/linux"
 )
 
-// State is what an outer process gets from its predecessor in the same pid.
+// State is what a process gets from its predecessor in the same pid. An inner
+// one gets it in case that the outer one is dead by then.
 type State struct {
 	// Held maps keys to descriptors.
 	Held map[string]int `json:"held"`
@@ -57,6 +58,15 @@ func (s *State) Pack() (int, error) {
 		}
 	}
 	return fd, nil
+}
+
+// Unpacked undoes Pack when the exec has failed: what is started from here on
+// inherits nothing.
+func (s *State) Unpacked(fd int) {
+	_ = unix.Close(fd)
+	for _, kept := range s.descriptors() {
+		_ = linux.CloseOnExec(kept) // fails only for one that is closed
+	}
 }
 
 // Unpack reads what Pack wrote and closes the descriptor. Nothing of it

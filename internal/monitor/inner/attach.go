@@ -12,11 +12,15 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/stream"
 	"fairlead.run/internal/monitor/wire"
 )
+
+// The place at which a test kills the monitor as a caller attaches.
+var attachJoined = failpoint.Register("monitor.attach.joined")
 
 // handleAttach serves one attached caller until either side ends it.
 func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
@@ -51,6 +55,7 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	// Added before the answer: the caller misses nothing after it.
 	io.Attach(sinks)
 	defer io.Detach(sinks)
+	_ = failpoint.Hit(attachJoined)
 	err = answerAttached(c.conn, attached, input)
 	if err == nil {
 		err = in.passOn(ctx, p, c, sinks)

@@ -10,9 +10,18 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/request"
 	"fairlead.run/internal/monitor/wire"
+)
+
+// The places of an exec at which a test kills the monitor, beside those that it
+// has in common with a start.
+var (
+	execRecorded = failpoint.Register("monitor.exec.recorded")
+	execTerminal = failpoint.Register("monitor.exec.terminal-taken")
 )
 
 // exec is OpExec. It closes fds. It returns the terminal's master end, which
@@ -71,7 +80,15 @@ type startEnds struct {
 }
 
 func (in *Inner) startExec(ctx context.Context, p *process, c *launch.Command, with startEnds) error {
-	if err := p.change(func(*record.Process) {}); err != nil {
+	err := c.RemovePID()
+	if err == nil {
+		err = p.change(func(*record.Process) {})
+	}
+	if err != nil {
+		wire.CloseAll(with.ends)
+		return err
+	}
+	if err := failpoint.Hit(execRecorded); err != nil {
 		wire.CloseAll(with.ends)
 		return err
 	}
@@ -100,12 +117,12 @@ func (in *Inner) startExec(ctx context.Context, p *process, c *launch.Command, w
 	p.mu.Lock()
 	p.master = fd
 	p.mu.Unlock()
-	return nil
+	return failpoint.Hit(execTerminal)
 }
 
 // execEnds checks the request and puts the descriptors in their places.
 func execEnds(req *monitorv1.ExecRequest, fds []int) ([]int, error) {
-	if err := checkExec(req); err != nil {
+	if err := request.CheckExec(req); err != nil {
 		return nil, err
 	}
 	want := 0

@@ -12,7 +12,16 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/record"
+)
+
+// The places of the smaller operations at which a test kills the monitor.
+var (
+	stdinRecorded  = failpoint.Register("monitor.close-stdin.recorded")
+	ioClosed       = failpoint.Register("monitor.forget.io-closed")
+	unrecorded     = failpoint.Register("monitor.forget.unrecorded")
+	shutdownAgreed = failpoint.Register("monitor.shutdown.agreed")
 )
 
 // handlers has one function for each operation.
@@ -203,6 +212,9 @@ func (p *process) closeStdin() error {
 	if err := p.change(func(r *record.Process) { r.StdinClosed = true }); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(stdinRecorded); err != nil {
+		return err
+	}
 	io.CloseInput()
 	return nil
 }
@@ -231,13 +243,19 @@ func handleForget(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 }
 
 func (in *Inner) forgetProcess(p *process) error {
-	// The record goes last, so that a monitor killed here is asked again.
+	// The record goes after what it names, so that a monitor killed here is
+	// asked again, and before the id is free for a new record.
 	if p.io != nil {
 		p.io.Close()
 	}
+	_ = failpoint.Hit(ioClosed)
+	if err := in.records.Remove(p.id); err != nil {
+		return err
+	}
+	_ = failpoint.Hit(unrecorded)
 	in.table.remove(p)
 	p.dismiss()
-	return in.records.Remove(p.id)
+	return nil
 }
 
 // dismiss ends the supervision of a process.
@@ -259,6 +277,7 @@ func handleShutdown(ctx context.Context, in *Inner, c *call) (any, []int, error)
 	if err := in.prepareShutdown(ctx, req); err != nil {
 		return nil, nil, err
 	}
+	_ = failpoint.Hit(shutdownAgreed)
 	_ = answer(c.conn, nil, nil)
 	in.rest <- shutdown
 	return nil, nil, errAnswered

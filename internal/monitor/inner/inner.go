@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/journal"
@@ -26,6 +27,20 @@ import (
 	"fairlead.run/internal/monitor/wire"
 )
 
+// The places at which a test kills this process.
+var (
+	begun     = failpoint.Register("monitor.inner.begun")
+	takenOver = failpoint.Register("monitor.inner.taken-over")
+	loaded    = failpoint.Register("monitor.inner.loaded")
+	leaving   = failpoint.Register("monitor.inner.leaving")
+	atRest    = failpoint.Register("monitor.upgrade.at-rest")
+	announced = failpoint.Register("monitor.upgrade.announced")
+	becoming  = failpoint.Register("monitor.inner.becoming-outer")
+	exitSeen  = failpoint.Register("monitor.exit.seen")
+	exitKept  = failpoint.Register("monitor.exit.recorded")
+	reaped    = failpoint.Register("monitor.exit.reaped")
+)
+
 // Config says where the process works and what it inherited.
 type Config struct {
 	StateDir string
@@ -35,6 +50,9 @@ type Config struct {
 	Control  int    // descriptor of the connection to the outer process
 	Lock     int    // descriptor of the lock of the state directory
 	Log      *slog.Logger
+	// Kept is what the predecessor in this pid has left of what the outer
+	// process holds, in case that it is dead.
+	Kept map[string]int
 }
 
 // Inner is the state of the process.
@@ -90,7 +108,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := linux.BecomeSubreaper(); err != nil {
 		return fmt.Errorf("become the parent of containers: %w", err)
 	}
+	_ = failpoint.Hit(begun)
 	listener, err := in.begin(ctx)
+	if errors.Is(err, handover.ErrOuterDied) {
+		cfg.Log.Warn("outer process died before it was replaced or met; taking its place", "error", err)
+		return in.becomeOuter()
+	}
 	if err != nil {
 		return err
 	}
@@ -112,9 +135,10 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 	if in.kills, err = cgroup.NewLedger(); err != nil {
 		return nil, fmt.Errorf("find cgroup hierarchies: %w", err)
 	}
-	if in.link, err = handover.Connect(in.cfg.Control); err != nil {
+	if in.link, err = handover.Connect(in.cfg.Control, in.cfg.Kept); err != nil {
 		return nil, err
 	}
+	_ = failpoint.Hit(takenOver)
 	in.wg.Go(func() { in.listenToOuter() })
 	in.launcher = &launch.Launcher{
 		Children: in.table, Score: in.cfg.Score, ConsoleDir: filepath.Join(in.dir, "c"),
@@ -126,6 +150,7 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 	if err := in.load(ctx); err != nil {
 		return nil, err
 	}
+	_ = failpoint.Hit(loaded)
 	fd, ok := in.link.Take(handover.KeyListener)
 	if !ok {
 		return nil, errors.New("start serving: the outer process passed no socket")
@@ -163,8 +188,11 @@ func (in *Inner) reap() {
 		if !ok {
 			return
 		}
+		_ = failpoint.Hit(exitSeen)
 		in.table.childEnded(e)
+		_ = failpoint.Hit(exitKept)
 		linux.Reap(e.PID)
+		_ = failpoint.Hit(reaped)
 	}
 }
 
@@ -193,6 +221,7 @@ const (
 
 // leave brings everything to rest and becomes what why says.
 func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wire.Listener) error {
+	_ = failpoint.Hit(leaving)
 	// New callers wait in the socket's queue, which outlives this process.
 	_ = listener.SetDeadline(time.Unix(1, 0))
 	in.table.refuse()
@@ -232,20 +261,30 @@ func waitFor(wg *sync.WaitGroup, limit time.Duration) {
 }
 
 func (in *Inner) execSelf() error {
-	if err := in.link.Send(handover.Upgrade, ""); err != nil {
-		return err
-	}
+	_ = failpoint.Hit(atRest)
 	for _, fd := range []int{in.cfg.Lock, in.link.FD()} {
 		if err := linux.KeepOnExec(fd); err != nil {
 			return err
 		}
 	}
+	state := handover.State{Held: in.held(), Lock: in.cfg.Lock, Control: in.link.FD()}
+	fd, err := state.Pack()
+	if err != nil {
+		return err
+	}
+	if err := in.link.Send(handover.Upgrade, ""); err != nil {
+		in.cfg.Log.Warn("outer process died during an upgrade; taking its place", "error", err)
+		state.Unpacked(fd)
+		return in.becomeOuter()
+	}
+	_ = failpoint.Hit(announced)
 	return handover.Exec(in.cfg.Binary, []string{
 		handover.Arg(handover.FlagRole, handover.RoleInner),
 		handover.Arg(handover.FlagState, in.cfg.StateDir),
 		handover.Arg(handover.FlagBinary, in.cfg.Binary),
 		handover.ArgFD(handover.FlagControl, in.link.FD()),
 		handover.ArgFD(handover.FlagLock, in.cfg.Lock),
+		handover.ArgFD(handover.FlagHandover, fd),
 		handover.Arg(handover.FlagScore, in.cfg.Score),
 	}, os.Getenv("GOMAXPROCS"))
 }
@@ -253,12 +292,18 @@ func (in *Inner) execSelf() error {
 // becomeOuter makes this process the outer one, with all its children. They
 // are not lost to the new inner process: it is told of their exits by records.
 func (in *Inner) becomeOuter() error {
+	_ = failpoint.Hit(becoming)
+	cfg := outer.Config{StateDir: in.cfg.StateDir, Binary: in.cfg.Binary}
+	return outer.Become(cfg, handover.State{Held: in.held(), Lock: in.cfg.Lock, Score: in.cfg.Score})
+}
+
+// held is what an outer process has to hold for a successor of this one.
+func (in *Inner) held() map[string]int {
 	held := in.link.Held()
 	for _, p := range in.table.all() {
 		p.handOver(held)
 	}
-	cfg := outer.Config{StateDir: in.cfg.StateDir, Binary: in.cfg.Binary}
-	return outer.Become(cfg, handover.State{Held: held, Lock: in.cfg.Lock, Score: in.cfg.Score})
+	return held
 }
 
 // keepPidfds lets the outer process hold who lives, so that the kernel keeps

@@ -133,13 +133,19 @@ func (in *Inner) reopenProcess(p *process) {
 func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	spec, who := p.rec.Spec, p.rec.Command
 	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Deadline: spec.Deadline}
+	old := launch.Old{Mark: markOf(p.id, spec), PIDFile: spec.PIDFile, Deadline: spec.Deadline, Exit: in.records.Exit}
 	if who.PID == 0 {
-		// The predecessor died around the fork. What came of it is not to be
-		// told from what it may still become, so it is not kept.
-		in.killLate(ctx, c)
-		return fmt.Errorf("the monitor was restarted as the runtime command began: %w", errdefs.ErrUnavailable)
+		// The predecessor died around the fork.
+		found, began := old.Find(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !began {
+			return fmt.Errorf("the monitor was restarted before the runtime command began: %w", errdefs.ErrUnavailable)
+		}
+		who = found
 	}
-	if err := in.awaitCommand(ctx, who, spec.Deadline); err != nil {
+	if err := old.Await(ctx, who); err != nil {
 		c.KillLeft()
 		return err
 	}
@@ -156,55 +162,11 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 		return fmt.Errorf("the monitor was restarted before the runtime delivered the terminal: %w", errdefs.ErrUnavailable)
 	}
 	if err := in.adopt(p, pid, time.Time{}); err != nil {
+		c.KillLeft()
 		return err
 	}
 	if p.io != nil {
 		in.resumeCopy(p)
-	}
-	return nil
-}
-
-// lateLimit is how long a runtime command that may or may not have been started
-// is given to show by its pid file that it was.
-const lateLimit = time.Second
-
-// killLate kills the process that such a command leaves.
-func (in *Inner) killLate(ctx context.Context, c *launch.Command) {
-	for end := time.Now().Add(lateLimit); time.Now().Before(end); {
-		if _, err := c.ReadPID(); err == nil {
-			c.KillLeft()
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// awaitCommand waits for a runtime command that is not this process's child,
-// and kills it at its deadline.
-func (in *Inner) awaitCommand(ctx context.Context, who record.Ident, deadline time.Time) error {
-	pidfd, err := linux.OpenProcess(who.PID, who.Start)
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pidfd.Close() }()
-	wake := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
-	defer wake()
-	_ = pidfd.SetReadDeadline(deadline)
-	err = linux.AwaitEnd(pidfd)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		// It lives, so its group is still its own.
-		_ = linux.KillGroup(who.PID)
-		return fmt.Errorf("the runtime command did not end in time and was killed: %w", errdefs.ErrDeadline)
 	}
 	return nil
 }
@@ -216,7 +178,9 @@ func (in *Inner) dropExits() {
 		if p.state() == monitorv1.Starting {
 			return // it may claim any
 		}
-		wanted[p.main()] = true
+		if !p.hasEnded() {
+			wanted[p.main()] = true
+		}
 	}
 	for _, e := range in.records.Exits() {
 		if who := (record.Ident{PID: e.PID, Start: e.Start}); !wanted[who] {

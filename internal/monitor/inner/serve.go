@@ -120,7 +120,7 @@ func (in *Inner) answerOne(ctx context.Context, conn *wire.Conn, req *monitorv1.
 	if errors.Is(err, errAnswered) {
 		return false
 	}
-	if in.resting.Load() && errors.Is(err, context.Canceled) {
+	if errors.Is(err, errRest) || in.resting.Load() && errors.Is(err, context.Canceled) {
 		return false // the caller asks the successor
 	}
 	return answer(conn, body, err, out...) == nil

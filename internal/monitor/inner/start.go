@@ -16,14 +16,24 @@ import (
 	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/request"
 	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/wire"
 )
 
 // The places of a start at which a test kills the monitor.
 var (
-	afterFork  = failpoint.Register("monitor.start.after-fork")
-	afterAdopt = failpoint.Register("monitor.start.after-adopt")
+	reserved     = failpoint.Register("monitor.start.reserved")
+	recorded     = failpoint.Register("monitor.start.recorded")
+	ioMade       = failpoint.Register("monitor.start.io-made")
+	afterFork    = failpoint.Register("monitor.start.after-fork")
+	afterCommand = failpoint.Register("monitor.start.command-recorded")
+	commandEnded = failpoint.Register("monitor.start.command-ended")
+	afterAdopt   = failpoint.Register("monitor.start.after-adopt")
+	ttyTaken     = failpoint.Register("monitor.start.terminal-taken")
+	copying      = failpoint.Register("monitor.start.copying")
+	unanswered   = failpoint.Register("monitor.start.unanswered")
+	undone       = failpoint.Register("monitor.start.undone")
 )
 
 // Until the runtime has written the pid file, output may be the runtime's own.
@@ -39,7 +49,7 @@ const (
 // start is OpStart. The same request again joins the one under way, or gets
 // the answer of the one before.
 func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
-	if err := checkStart(&req); err != nil {
+	if err := request.CheckStart(&req); err != nil {
 		return monitorv1.Started{}, err
 	}
 	spec := record.Spec{
@@ -87,6 +97,7 @@ func (in *Inner) begun(ctx context.Context, p *process, err error) {
 	if err != nil {
 		p.startErr = fmt.Errorf("start %s %s: %w", p.kind(), p.id, err)
 		in.undoStart(p)
+		_ = failpoint.Hit(undone)
 		in.table.remove(p)
 		in.table.startDone()
 		close(p.started)
@@ -94,6 +105,7 @@ func (in *Inner) begun(ctx context.Context, p *process, err error) {
 		return
 	}
 	in.table.startDone()
+	_ = failpoint.Hit(unanswered)
 	close(p.started)
 	in.supervise(ctx, p)
 }
@@ -122,7 +134,17 @@ func (in *Inner) undoStart(p *process) {
 
 // startContainer does the work of a start.
 func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
+	if err := failpoint.Hit(reserved); err != nil {
+		return err
+	}
+	// Before the record, so that a successor takes no old pid for a new one.
+	if err := c.RemovePID(); err != nil {
+		return err
+	}
 	if err := in.joinLedger(p, p.spec().Cgroup); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(recorded); err != nil {
 		return err
 	}
 	io := stdio.New(p.id, p.spec(), in.host())
@@ -130,6 +152,9 @@ func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Comma
 	p.io = io
 	p.mu.Unlock()
 	ends, err := io.Create()
+	if err == nil {
+		err = failpoint.Hit(ioMade)
+	}
 	if err != nil {
 		wire.CloseAll(ends)
 		return err
@@ -146,7 +171,7 @@ func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Comma
 		return err
 	}
 	io.Open()
-	return nil
+	return failpoint.Hit(copying)
 }
 
 func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
@@ -168,12 +193,22 @@ func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *launch.Co
 	if err := p.io.SetMaster(fd); err != nil {
 		return err
 	}
+	if err := failpoint.Hit(ttyTaken); err != nil {
+		return err
+	}
 	return p.io.Start(in.pool, 0)
+}
+
+// markOf is the entry in the environment of a runtime command by which a
+// successor of this process knows it, should the pid not have been recorded.
+func markOf(id string, spec record.Spec) string {
+	return fmt.Sprintf("FAIRLEAD_MONITOR_COMMAND=%s@%d", id, spec.Deadline.UnixNano())
 }
 
 // runAndAdopt runs the command, closes the descriptors that were for it, and
 // makes the process that it leaves p's.
 func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command, ends []int, look func() error) error {
+	c.Mark = markOf(p.id, p.spec())
 	run, err := in.launcher.Fork(c)
 	wire.CloseAll(ends)
 	if err != nil {
@@ -186,12 +221,14 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 		in.table.Kill(run.Who.PID)
 		return err
 	}
+	_ = failpoint.Hit(afterCommand)
 	if err := in.launcher.Await(ctx, c, run, look); err != nil {
 		if ctx.Err() == nil {
 			c.KillLeft()
 		}
 		return err
 	}
+	_ = failpoint.Hit(commandEnded)
 	pid, err := c.ReadPID()
 	if err != nil {
 		return err

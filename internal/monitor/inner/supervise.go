@@ -6,6 +6,7 @@ import (
 	"time"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
@@ -15,6 +16,14 @@ import (
 // left. Output that takes longer, because the log cannot be written, is copied
 // after the exit was published.
 const drainLimit = 2 * time.Second
+
+// The places of an exit at which a test kills the monitor, beside those of the
+// reaper.
+var (
+	drained       = failpoint.Register("monitor.exit.drained")
+	numbered      = failpoint.Register("monitor.exit.numbered")
+	announcedExit = failpoint.Register("monitor.exit.announced")
+)
 
 // supervise follows a process from its start to the day it is forgotten.
 func (in *Inner) supervise(ctx context.Context, p *process) {
@@ -33,7 +42,9 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 		return
 	}
 	if p.state() != monitorv1.Exited {
+		_ = failpoint.Hit(drained)
 		in.table.publish(p)
+		_ = failpoint.Hit(announcedExit)
 		in.link.Drop(handover.KeyPidfd + p.id)
 	}
 	in.closePidfd(p)

@@ -9,6 +9,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
 )
@@ -211,6 +212,7 @@ func (t *table) publish(p *process) {
 	defer t.mu.Unlock()
 	t.seq = max(t.seq+1, uint64(time.Now().UnixNano()))
 	p.publish(t.seq)
+	_ = failpoint.Hit(numbered)
 	close(t.change)
 	t.change = make(chan struct{})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,6 +40,7 @@ type Command struct {
 	Argv, Env  []string
 	Stdio      [3]int
 	PIDFile    string
+	Mark       string // one more entry of the environment
 	RuntimeLog string // see monitorv1.StartRequest
 	Deadline   time.Time
 	Began      time.Time // set by Fork
@@ -50,16 +52,21 @@ type Running struct {
 	Done <-chan linux.Ended
 }
 
+// RemovePID removes the file that an earlier command may have left.
+func (c *Command) RemovePID() error {
+	if err := os.Remove(c.PIDFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove old pid file: %w", err)
+	}
+	return nil
+}
+
 // Fork starts the command in a session of its own, so that it can be killed
 // with what it started.
 func (l *Launcher) Fork(c *Command) (Running, error) {
-	if err := os.Remove(c.PIDFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Running{}, fmt.Errorf("remove old pid file: %w", err)
-	}
 	c.Began = time.Now()
 	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   c.Env,
+		Env:   append(slices.Clone(c.Env), c.Mark),
 		Files: []uintptr{uintptr(c.Stdio[0]), uintptr(c.Stdio[1]), uintptr(c.Stdio[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
@@ -54,6 +55,7 @@ func (o *outer) recordExit(e linux.Ended) {
 		o.cfg.Log.Error("exit not recorded", "pid", e.PID, "code", e.Code, "error", err)
 		return
 	}
+	_ = failpoint.Hit(exitRecorded)
 	o.exits = append(o.exits, record.Ident{PID: e.PID, Start: e.Start})
 	if len(o.exits) > maxExits {
 		o.records.DropExit(o.exits[0])
@@ -141,6 +143,7 @@ func (o *outer) spawn() error {
 		return err
 	}
 	o.inner, o.spawned = pid, time.Now()
+	_ = failpoint.Hit(spawned)
 	o.listenTo(conn)
 	return nil
 }
@@ -208,6 +211,7 @@ func (o *outer) sendHeld(conn *wire.Conn) error {
 			return fmt.Errorf("pass %s on: %w", key, err)
 		}
 	}
+	_ = failpoint.Hit(greeted)
 	return conn.Send(handover.Message{Op: handover.Begin})
 }
 

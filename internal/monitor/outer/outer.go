@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
@@ -34,6 +35,16 @@ const MaxProcs = "1"
 
 // innerMaxProcs lets the inner process copy two streams at a time.
 const innerMaxProcs = "2"
+
+// The places at which a test kills this process.
+var (
+	begun        = failpoint.Register("monitor.outer.begun")
+	innerDied    = failpoint.Register("monitor.outer.inner-died")
+	exitRecorded = failpoint.Register("monitor.outer.exit-recorded")
+	spawned      = failpoint.Register("monitor.outer.spawned")
+	greeted      = failpoint.Register("monitor.outer.greeted")
+	leaving      = failpoint.Register("monitor.outer.leaving")
+)
 
 // Dir returns the monitor's folder in a state directory.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "monitor") }
@@ -86,17 +97,10 @@ func Run(ctx context.Context, cfg Config) error {
 func (o *outer) begin() error {
 	dir := Dir(o.cfg.StateDir)
 	if s := o.cfg.Resume; s != nil {
-		o.lock, o.held, o.cfg.Ready, o.score = s.Lock, s.Held, s.Ready, s.Score
-		if o.held == nil {
-			o.held = map[string]int{}
-		}
+		o.lock, o.cfg.Ready, o.score = s.Lock, s.Ready, s.Score
 		o.inner, o.spawned = s.Inner, time.Now()
-		if s.Control > 0 {
-			conn, err := wire.NewConn(s.Control)
-			if err != nil {
-				return err
-			}
-			o.listenTo(conn)
+		if s.Held != nil {
+			o.held = s.Held
 		}
 	} else {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -107,24 +111,37 @@ func (o *outer) begin() error {
 			return err
 		}
 		o.lock = lock
+		o.lowerScore()
+	}
+	// A predecessor that did not live to take it from the one before has none.
+	if _, ok := o.held[handover.KeyListener]; !ok {
 		listener, err := wire.Listen(Socket(o.cfg.StateDir))
 		if err != nil {
 			return err
 		}
 		o.held[handover.KeyListener] = listener
-		o.lowerScore()
 	}
+	_ = failpoint.Hit(begun)
 	var err error
-	o.records, err = record.Open(dir)
-	return err
+	if o.records, err = record.Open(dir); err != nil {
+		return err
+	}
+	if s := o.cfg.Resume; s != nil && s.Control > 0 {
+		conn, err := wire.NewConn(s.Control)
+		if err != nil {
+			return err
+		}
+		o.listenTo(conn)
+	}
+	return nil
 }
 
 // loop reaps and respawns until the monitor is shut down.
 func (o *outer) loop(ctx context.Context, signals <-chan os.Signal) error {
 	stopping := false
 	for {
-		innerDied := o.reap()
-		if innerDied {
+		if died := o.reap(); died {
+			_ = failpoint.Hit(innerDied)
 			o.forget()
 			// Its last words may be that it was not to be replaced.
 			stopping = o.handleAll() || stopping
@@ -198,6 +215,7 @@ func (o *outer) tell(op handover.Op) {
 
 // leave removes everything that the monitor has made.
 func (o *outer) leave() error {
+	_ = failpoint.Hit(leaving)
 	o.cfg.Log.Info("shut down")
 	return os.RemoveAll(Dir(o.cfg.StateDir))
 }

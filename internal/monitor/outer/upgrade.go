@@ -1,8 +1,15 @@
 package outer
 
 import (
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
+)
+
+// The places of an upgrade at which a test kills this process.
+var (
+	tested = failpoint.Register("monitor.upgrade.tested")
+	packed = failpoint.Register("monitor.upgrade.outer-packed")
 )
 
 // SelfTest is the argument with which a new binary shows that it runs here,
@@ -29,28 +36,33 @@ func (o *outer) checked(e linux.Ended) {
 		o.cfg.Log.Error("upgrade refused: the binary fails its self test", "binary", o.cfg.Binary, "code", e.Code)
 		return
 	}
+	_ = failpoint.Hit(tested)
 	o.cfg.Log.Info("upgrade begins", "binary", o.cfg.Binary)
 	o.tell(handover.Upgrade)
 }
 
 // upgrade becomes the new binary. The inner process has announced that it does
-// the same, and says nothing more until it has.
+// the same, and says nothing more until it has. It may have died since.
 func (o *outer) upgrade() {
 	o.mu.Lock()
 	conn, held := o.conn, o.held
 	o.mu.Unlock()
-	if conn == nil {
-		return
-	}
 	// Nobody reads the connection any more, so nothing changes held.
-	state := handover.State{Held: held, Lock: o.lock, Control: conn.FD(), Inner: o.inner, Ready: o.cfg.Ready, Score: o.score}
+	state := handover.State{Held: held, Lock: o.lock, Inner: o.inner, Ready: o.cfg.Ready, Score: o.score}
+	if conn != nil {
+		state.Control = conn.FD()
+	}
 	fd, err := state.Pack()
 	if err == nil {
+		_ = failpoint.Hit(packed)
 		err = handover.Exec(o.cfg.Binary, resumeArgs(o.cfg, fd), MaxProcs)
+		state.Unpacked(fd)
 	}
 	// Still the old program, whole: the inner process will say hello to it.
 	o.cfg.Log.Error("upgrade of the outer process failed", "error", err)
-	o.listenTo(conn)
+	if conn != nil {
+		o.listenTo(conn)
+	}
 }
 
 func resumeArgs(cfg Config, fd int) []string {

@@ -1,4 +1,7 @@
-package inner
+// Package request checks what callers ask of the monitor, and fills in defaults.
+// It looks at nothing but the request: whether a path exists or an id is free is
+// found out by those who need it.
+package request
 
 import (
 	"fmt"
@@ -11,8 +14,8 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// checkStart validates a request and fills in defaults.
-func checkStart(r *monitorv1.StartRequest) error {
+// CheckStart validates a request and fills in defaults.
+func CheckStart(r *monitorv1.StartRequest) error {
 	if r.LogMaxLine == 0 {
 		r.LogMaxLine = monitorv1.DefaultLogMaxLine
 	}
@@ -35,7 +38,8 @@ func checkStart(r *monitorv1.StartRequest) error {
 	})
 }
 
-func checkExec(r *monitorv1.ExecRequest) error {
+// CheckExec does so for a process in a container.
+func CheckExec(r *monitorv1.ExecRequest) error {
 	if r.Timeout == 0 {
 		r.Timeout = monitorv1.DefaultTimeout
 	}
