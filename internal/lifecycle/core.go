@@ -59,6 +59,9 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 		return nil, fmt.Errorf("load pod records: %w", err)
 	}
 	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store)}
+	if log.Enabled(ctx, slog.LevelDebug) {
+		c.inAir.Trace = c.logStages
+	}
 	for _, r := range records {
 		c.book.adopt(r)
 	}

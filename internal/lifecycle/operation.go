@@ -8,6 +8,11 @@ import (
 // Operations returns what is in flight, the oldest first.
 func (c *Core) Operations() []ops.Operation { return c.inAir.List() }
 
+// logStages says how long each stage of an operation took that has ended.
+func (c *Core) logStages(a ops.About, steps []ops.Step) {
+	c.log.Debug("operation ended", "verb", a.Verb+" "+a.Kind, "name", a.Name, "pod", a.Pod, "container", a.Container, "stages", steps)
+}
+
 // aboutPod describes an operation on a pod that may or may not exist.
 func (c *Core) aboutPod(verb string, id pod.ID) ops.About {
 	a := ops.About{Verb: verb, Kind: ops.KindPod, Name: id.Short(), Pod: id}

@@ -33,6 +33,10 @@ const stageLimit = 4 * time.Minute
 // and the caller that comes back finds it in flight or its result in the
 // record; nothing is ever "reserved" by an operation that is over.
 type Ledger struct {
+	// Trace, unless nil, is told of each operation that ended and how long each
+	// of its stages took. It is set before the first operation.
+	Trace func(About, []Step)
+
 	mu      sync.Mutex
 	byKey   map[string]*operation
 	all     map[*operation]struct{}
@@ -82,6 +86,7 @@ type operation struct {
 	cancel  context.CancelCauseFunc
 	waiting atomic.Int32
 	done    chan struct{}
+	trail   *trail // nil if nobody traces
 	id      string
 	err     error
 }
@@ -92,8 +97,11 @@ type place struct {
 	since time.Time
 }
 
-func newOperation(t Task, cancel context.CancelCauseFunc) *operation {
+func (l *Ledger) newOperation(t Task, cancel context.CancelCauseFunc) *operation {
 	op := &operation{Task: t, began: time.Now(), cancel: cancel, done: make(chan struct{})}
+	if l.Trace != nil {
+		op.trail = &trail{}
+	}
 	limit := stageLimit + t.Grace
 	op.late = time.AfterFunc(limit, func() {
 		cancel(fmt.Errorf("nothing has moved for %s: %w", limit, errdefs.ErrDeadline))
@@ -103,7 +111,11 @@ func newOperation(t Task, cancel context.CancelCauseFunc) *operation {
 }
 
 func (op *operation) enter(name string) {
-	op.at.Store(&place{name, time.Now()})
+	p := place{name, time.Now()}
+	op.at.Store(&p)
+	if op.trail != nil {
+		op.trail.add(p)
+	}
 	op.late.Reset(stageLimit + op.Grace)
 }
 
@@ -153,7 +165,7 @@ func (l *Ledger) join(ctx context.Context, t Task, run func(context.Context) (st
 		return nil, fmt.Errorf("%s: the daemon is ending; ask the next one: %w", t.About, errdefs.ErrUnavailable)
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	op := newOperation(t, cancel)
+	op := l.newOperation(t, cancel)
 	l.add(op)
 	l.running.Add(1)
 	go l.fly(ctx, op, run)
@@ -198,6 +210,9 @@ func (l *Ledger) land(op *operation) {
 		delete(l.byKey, op.Key)
 	}
 	l.mu.Unlock()
+	if op.trail != nil {
+		l.Trace(op.About, op.trail.steps(time.Now()))
+	}
 	close(op.done)
 	op.cancel(nil)
 }
@@ -206,7 +221,7 @@ func (l *Ledger) land(op *operation) {
 // result that others could wait for, and only its caller's context ends it:
 // what it leaves behind, a session perhaps, may live on in that.
 func (l *Ledger) Follow(ctx context.Context, about About) (_ context.Context, done func()) {
-	op := newOperation(Task{About: about}, func(error) {})
+	op := l.newOperation(Task{About: about}, func(error) {})
 	op.waiting.Store(1)
 	l.mu.Lock()
 	l.add(op)

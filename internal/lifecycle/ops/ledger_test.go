@@ -36,7 +36,7 @@ func TestEndGivesOperationsUp(t *testing.T) {
 // asked for is on top.
 func TestStageLimit(t *testing.T) {
 	cause := make(chan error, 1)
-	op := newOperation(Task{About: About{Verb: Stop}, Grace: time.Hour}, func(err error) { cause <- err })
+	op := new(Ledger).newOperation(Task{About: About{Verb: Stop}, Grace: time.Hour}, func(err error) { cause <- err })
 	if !op.late.Stop() {
 		t.Fatal("no limit")
 	}
