@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -175,6 +176,8 @@ func (d *Daemon) details(ctx context.Context) map[string]any {
 	out := map[string]any{
 		"endpoint":   d.Endpoint(),
 		"operations": operations(d.core, d.parts.images),
+		"recovering": d.core.Recovering(),
+		"process":    map[string]any{"pid": os.Getpid(), "goroutines": runtime.NumGoroutine()},
 		"network":    map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
 	}
 	if info, err := d.parts.monitor.Info(ctx); err == nil {

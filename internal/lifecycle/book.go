@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +70,13 @@ func (b *book) await(ctx context.Context, id pod.ID) error {
 	case <-ctx.Done():
 		return fmt.Errorf("pod %s is still being recovered after a restart: %w", id.Short(), context.Cause(ctx))
 	}
+}
+
+// unobserved are the pods that are still to be recovered.
+func (b *book) unobserved() []pod.ID {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Sorted(maps.Keys(b.recovering))
 }
 
 // add writes the record of a new pod.

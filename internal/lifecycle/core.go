@@ -120,6 +120,9 @@ func (c *Core) Run(ctx context.Context) error {
 // not be modified.
 func (c *Core) Pods() []*pod.Record { return c.book.list() }
 
+// Recovering are the pods that were not observed yet since the daemon started.
+func (c *Core) Recovering() []pod.ID { return c.book.unobserved() }
+
 // FindPod returns the pod with that id, or with the only id that begins so.
 func (c *Core) FindPod(id string) (*pod.Record, error) { return c.book.findPod(id) }
 

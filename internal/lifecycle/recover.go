@@ -37,6 +37,7 @@ const (
 // recover observes what the records name and makes the records true. It
 // deletes nothing but what an operation left half made.
 func (c *Core) recover(ctx context.Context) {
+	begin := c.now()
 	var all, pods errgroup.Group
 	all.Go(func() error { // waits for no pod: one of them may hang
 		c.release(ctx)
@@ -50,6 +51,9 @@ func (c *Core) recover(ctx context.Context) {
 		})
 	}
 	_ = pods.Wait()
+	if n := len(c.inherited); n > 0 {
+		c.log.Info("pods of an earlier daemon were looked at", "pods", n, "took", c.now().Sub(begin), "hang", len(c.Recovering()))
+	}
 	_ = all.Wait()
 	c.inherited = nil
 }
