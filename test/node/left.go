@@ -114,12 +114,16 @@ func (n *Node) mounts() (out []string) {
 		n.T.Error(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if path := strings.Fields(line)[4]; strings.HasPrefix(path, n.Dir+"/") {
+		path := strings.Fields(line)[4]
+		if slices.ContainsFunc(n.folders(), func(top string) bool { return strings.HasPrefix(path, top+"/") }) {
 			out = append(out, path)
 		}
 	}
 	return out
 }
+
+// folders are the node's, which a test may have put on a file system of their own.
+func (n *Node) folders() []string { return []string{n.Dir, n.State, n.Root, n.Logs} }
 
 // links are the node's bridge and what is plugged into it.
 func (n *Node) links() (out []string) {
@@ -158,7 +162,7 @@ func (n *Node) processes() (out []string) {
 	}
 	for _, p := range procs {
 		args, _ := os.ReadFile(p + "/cmdline")
-		if bytes.Contains(args, []byte(n.Dir)) {
+		if slices.ContainsFunc(n.folders(), func(top string) bool { return bytes.Contains(args, []byte(top)) }) {
 			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(bytes.TrimRight(args, "\x00"), []byte{0}, []byte{' '})))
 		}
 	}

@@ -92,6 +92,10 @@ func (n *Node) RunPod(handler string, change ...func(*runtimeapi.PodSandboxConfi
 	return &Sandbox{Node: n, ID: r.PodSandboxId, Config: c}
 }
 
+// Know notes the id of a pod or container that was made without this package's
+// help, for Left.
+func (n *Node) Know(id string) { n.ids.add(id) }
+
 // Remove stops and removes the pod now, not at the end of the test.
 func (s *Sandbox) Remove() {
 	s.Node.T.Helper()
