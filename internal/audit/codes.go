@@ -76,8 +76,8 @@ var rules = []Rule{
 	{Kind: pod.KindSnapshot, Problem: Leftover, Means: "an unpacked layer that no image needs", Repair: "delete it"},
 	{Kind: pod.KindBlob, Problem: Leftover, Means: "a blob that no image needs", Repair: "delete it"},
 
-	{Kind: pod.KindNamespace, Problem: Missing, Means: "a namespace of the pod is not pinned any more", Repair: "pin it again from a process of the pod", Advice: removePod, can: hasProcess},
 	{Kind: pod.KindFolder, Problem: Missing, Means: "the folder of the pod is gone", Repair: "make it and its files again", Advice: removePod, can: hasProcess},
+	{Kind: pod.KindNamespace, Problem: Missing, Means: "a namespace of the pod is not pinned any more", Repair: "pin it again from a process of the pod", Advice: removePod, can: hasProcess},
 	{Kind: pod.KindMount, Problem: Missing, Means: "a mount of the pod is gone", Repair: "mount it again", Advice: removeContainer, can: mayMount},
 	{Kind: pod.KindCgroup, Problem: Missing, Means: "a cgroup of the pod is gone", Repair: "make it again with its limits", Advice: removeContainer, can: ofPod},
 	{Kind: pod.KindAttachment, Problem: Missing, Means: "the network ledger has lost the pod", Repair: "write the entry again", Advice: removePod},
@@ -91,6 +91,7 @@ var rules = []Rule{
 	{Kind: pod.KindFIFO, Problem: Missing, Means: "a FIFO of the container is gone; output is copied until both processes of the monitor are replaced", Advice: "remove the container when that suits: a new FIFO of this name would be another one than the container writes to"},
 	{Kind: pod.KindWritable, Problem: Missing, Means: "the writable layer of the container is gone", Advice: removeContainer},
 
+	{Kind: pod.KindFolder, Problem: Faulty, Means: "a file of the pod is gone", Repair: "write it again, for containers that are made from now on"},
 	{Kind: pod.KindLink, Problem: Faulty, Means: "the pod's interface is not connected", Repair: "put it back on the bridge"},
 	{Kind: pod.KindBundle, Problem: Faulty, Means: "the container has no config.json any more", Advice: removeContainer},
 	{Kind: pod.KindAddress, Problem: Faulty, Means: "the pod's interface does not have the pod's address", Advice: "a process with NET_ADMIN in the pod may want it so; if not, remove the pod"},

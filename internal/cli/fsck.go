@@ -62,8 +62,10 @@ func (a *app) fsck(ctx context.Context, req adminv1.FsckRequest) error {
 	if err != nil {
 		return blindError{fmt.Errorf("fsck: %w", err)}
 	}
-	if err := a.print(reply, func() [][]string { return fsckRows(&reply, req.Repair) }); err != nil {
-		return err
+	if len(reply.Findings) > 0 || a.output != "table" {
+		if err := a.print(reply, func() [][]string { return fsckRows(&reply, req.Repair) }); err != nil {
+			return err
+		}
 	}
 	a.fsckNotes(&reply, req.Repair)
 	switch {

@@ -193,6 +193,18 @@ func (l *Ledger) onDisk() (ids []pod.ID, err error) {
 	return ids, nil
 }
 
+// Holds says whether an attachment has the address.
+func (l *Ledger) Holds(ip netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if slices.Contains(e.Result.IPs, ip) {
+			return true
+		}
+	}
+	return false
+}
+
 // AddressesInside are those of a pod's interface. An interface that is not
 // there wraps errdefs.ErrPrecondition.
 func AddressesInside(netns string) ([]netip.Addr, error) {

@@ -20,15 +20,23 @@ import (
 var _ pod.Keeper = (*Driver)(nil)
 
 // Held lists folders of pods, what is mounted in them, and their cgroups.
-func (d *Driver) Held(_ context.Context, _ []*pod.Record) ([]pod.Held, error) {
+func (d *Driver) Held(_ context.Context, records []*pod.Record) ([]pod.Held, error) {
 	base := filepath.Join(d.cfg.StateDir, "pods")
 	entries, err := os.ReadDir(base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list folders of pods: %w", err)
 	}
+	running := map[string]bool{}
+	for _, r := range records {
+		running[string(r.ID)] = r.State == pod.Running
+	}
 	out := []pod.Held{}
 	for _, e := range entries {
-		out = append(out, pod.Held{Kind: pod.KindFolder, Name: filepath.Join(base, e.Name()), Owner: e.Name()})
+		h := pod.Held{Kind: pod.KindFolder, Name: filepath.Join(base, e.Name()), Owner: e.Name()}
+		if running[h.Owner] {
+			h.Fault = missingFile(h.Name)
+		}
+		out = append(out, h)
 	}
 	mounts, err := mountedIn(base)
 	if err != nil {
@@ -44,6 +52,16 @@ func (d *Driver) Held(_ context.Context, _ []*pod.Record) ([]pod.Held, error) {
 	}
 	groups, err := d.heldCgroups()
 	return append(out, groups...), err
+}
+
+// missingFile says which of the files that containers share is not there.
+func missingFile(dir string) string {
+	for _, name := range []string{pod.FileResolvConf, pod.FileHosts, pod.FileHostname} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 // mountedIn lists mount points below a folder, each once.

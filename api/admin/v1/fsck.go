@@ -36,7 +36,7 @@ type Finding struct {
 }
 
 // Left are the findings that still stand.
-func (r *FsckReply) Left() (left []Finding) {
+func (r FsckReply) Left() (left []Finding) {
 	for _, f := range r.Findings {
 		if !f.Repaired {
 			left = append(left, f)

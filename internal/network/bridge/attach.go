@@ -170,11 +170,15 @@ func (d *Driver) poolGateways() []netip.Prefix {
 	return out
 }
 
-// giveBack frees addresses.
+// giveBack frees addresses. One that an entry of the ledger still has stays
+// taken: a damaged or copied entry must not free what a pod uses.
 func (d *Driver) giveBack(ips []netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ip := range ips {
+		if d.ledger.Holds(ip) {
+			continue
+		}
 		for _, p := range d.pools {
 			p.release(ip)
 		}
