@@ -16,7 +16,7 @@ var groups = map[string][]string{
 	"@leaves": {
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
-		"internal/inroot", "internal/stage", "internal/hostpath",
+		"internal/inroot", "internal/stage", "internal/hostpath", "internal/filelock",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
@@ -43,6 +43,7 @@ var layers = []layer{
 	{place: "internal/inroot", may: []string{"internal/errdefs"}},
 	{place: "internal/telemetry"},
 	{place: "internal/stage"},
+	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
 	{place: "internal/hostpath", may: []string{"internal/keylock", "internal/stage"}},
 	{place: "api/..."},
 	// A program that go generate runs; nothing links it.

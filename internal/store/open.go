@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/filelock"
 )
 
 // Open opens or makes the database in dir. A second process that has it open
@@ -88,6 +89,9 @@ func openWhole(path string) (db *bbolt.DB, err error) {
 			db, err = nil, fmt.Errorf("%w: %v", errDamaged, p)
 		}
 	}()
+	if _, err := filelock.Reclaim(path); err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(path); err == nil {
 		if err := readThrough(path); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/filelock"
 )
 
 // Both databases commit with a flush. Without it (bbolt's NoSync) a power cut
@@ -43,6 +44,9 @@ func Open(path string) (*bolt.DB, error) {
 func Verify(path string) (err error) {
 	if _, serr := os.Stat(path); errors.Is(serr, fs.ErrNotExist) {
 		return nil
+	}
+	if _, err := filelock.Reclaim(path); err != nil {
+		return err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
