@@ -73,6 +73,42 @@ verify: lint
 	go mod verify
 	go test -count=1 -tags '$(TAGS)' ./internal/rules/
 
+# What the benchmark compares with comes from modules of their own, at the versions
+# that their releases name. containerd is built as its own Makefile does, and runc too.
+BENCH          := $(CURDIR)/bin/bench
+BENCH_PACKAGES := iptables libseccomp-dev pkg-config libc6-dev
+BENCH_RUN       = go run -tags '$(TAGS)' ./test/bench -programs $(BENCH) -fairlead bin
+
+.PHONY: $(BENCH)/peers
+$(BENCH)/peers: build
+	@build/packages.sh $(PACKAGES) $(BENCH_PACKAGES)
+	@mkdir -p $(BENCH)
+	CGO_ENABLED=1 go build -C test/bench/peers/containerd -trimpath -tags urfave_cli_no_docs \
+		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2' \
+		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd
+	CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpath -tags 'urfave_cli_no_docs no_grpc' -ldflags '-s -w' \
+		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	CGO_ENABLED=1 go build -C test/bench/peers/runc -trimpath -buildmode=pie -tags 'seccomp urfave_cli_no_docs' \
+		-ldflags '-s -w' -o $(BENCH)/ github.com/opencontainers/runc
+	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
+	gcc -Os -Wall -static -s -o $(BENCH)/crun-1.1 test/bench/workload/crun.c
+
+## bench: measure Fairlead beside containerd for a quarter of an hour, write docs/performance.* (needs root)
+.PHONY: bench
+bench: $(BENCH)/peers
+	@if [ -f docs/performance.json ]; then cp docs/performance.json $(BENCH)/last.json; fi
+	$(BENCH_RUN) -json docs/performance.json -page docs/performance.md
+
+## bench-short: see in two minutes whether the benchmark works; its numbers mean little (needs root)
+.PHONY: bench-short
+bench-short: $(BENCH)/peers
+	$(BENCH_RUN) -short -json $(BENCH)/short.json -page $(BENCH)/short.md
+
+## bench-compare: say what the last make bench changed against the one before
+.PHONY: bench-compare
+bench-compare:
+	@go run -tags '$(TAGS)' ./test/bench -compare $(BENCH)/last.json docs/performance.json
+
 ## packages: install the Debian packages that tests and demo need (a part of both)
 .PHONY: packages
 packages:
@@ -87,7 +123,7 @@ clean:
 .PHONY: help
 help:
 	@echo 'make TARGET, where TARGET is one of:'
-	@sed -n 's/^## \([a-z]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 17
 
 # It prepares the host for crun while a command runs. Go knows when it is fresh.
 .PHONY: $(TOOLS)/withcgroups

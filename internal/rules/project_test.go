@@ -21,7 +21,7 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-var targetDoc = regexp.MustCompile(`(?m)^## ([a-z]+): \S.*\n\.PHONY: ([a-z]+)\n([a-z]+):`)
+var targetDoc = regexp.MustCompile(`(?m)^## ([a-z-]+): \S.*\n\.PHONY: ([a-z-]+)\n([a-z-]+):`)
 
 // targets is what the Makefile documents, and therefore what make help lists.
 func targets(t *testing.T) []string {

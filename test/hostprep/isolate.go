@@ -30,7 +30,7 @@ func Isolated(run func() int) int {
 	if os.Getenv(inside) == "" {
 		return enter()
 	}
-	if err := isolate(); err != nil {
+	if err := Furnish(); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the namespaces of the test:", err)
 		return 1
 	}
@@ -57,9 +57,10 @@ func enter() int {
 	return 0
 }
 
-// isolate makes mounts private, shows the new network in /sys and brings
-// loopback up.
-func isolate() error {
+// Furnish makes the network and mount namespaces usable that this process was
+// started in: mounts become private, /sys shows the new network, and loopback is
+// up. Isolated does it by itself.
+func Furnish() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

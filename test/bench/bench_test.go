@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.run/test/bench/load"
+	"fairlead.run/test/bench/report"
+)
+
+// The programs are the static ones that users run, without a race detector:
+// this is about the benchmark.
+func build(t *testing.T, to string) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"go", "build", "-tags", "grpcnotrace", "-o", to + "/", "../../cmd/fairlead", "../../cmd/fairlead-monitor", "."},
+		{"gcc", "-Os", "-static", "-o", to + "/idle", "workload/idle.c"},
+		{"gcc", "-Os", "-static", "-o", to + "/crun-1.1", "workload/crun.c"},
+	} {
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// TestShortRun fails if the benchmark does not work any more, leaves something
+// out, or leaves something behind. Of containerd, which takes minutes to build,
+// there is nothing in it; "make bench-short" has that.
+func TestShortRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, name := range []string{"gcc", "runc", "crun", "iptables", "busybox"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("needs %s", name)
+		}
+	}
+	const plugins = "/usr/lib/cni"
+	if _, err := os.Stat(plugins + "/portmap"); err != nil {
+		t.Skip("needs the CNI plugins (Debian: containernetworking-plugins)")
+	}
+	dir := t.TempDir()
+	build(t, dir)
+	tmp := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out.json")
+	page := filepath.Join(dir, "out.md")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "bench"), "-short", "-programs", dir, "-fairlead", dir,
+		"-plugins", plugins, "-tmp", tmp, "-json", out, "-page", page)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the benchmark failed: %v\n%s", err, said)
+	}
+	r, err := report.Read(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantComplete(t, r)
+	for _, path := range []string{page, filepath.Join(dir, "out.svg")} {
+		if st, err := os.Stat(path); err != nil || st.Size() < 500 {
+			t.Errorf("no page or plot: %v, %v", st, err)
+		}
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/flbench-*", "/sys/fs/cgroup/*/flbench-*"} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			t.Errorf("cgroups left behind: %v", left)
+		}
+	}
+}
+
+// wantComplete looks for everything that was to be measured.
+func wantComplete(t *testing.T, r *report.Result) {
+	t.Helper()
+	want := func(metric, scenario, variant string) {
+		s, ok := r.Find(report.Key{Metric: metric, Scenario: scenario, Variant: variant})
+		if !ok || s.Count == 0 || s.P50 < 0 || s.P95 < s.P50 {
+			t.Errorf("%s, %s, %s: %+v", metric, scenario, variant, s)
+		}
+	}
+	for _, network := range []string{report.CNI, report.Builtin} {
+		for _, handler := range []string{"runc", "crun"} {
+			v := report.Variant(report.Fairlead, handler, network)
+			for _, scenario := range []string{report.Serial, report.Parallel(4), report.Parallel(16)} {
+				for _, metric := range []string{
+					load.RunPod, load.Create, load.StartContainer, load.StopContainer, load.RemoveContainer,
+					load.StopPod, load.RemovePod, load.PodStart, load.PodEnd, load.FirstLine,
+				} {
+					want(metric, scenario, v)
+				}
+			}
+			want(load.Exec, report.Serial, v)
+			want(report.Rate, report.Sustained, v)
+		}
+		v := report.Variant(report.Fairlead, "runc", network)
+		for _, n := range shortPlan().idle {
+			want(report.Memory, report.Idle(n), v)
+			want(report.CPU, report.Idle(n), v)
+		}
+		want(load.ListContainers, report.Idle(20), v)
+		want(load.ContainerStatus, report.Idle(20), v)
+	}
+	for _, p := range shortPlan().pulls {
+		want(load.PullTime, p.name(), report.Variant(report.Fairlead, "runc", report.Builtin))
+	}
+	stages := map[string]bool{}
+	for _, s := range r.Trace {
+		stages[s.Operation+": "+s.Stage] = true
+	}
+	for _, s := range []string{"run pod: attach network", "create container: mount root file system", "start container: run"} {
+		if !stages[s] {
+			t.Errorf("the trace lacks %q; it has %v", s, stages)
+		}
+	}
+}
+
+// The sizes in the page are those that were asked for.
+func TestImagesHaveTheirSize(t *testing.T) {
+	const size = 2_000_000
+	var raw, packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files(rand.New(rand.NewPCG(1, 2)), 0, size) {
+		raw.Write(f.Body)
+	}
+	if _, err := w.Write(raw.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := packed.Len(); n < size*9/10 || n > size*11/10 {
+		t.Errorf("compressed to %d bytes of %d, want about %d", n, raw.Len(), size)
+	}
+}
+
+func TestStagesInLog(t *testing.T) {
+	const log = `{"msg":"something else","stages":[{"stage":"x","ms":1}]}
+not JSON
+{"msg":"operation ended","verb":"run pod","stages":[{"stage":"begin","ms":1},{"stage":"attach","ms":4}]}
+{"msg":"operation ended","verb":"run pod","stages":[{"stage":"begin","ms":3},{"stage":"attach","ms":8}]}
+`
+	got, err := stagesIn(log, "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []report.Stage{{Variant: "v", Operation: "run pod", Stage: "begin", P50: 2, Count: 2}, {Variant: "v", Operation: "run pod", Stage: "attach", P50: 6, Count: 2}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if _, err := stagesIn("nothing", "v"); err == nil {
+		t.Error("a log without operations is no trace")
+	}
+}

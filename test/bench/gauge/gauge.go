@@ -1,0 +1,128 @@
+package gauge
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"fairlead.run/test/bench/arena"
+)
+
+// PauseProgram is the name of the program that holds a pod's namespaces.
+const PauseProgram = "pause"
+
+// Daemon says which processes belong to a daemon.
+type Daemon struct {
+	Pid int
+	// Cgroup is the parent of its pods' cgroups.
+	Cgroup string
+}
+
+// Processes are the pids of the daemon, of the helpers that share its mounts
+// (shims, monitors), and of its pods' pause processes.
+func (d Daemon) Processes() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && (arena.SameMounts(pid, d.Pid) || d.isPause(pid)) {
+			out = append(out, pid)
+		}
+	}
+	return out, nil
+}
+
+func (d Daemon) isPause(pid int) bool {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+	if err != nil || strings.TrimSpace(string(comm)) != PauseProgram {
+		return false
+	}
+	cgroups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	return err == nil && bytes.Contains(cgroups, []byte(":"+d.Cgroup+"/"))
+}
+
+// Memory is the proportional share of memory of all processes, in MB (10^6
+// bytes): what several share counts for each with its part.
+func (d Daemon) Memory() (float64, error) {
+	pids, err := d.Processes()
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, pid := range pids {
+		kb, err := pss(pid)
+		if err != nil && !gone(err) {
+			return 0, err
+		}
+		sum += kb * 1024 / 1e6
+	}
+	return sum, nil
+}
+
+func pss(pid int) (kb float64, err error) {
+	path := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of a process: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+			return strconv.ParseFloat(strings.Fields(rest)[0], 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no line Pss: %w", path, fs.ErrInvalid)
+}
+
+// CPU is the time that all processes have computed so far. Threads that have
+// ended are missing, so it is for processes at rest.
+func (d Daemon) CPU() (time.Duration, error) {
+	pids, err := d.Processes()
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, pid := range pids {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range files {
+			ran, err := runtimeOf(f)
+			if err != nil && !gone(err) {
+				return 0, err
+			}
+			sum += ran
+		}
+	}
+	return sum, nil
+}
+
+// runtimeOf reads the first field of a thread's schedstat: nanoseconds.
+func runtimeOf(path string) (time.Duration, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	ns, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return time.Duration(ns), nil
+}
+
+// gone says that a process ended while it was looked at. Reading from a process
+// that has just ended fails with ESRCH.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "no such process")
+}

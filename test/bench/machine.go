@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/bench/report"
+)
+
+// machine says where this runs. What cannot be found out is empty.
+func machine(disk string) report.Machine {
+	var uts unix.Utsname
+	_ = unix.Uname(&uts) // cannot fail with a good pointer
+	load, _ := strconv.ParseFloat(first(read("/proc/loadavg"), " "), 64)
+	kb, _ := strconv.Atoi(strings.Fields(field("/proc/meminfo", "MemTotal") + " 0")[0])
+	return report.Machine{
+		CPU: field("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), MemMB: kb * 1024 / 1e6,
+		Kernel: unix.ByteSliceToString(uts.Release[:]), OS: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`),
+		Cgroups: cgroups(), Disk: filesystem(disk), Load: load,
+	}
+}
+
+func read(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+func first(s, sep string) string {
+	s, _, _ = strings.Cut(s, sep)
+	return s
+}
+
+// field is the value of the first "key: value" or "key=value" in a file.
+func field(path, key string) string {
+	for line := range strings.Lines(read(path)) {
+		i := strings.IndexAny(line, ":=")
+		if i > 0 && strings.TrimSpace(line[:i]) == key {
+			return strings.TrimSpace(line[i+1:])
+		}
+	}
+	return ""
+}
+
+func cgroups() string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return "cgroup v2"
+	}
+	return "cgroup v1"
+}
+
+// filesystem is the kind of the file system that a folder is on.
+func filesystem(path string) string {
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) != nil {
+		return ""
+	}
+	known := map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay"}
+	if name := known[int64(s.Type)]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("file system %#x", s.Type)
+}
+
+// versions asks the programs and the daemons what they are.
+func (b *bench) versions(ctx context.Context, s *stage) (map[string]string, error) {
+	out := map[string]string{}
+	var failed []error
+	for kind, sys := range s.systems {
+		r, err := sys.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+		if err != nil {
+			failed = append(failed, fmt.Errorf("ask %s for its version: %w", kind, err))
+			continue
+		}
+		out[r.RuntimeName] = r.RuntimeVersion
+	}
+	for _, name := range []string{"runc", "crun"} {
+		text, err := exec.CommandContext(ctx, b.cfg.Programs[name], "--version").Output()
+		if err != nil {
+			failed = append(failed, fmt.Errorf("ask %s for its version: %w", name, err))
+			continue
+		}
+		out[name] = strings.TrimPrefix(first(string(text), "\n"), name+" version ")
+	}
+	// The plugins say what they can do, not what they are.
+	if v, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", "containernetworking-plugins").Output(); err == nil {
+		out["CNI plugins"] = "Debian " + string(v)
+	}
+	return out, errors.Join(failed...)
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"fairlead.run/test/bench/arena"
+	"fairlead.run/test/bench/peer"
+	"fairlead.run/test/bench/report"
+)
+
+// options are the flags.
+type options struct {
+	programs, fairlead, plugins, tmp string
+	json, page, plot                 string
+	short                            bool
+	compare                          bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.programs, "programs", "bin/bench", "folder with containerd, its shim, runc and the workload")
+	flag.StringVar(&o.fairlead, "fairlead", "bin", "folder with fairlead and fairlead-monitor")
+	flag.StringVar(&o.plugins, "plugins", "/usr/lib/cni", "folder with the CNI plugins")
+	flag.StringVar(&o.tmp, "tmp", "/var/tmp", "folder on disk for images and containers")
+	flag.StringVar(&o.json, "json", "", "write the result to this file")
+	flag.StringVar(&o.page, "page", "", "write the page to this file, and the plot beside it")
+	flag.BoolVar(&o.short, "short", false, "only see whether it works")
+	flag.BoolVar(&o.compare, "compare", false, "compare two results, named as arguments, and measure nothing")
+	flag.Parse()
+	if o.compare {
+		os.Exit(failed(compare(flag.Args())))
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(failed(fmt.Errorf("it makes namespaces, mounts and cgroups and needs root")))
+	}
+	os.Exit(arena.Main(o.tmp, func(a arena.Arena) int { return failed(measure(context.Background(), a, o)) }))
+}
+
+func failed(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	return 1
+}
+
+func compare(files []string) error {
+	if len(files) != 2 {
+		return fmt.Errorf("-compare takes two files: the result before and the one after")
+	}
+	before, err := report.Read(files[0])
+	if err != nil {
+		return err
+	}
+	after, err := report.Read(files[1])
+	if err != nil {
+		return err
+	}
+	return report.WriteChanges(os.Stdout, before, after)
+}
+
+// bench is one run.
+type bench struct {
+	cfg      peer.Config
+	plan     plan
+	kinds    []peer.Kind
+	variants []variant
+	registry *registry
+	results  report.Collector
+	begin    time.Time
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(b.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func measure(ctx context.Context, a arena.Arena, o options) error {
+	b, err := prepare(a, o)
+	if err != nil {
+		return err
+	}
+	defer b.registry.Close()
+	result := &report.Result{
+		Version: report.Version, Date: time.Now().UTC().Truncate(time.Second), Short: o.short,
+		Machine: machine(a.Dir),
+	}
+	if result.Programs, err = b.together(ctx); err != nil {
+		return err
+	}
+	for _, kind := range b.kinds {
+		if err := b.rest(ctx, kind); err != nil {
+			return err
+		}
+	}
+	if result.Trace, err = b.trace(ctx); err != nil {
+		return err
+	}
+	result.Took = time.Since(b.begin).Round(time.Second).String()
+	result.Series = b.results.Series()
+	return write(result, o)
+}
+
+// together measures everything for which the daemons take turns.
+func (b *bench) together(ctx context.Context) (programs map[string]string, err error) {
+	s, err := startAll(ctx, b.cfg, b.kinds...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := s.stop(); err == nil {
+			err = e
+		}
+	}()
+	if programs, err = b.versions(ctx, s); err != nil {
+		return nil, err
+	}
+	for _, v := range b.variants { // caches are warm, links and chains are there
+		if err := s.target(v, nil).Serial(ctx, 2, 1); err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, s.systems[v.kind].Said())
+		}
+	}
+	if err := b.churn(ctx, s); err != nil {
+		return nil, err
+	}
+	var pullers []variant
+	for _, k := range b.kinds {
+		if k != peer.FairleadCNI {
+			pullers = append(pullers, variant{k, "runc"})
+		}
+	}
+	return programs, b.pulls(ctx, s, pullers)
+}
+
+// prepare finds the programs and makes the images. Without containerd, only
+// Fairlead is measured.
+func prepare(a arena.Arena, o options) (*bench, error) {
+	b := &bench{begin: time.Now(), plan: fullPlan(), registry: newRegistry()}
+	if o.short {
+		b.plan = shortPlan()
+	}
+	plugins, err := filepath.Abs(o.plugins)
+	if err != nil {
+		return nil, err
+	}
+	b.cfg = peer.Config{Arena: a, Plugins: plugins, Registry: b.registry, PauseImage: pauseImage, Programs: map[string]string{}}
+	for name, dir := range map[string]string{
+		"fairlead": o.fairlead, "fairlead-monitor": o.fairlead,
+		"containerd": o.programs, "containerd-shim-runc-v2": o.programs, "runc": o.programs, "idle": o.programs, "crun-1.1": o.programs,
+	} {
+		if b.cfg.Programs[name], err = filepath.Abs(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	if b.cfg.Programs["crun"], err = exec.LookPath("crun"); err != nil {
+		return nil, fmt.Errorf("find crun (Debian: apt-get install crun): %w", err)
+	}
+	b.kinds = []peer.Kind{peer.Containerd, peer.FairleadCNI, peer.FairleadBuiltin}
+	if _, err := os.Stat(b.cfg.Programs["containerd"]); err != nil {
+		b.say("LEFT OUT: containerd, which \"make bench\" builds: %v", err)
+		b.kinds = b.kinds[1:]
+	}
+	if _, err := os.Stat(b.cfg.Programs["runc"]); err != nil {
+		if b.cfg.Programs["runc"], err = exec.LookPath("runc"); err != nil {
+			return nil, fmt.Errorf("find runc, which \"make bench\" builds: %w", err)
+		}
+	}
+	b.variants = allVariants(b.kinds)
+	return b, serveWorkload(b.registry.Registry, b.cfg.Programs["idle"])
+}
+
+func write(r *report.Result, o options) error {
+	for _, p := range r.Promises() {
+		fmt.Fprintf(os.Stderr, "%-60s %8.3f  limit %g %s\n", p.What, p.Got, p.Limit, p.Unit)
+	}
+	if o.json != "" {
+		if err := r.Write(o.json); err != nil {
+			return err
+		}
+	}
+	if o.page == "" {
+		return nil
+	}
+	plot := o.page[:len(o.page)-len(filepath.Ext(o.page))] + ".svg"
+	if err := os.WriteFile(plot, []byte(r.Plot()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(o.page, []byte(r.Page(filepath.Base(plot))), 0o644)
+}

@@ -1,0 +1,227 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/bench/arena"
+)
+
+// patience is how long a daemon may take to start or to end. It decides nothing
+// but when to give up.
+const patience = 60 * time.Second
+
+// RegistryAddress is where each daemon finds the registry, in its own network.
+const RegistryAddress = "127.0.0.1:5000"
+
+// Kind is a way to set up a daemon. The value names its folders.
+type Kind string
+
+// The kinds. They are arena.StateFolders too.
+const (
+	Containerd      Kind = "containerd"
+	FairleadCNI     Kind = "cni"
+	FairleadBuiltin Kind = "builtin"
+)
+
+// Config is what all daemons of a run share.
+type Config struct {
+	Arena arena.Arena
+	// Programs by name: fairlead, containerd, containerd-shim-runc-v2, runc, crun.
+	Programs map[string]string
+	// Plugins is the folder of CNI plugins.
+	Plugins string
+	// Registry serves the images.
+	Registry http.Handler
+	// PauseImage is what containerd starts in each pod.
+	PauseImage string
+	// Stages makes Fairlead log how long each stage of an operation took.
+	Stages bool
+}
+
+// System is a daemon that runs.
+type System struct {
+	Kind    Kind
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	// Logs is the folder for the logs of pods.
+	Logs string
+	// Cgroup is the parent for the cgroups of pods.
+	Cgroup string
+	// Output is the file with what the daemon says.
+	Output string
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+	conn  *grpc.ClientConn
+	serve net.Listener
+}
+
+// Start starts a daemon and waits until it is ready. It finds nothing of one of
+// the same kind that ran before.
+func Start(ctx context.Context, kind Kind, cfg Config) (*System, error) {
+	s := &System{
+		Kind: kind, Cgroup: filepath.Join(cfg.Arena.Cgroup, string(kind)),
+		Logs: cfg.dir(kind, "logs"), Output: cfg.dir(kind, "output.log"), ended: make(chan struct{}),
+	}
+	// An earlier one of this kind may have been here.
+	for _, d := range []string{cfg.dir(kind, ""), cfg.state(kind)} {
+		if err := os.RemoveAll(d); err != nil {
+			return nil, fmt.Errorf("start %s: %w", kind, err)
+		}
+	}
+	for _, d := range []string{s.Logs, cfg.dir(kind, "varlib"), cfg.state(kind)} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, fmt.Errorf("start %s: %w", kind, err)
+		}
+	}
+	argv, socket, err := cfg.prepare(kind)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", kind, err)
+	}
+	if err := s.launch(cfg, argv); err != nil {
+		return nil, fmt.Errorf("start %s: %w", kind, err)
+	}
+	if err := s.connect(ctx, socket, cfg.Registry); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", kind, err), s.Stop())
+	}
+	return s, nil
+}
+
+func (c Config) dir(kind Kind, name string) string {
+	return filepath.Join(c.Arena.Dir, string(kind), name)
+}
+
+func (c Config) state(kind Kind) string { return filepath.Join(c.Arena.Memory, string(kind)) }
+
+// prepare writes the configuration files.
+func (c Config) prepare(kind Kind) (argv []string, socket string, err error) {
+	if kind != FairleadBuiltin {
+		if err := c.writeConflist(kind); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := c.writeHosts(kind); err != nil {
+		return nil, "", err
+	}
+	if kind == Containerd {
+		return c.containerd()
+	}
+	return c.fairlead(kind)
+}
+
+func (s *System) launch(cfg Config, argv []string) error {
+	out, err := os.OpenFile(s.Output, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close() // the daemon has a copy
+	s.cmd = arena.Command(cfg.dir(s.Kind, "varlib"), argv...)
+	s.cmd.Stdout, s.cmd.Stderr = out, out
+	// containerd looks for its shim beside itself or here.
+	s.cmd.Env = append(s.cmd.Env, "PATH="+filepath.Dir(argv[0])+":"+os.Getenv("PATH"))
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = s.cmd.Wait() // how it ended is in its output
+		close(s.ended)
+	}()
+	return nil
+}
+
+func (s *System) connect(ctx context.Context, socket string, registry http.Handler) error {
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
+	if err != nil {
+		return err
+	}
+	s.conn, s.Runtime, s.Images = conn, runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	if s.serve, err = arena.Listen(s.Pid(), RegistryAddress); err != nil {
+		return fmt.Errorf("serve the registry: %w", err)
+	}
+	go func() { _ = http.Serve(s.serve, registry) }() // ends when Stop closes the listener
+	return nil
+}
+
+// awaitReady waits until runtime and network are ready.
+func (s *System) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	last := errors.New("it does not answer")
+	for {
+		r, err := s.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+		switch {
+		case err != nil:
+			last = err
+		case ready(r):
+			return nil
+		default:
+			last = fmt.Errorf("it is not ready: %v", r.GetStatus())
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("it ended:\n%s", s.Said())
+		case <-ctx.Done():
+			return fmt.Errorf("%w:\n%s", last, s.Said())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func ready(r *runtimeapi.StatusResponse) bool {
+	n := 0
+	for _, c := range r.GetStatus().GetConditions() {
+		if c.Status && (c.Type == runtimeapi.RuntimeReady || c.Type == runtimeapi.NetworkReady) {
+			n++
+		}
+	}
+	return n == 2
+}
+
+// Pid is the daemon's process.
+func (s *System) Pid() int { return s.cmd.Process.Pid }
+
+// Said is the end of what the daemon said, for errors.
+func (s *System) Said() string {
+	b, err := os.ReadFile(s.Output)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-4096):])
+}
+
+// Stop ends the daemon. Its pods should have been removed.
+func (s *System) Stop() error {
+	if s.serve != nil {
+		_ = s.serve.Close()
+	}
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end %s: %w", s.Kind, err)
+	}
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(patience):
+		return errors.Join(fmt.Errorf("%s does not end on SIGTERM", s.Kind), s.cmd.Process.Kill())
+	}
+}

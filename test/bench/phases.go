@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/test/bench/load"
+	"fairlead.run/test/bench/report"
+)
+
+// phase is one way to load a daemon, which all variants go through in turn.
+type phase struct {
+	name string
+	run  func(context.Context, load.Target) error
+}
+
+// rounds lets variants go through a phase again and again, so that what else
+// happens on the machine happens to all of them.
+func (b *bench) rounds(ctx context.Context, s *stage, all []variant, p phase, n int) error {
+	for round := range n {
+		for _, v := range rotated(all, round) {
+			times := &load.Times{}
+			if err := p.run(ctx, s.target(v, times)); err != nil {
+				return fmt.Errorf("%s, round %d: %w\n%s", p.name, round+1, err, s.systems[v.kind].Said())
+			}
+			b.take(v, p.name, times)
+			b.say("%-14s round %d/%d  %-34s %s", p.name, round+1, n, v, brief(times))
+		}
+	}
+	return nil
+}
+
+// take puts the times of a round into the results.
+func (b *bench) take(v variant, scenario string, times *load.Times) {
+	all := times.All()
+	for _, metric := range slices.Sorted(maps.Keys(all)) {
+		b.results.Add(report.Key{Metric: metric, Scenario: scenario, Variant: v.String()}, "ms", all[metric]...)
+	}
+}
+
+// brief is what to show while the benchmark runs.
+func brief(times *load.Times) string {
+	var out string
+	all := times.All()
+	for _, name := range []string{load.PodStart, load.PodEnd, load.Exec} {
+		if v := all[name]; len(v) > 0 {
+			out += fmt.Sprintf("%s %.1f ms  ", name, report.Quantile(v, 0.5))
+		}
+	}
+	return out
+}
+
+// churn is everything that starts and ends pods.
+func (b *bench) churn(ctx context.Context, s *stage) error {
+	err := b.rounds(ctx, s, b.variants, phase{report.Serial, func(ctx context.Context, t load.Target) error {
+		return t.Serial(ctx, b.plan.serialPods, b.plan.execs)
+	}}, b.plan.serialRounds)
+	if err != nil {
+		return err
+	}
+	for _, clients := range slices.Sorted(maps.Keys(b.plan.parallel)) {
+		err := b.rounds(ctx, s, b.variants, phase{report.Parallel(clients), func(ctx context.Context, t load.Target) error {
+			return t.Parallel(ctx, clients, b.plan.parallel[clients])
+		}}, b.plan.parallelRounds)
+		if err != nil {
+			return err
+		}
+	}
+	for _, v := range b.variants {
+		const clients = 16
+		rate, err := s.target(v, nil).Sustain(ctx, clients, b.plan.sustain)
+		if err != nil {
+			return fmt.Errorf("sustained: %w\n%s", err, s.systems[v.kind].Said())
+		}
+		b.results.Add(report.Key{Metric: report.Rate, Scenario: report.Sustained, Variant: v.String()}, "pods/s", rate)
+		b.say("%-14s %-34s %.1f pods/s", report.Sustained, v, rate)
+	}
+	return nil
+}
+
+// pulls takes the time of pulls. The handler does not matter, nor does the network.
+func (b *bench) pulls(ctx context.Context, s *stage, all []variant) error {
+	for _, p := range b.plan.pulls {
+		if err := b.registry.serve(p); err != nil {
+			return err
+		}
+		err := b.rounds(ctx, s, all, phase{p.name(), func(ctx context.Context, t load.Target) error {
+			unix.Sync() // what was written before does not count
+			if err := t.Pull(ctx, load.PullTime, p.image()); err != nil {
+				return err
+			}
+			if got, want := b.registry.taken(p.repo()), p.layers+1; got != want {
+				return fmt.Errorf("%s: it fetched %d blobs and the image has %d: the one pulled before was not all removed", t.System.Kind, got, want)
+			}
+			return nil
+		}}, b.plan.pullRounds)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"fairlead.run/test/bench/load"
+)
+
+// notes is what the numbers mean, in words. It has none of its own.
+//
+//go:embed notes.md
+var notes string
+
+// rpcs are the calls in the order in which a kubelet makes them.
+var rpcs = []string{
+	load.RunPod, load.Create, load.StartContainer, load.PodStart, load.FirstLine,
+	load.StopContainer, load.StopPod, load.RemoveContainer, load.RemovePod, load.PodEnd, load.Exec,
+}
+
+// page builds a document of Markdown.
+type page struct {
+	strings.Builder
+	r *Result
+}
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// Page shows a result as Markdown. plot is the name of the picture.
+func (r *Result) Page(plot string) string {
+	p := &page{r: r}
+	p.line("# Performance\n")
+	p.line("<!-- Written by test/bench; run \"make bench\" to write it anew, and change the words in test/bench/report/notes.md. -->\n")
+	p.line("Fairlead and containerd, made to do the same work in turns on one machine. All times are in milliseconds.\n")
+	if r.Short {
+		p.line("**This was a short run, made to see whether the benchmark works. Its numbers mean little.**\n")
+	}
+	p.machine()
+	p.promises()
+	p.line("![Pod start, and stop and remove, by call](%s)\n", plot)
+	p.calls()
+	p.single("Pods per second", "Whole lives of pods (run, create, start, stop, remove) by 16 clients at once.", Sustained, Rate)
+	p.atRest()
+	p.pulls()
+	p.trace()
+	p.WriteString(strings.TrimRight(notes, "\n") + "\n")
+	return p.String()
+}
+
+func (p *page) machine() {
+	m := p.r.Machine
+	p.line("## Where and what\n")
+	p.line("| | |")
+	p.line("| --- | --- |")
+	p.line("| date | %s, for %s |", p.r.Date.Format("2006-01-02 15:04 MST"), p.r.Took)
+	p.line("| machine | %d x %s, %d MB of memory |", m.CPUs, m.CPU, m.MemMB)
+	p.line("| system | %s, Linux %s, %s |", m.OS, m.Kernel, m.Cgroups)
+	p.line("| disk | %s |", m.Disk)
+	p.line("| load before | %.2f |", m.Load)
+	for _, name := range sortedKeys(p.r.Programs) {
+		p.line("| %s | %s |", name, p.r.Programs[name])
+	}
+	p.line("")
+}
+
+func (p *page) promises() {
+	p.line("## What was promised\n")
+	p.line("Ratios are to containerd with the same OCI runtime and the CNI bridge, in the same run.\n")
+	p.line("| | measured | limit | |")
+	p.line("| --- | ---: | ---: | --- |")
+	for _, row := range p.r.Promises() {
+		p.line("| %s | %s | %s | %s |", row.What, number(row.Got), row.limit(), verdict(row.Kept))
+	}
+	p.line("")
+}
+
+// scenarios are those in which a metric was measured, in the order of the run.
+func (p *page) scenarios(metric string) []string {
+	var out []string
+	for _, s := range p.r.Series {
+		if s.Metric == metric && !slices.Contains(out, s.Scenario) {
+			out = append(out, s.Scenario)
+		}
+	}
+	return out
+}
+
+func (p *page) variants(scenario string) []string {
+	var out []string
+	for _, s := range p.r.Series {
+		if s.Scenario == scenario && !slices.Contains(out, s.Variant) {
+			out = append(out, s.Variant)
+		}
+	}
+	order := []string{containerdRunc, fairleadRunc, builtinRunc, containerdCrun, fairleadCrun, builtinCrun}
+	slices.SortStableFunc(out, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return out
+}
+
+// calls has a table for each scenario: median and 95th percentile of each call.
+func (p *page) calls() {
+	p.line("## Calls\n")
+	p.line("Median and 95th percentile. \"%s\" is the first three calls together, \"%s\" the same until the container's first", load.PodStart, load.FirstLine)
+	p.line("line is in its log, and \"%s\" the four calls that end a pod.\n", load.PodEnd)
+	for _, scenario := range p.scenarios(load.PodStart) {
+		p.line("### %s\n", strings.ToUpper(scenario[:1])+scenario[1:])
+		p.table(scenario, rpcs)
+	}
+}
+
+func (p *page) table(scenario string, metrics []string) {
+	variants := p.variants(scenario)
+	p.line("| | %s |", strings.Join(variants, " | "))
+	p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
+	for _, metric := range metrics {
+		row, any := "| "+metric, false
+		for _, v := range variants {
+			s, ok := p.r.Find(Key{metric, scenario, v})
+			any = any || ok
+			cell := "-"
+			if ok {
+				cell = number(s.P50)
+				if s.Count > 1 {
+					cell += " / " + number(s.P95)
+				}
+			}
+			row += " | " + cell
+		}
+		if any {
+			p.line("%s |", row)
+		}
+	}
+	p.line("")
+}
+
+func (p *page) single(title, text, scenario, metric string) {
+	variants := p.variants(scenario)
+	if len(variants) == 0 {
+		return
+	}
+	p.line("## %s\n\n%s\n", title, text)
+	p.table(scenario, []string{metric})
+}
+
+func (p *page) atRest() {
+	scenarios := p.scenarios(Memory)
+	if len(scenarios) == 0 {
+		return
+	}
+	p.line("## At rest\n")
+	p.line("Nobody asks for anything. Memory is the proportional share (PSS) of the daemon and of all that it keeps for pods:")
+	p.line("Fairlead's monitor; containerd's shims and pause processes. The workload is not in it. MB are 10^6 bytes.\n")
+	variants := p.variants(scenarios[0])
+	for _, metric := range []string{Memory, PerPod, CPU} {
+		s, _ := p.r.Find(Key{metric, scenarios[len(scenarios)-1], variants[0]})
+		p.line("| %s, %s | %s |", metric, s.Unit, strings.Join(variants, " | "))
+		p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
+		for _, scenario := range scenarios {
+			p.restRow(metric, scenario, variants)
+		}
+		p.line("")
+	}
+	last := scenarios[len(scenarios)-1]
+	p.line("Calls that only look, with %s:\n", strings.TrimPrefix(last, "idle, "))
+	p.table(last, []string{load.ListPods, load.ListContainers, load.PodStatus, load.ContainerStatus, load.Status})
+}
+
+func (p *page) restRow(metric, scenario string, variants []string) {
+	row, any := "| "+strings.TrimPrefix(scenario, "idle, "), false
+	for _, v := range variants {
+		s, ok := p.r.Find(Key{metric, scenario, v})
+		any = any || ok
+		row += " | " + number(s.P50)
+	}
+	if any {
+		p.line("%s |", row)
+	}
+}
+
+func (p *page) pulls() {
+	scenarios := p.scenarios(load.PullTime)
+	if len(scenarios) == 0 {
+		return
+	}
+	p.line("## Pull and unpack\n")
+	p.line("From a registry on the same machine, over loopback; sizes are what is fetched. Nothing of the image is there before.\n")
+	variants := p.variants(scenarios[0])
+	p.line("| | %s |", strings.Join(variants, " | "))
+	p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
+	for _, scenario := range scenarios {
+		row := "| " + strings.TrimPrefix(scenario, "pull ")
+		for _, v := range variants {
+			s, _ := p.r.Find(Key{load.PullTime, scenario, v})
+			row += " | " + number(s.P50)
+		}
+		p.line("%s |", row)
+	}
+	p.line("")
+}
+
+func (p *page) trace() {
+	if len(p.r.Trace) == 0 {
+		return
+	}
+	p.line("## Where the time of a pod goes\n")
+	p.line("The stages that Fairlead's daemon reports of each operation, one pod at a time, medians.\n")
+	var variants, rows []string
+	cells := map[string]string{}
+	for _, t := range p.r.Trace {
+		row := t.Operation + " | " + t.Stage
+		if !slices.Contains(variants, t.Variant) {
+			variants = append(variants, t.Variant)
+		}
+		if !slices.Contains(rows, row) {
+			rows = append(rows, row)
+		}
+		cells[row+t.Variant] = number(t.P50)
+	}
+	p.line("| operation | stage | %s |", strings.Join(variants, " | "))
+	p.line("| --- | ---%s |", strings.Repeat(" | ---:", len(variants)))
+	for _, row := range rows {
+		line := "| " + row
+		for _, v := range variants {
+			cell, ok := cells[row+v]
+			if !ok {
+				cell = "-"
+			}
+			line += " | " + cell
+		}
+		p.line("%s |", line)
+	}
+	p.line("")
+}
