@@ -2,7 +2,6 @@ package monitor_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -205,58 +204,5 @@ func TestUpgrade(t *testing.T) {
 	n.check(ids, false)
 	if e := n.wait("tty"); e.Code != 0 || !strings.Contains(n.text("tty", "stdout"), "still here") {
 		t.Errorf("terminal: %+v %q", e, n.text("tty", "stdout"))
-	}
-}
-
-func TestManyExitsAtOnce(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	const many = 100
-	for i := range many {
-		n.start(n.shell(fmt.Sprintf("c%d", i), fmt.Sprintf("trap 'exit %d' TERM; echo up; while :; do sleep 100 & wait; done", i%50)))
-	}
-	for i := range many {
-		id := fmt.Sprintf("c%d", i)
-		n.eventually(id, func() bool { return n.text(id, "stdout") == "up\n" })
-	}
-	defer func() {
-		for i := range many {
-			_ = n.Signal(n.ctx, fmt.Sprintf("c%d", i), unix.SIGKILL, true)
-		}
-	}()
-	for i := range many {
-		if err := n.Signal(n.ctx, fmt.Sprintf("c%d", i), unix.SIGTERM, false); err != nil {
-			t.Fatal(err)
-		}
-		if i == many/2 {
-			n.kill(n.info().InnerPID)
-		}
-	}
-	var seqs []uint64
-	for i := range many {
-		e := n.wait(fmt.Sprintf("c%d", i))
-		if e.Code != i%50 || e.Lost {
-			t.Errorf("exit of %d: %+v", i, e)
-		}
-		seqs = append(seqs, e.Seq)
-	}
-	slices.Sort(seqs)
-	if len(slices.Compact(seqs)) != many {
-		t.Error("numbers of exits are not unique")
-	}
-	// A caller that comes later gets them all, in order.
-	var last uint64
-	all := make(chan monitorv1.Exit, many)
-	go func() { _ = n.Events(n.ctx, func(e monitorv1.Exit) { all <- e }) }()
-	for range many {
-		select {
-		case e := <-all:
-			if e.Seq <= last {
-				t.Errorf("event %d after %d", e.Seq, last)
-			}
-			last = e.Seq
-		case <-time.After(5 * time.Second):
-			t.Fatal("events are missing")
-		}
 	}
 }

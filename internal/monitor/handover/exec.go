@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -13,13 +14,29 @@ import (
 // self is the running binary even after its file was replaced or deleted.
 const self = "/proc/self/exe"
 
+// requests are the signals by which a user asks the monitor for something. Each
+// would end a program that does not listen for it yet.
+var requests = []os.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT}
+
+// Listen sends the signals that the monitor's processes act on to c.
+func Listen(c chan<- os.Signal) {
+	signal.Notify(c, append([]os.Signal{syscall.SIGCHLD}, requests...)...)
+	signal.Ignore(syscall.SIGPIPE)
+}
+
 // Exec replaces the process by the binary at path, or by a new copy of the
-// running one if that does not work. It returns only with an error.
-func Exec(path string, args []string, maxProcs string) error {
+// running one if that does not work. It returns only with an error. Requests by
+// signals are ignored until the new program listens, or again sent to c.
+func Exec(path string, args []string, maxProcs string, c chan<- os.Signal) error {
 	argv := append([]string{path}, args...)
 	env := Environment(maxProcs)
+	signal.Ignore(requests...)
 	err := syscall.Exec(path, argv, env)
-	return fmt.Errorf("replace the monitor by %s: %w", path, errors.Join(err, syscall.Exec(self, argv, env)))
+	err = errors.Join(err, syscall.Exec(self, argv, env))
+	if c != nil {
+		Listen(c)
+	}
+	return fmt.Errorf("replace the monitor by %s: %w", path, err)
 }
 
 // Spawn starts the binary at path, or with fallback a copy of the running one,

@@ -82,6 +82,12 @@ func Unpack(fd int) (*State, error) {
 	if err := json.Unmarshal(data, s); err != nil {
 		return nil, fmt.Errorf("decode state handed over: %w", err)
 	}
+	// One that was closed on the way must not cost the others.
+	for key, kept := range s.Held {
+		if linux.CloseOnExec(kept) != nil {
+			delete(s.Held, key)
+		}
+	}
 	for _, kept := range s.descriptors() {
 		if err := linux.CloseOnExec(kept); err != nil {
 			return nil, fmt.Errorf("take over descriptor %d: %w", kept, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -103,8 +102,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("take over the lock: %w", err)
 	}
 	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
-	signal.Ignore(unix.SIGPIPE)
+	handover.Listen(signals)
 	if err := linux.BecomeSubreaper(); err != nil {
 		return fmt.Errorf("become the parent of containers: %w", err)
 	}
@@ -229,9 +227,6 @@ func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wir
 	if why != shutdown {
 		in.table.awaitStarts(startsGrace)
 	}
-	if why == upgrade {
-		in.keepPidfds()
-	}
 	cancel(errRest)
 	if why != outerDied {
 		// Its reader ends with the connection; it waits for no more than that.
@@ -240,6 +235,7 @@ func (in *Inner) leave(why reason, cancel context.CancelCauseFunc, listener *wir
 	waitFor(&in.wg, copyGrace)
 	switch why {
 	case upgrade:
+		in.keepPidfds()
 		return in.execSelf()
 	case outerDied:
 		return in.becomeOuter()
@@ -286,7 +282,7 @@ func (in *Inner) execSelf() error {
 		handover.ArgFD(handover.FlagLock, in.cfg.Lock),
 		handover.ArgFD(handover.FlagHandover, fd),
 		handover.Arg(handover.FlagScore, in.cfg.Score),
-	}, os.Getenv("GOMAXPROCS"))
+	}, os.Getenv("GOMAXPROCS"), nil)
 }
 
 // becomeOuter makes this process the outer one, with all its children. They

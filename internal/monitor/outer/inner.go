@@ -67,10 +67,10 @@ func (o *outer) recordExit(e linux.Ended) {
 // messages were read: one may carry a terminal.
 func (o *outer) forget() {
 	o.inner = 0
-	if time.Since(o.spawned) < healthy {
-		o.fails++
+	if time.Since(o.last.at) < healthy {
+		o.last.fails++
 	} else {
-		o.fails = 0
+		o.last.fails = 0
 	}
 	if o.read != nil {
 		select {
@@ -94,8 +94,8 @@ func (o *outer) respawn() <-chan time.Time {
 		return time.After(wait)
 	}
 	if err := o.spawn(); err != nil {
-		o.fails++
-		o.spawned = time.Now()
+		o.last.fails++
+		o.last.at = time.Now()
 		o.cfg.Log.Error("inner process not started", "error", err)
 		return time.After(o.backoff())
 	}
@@ -103,11 +103,11 @@ func (o *outer) respawn() <-chan time.Time {
 }
 
 func (o *outer) backoff() time.Duration {
-	if o.fails < freeRetries {
+	if o.last.fails < freeRetries {
 		return 0
 	}
-	pause := min(minBackoff<<min(o.fails-freeRetries, 10), maxBackoff)
-	return max(0, pause-time.Since(o.spawned))
+	pause := min(minBackoff<<min(o.last.fails-freeRetries, 10), maxBackoff)
+	return max(0, pause-time.Since(o.last.at))
 }
 
 func (o *outer) spawn() error {
@@ -132,7 +132,7 @@ func (o *outer) spawn() error {
 	}
 	files := []uintptr{uintptr(pair[1]), uintptr(o.lock)}
 	start := handover.SpawnSelf
-	if o.fails%2 == 0 {
+	if o.last.fails%2 == 0 {
 		start = func(args []string, procs string, files []uintptr) (int, error) {
 			return handover.Spawn(o.cfg.Binary, args, procs, files)
 		}
@@ -142,7 +142,7 @@ func (o *outer) spawn() error {
 		_ = conn.Close()
 		return err
 	}
-	o.inner, o.spawned = pid, time.Now()
+	o.inner, o.last.at = pid, time.Now()
 	_ = failpoint.Hit(spawned)
 	o.listenTo(conn)
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -59,18 +58,24 @@ type outer struct {
 	lock    int
 	inner   int            // pid, zero while there is none
 	check   int            // pid of a new binary's self test
-	spawned time.Time      // the inner process
-	fails   int            // deaths in a row soon after the start
+	last    attempt        // to start an inner process
 	exits   []record.Ident // recorded, oldest first
 	score   string         // see handover.State
 	wg      sync.WaitGroup
 
-	events chan event    // what the control connection says
-	read   chan struct{} // closed when nobody reads the connection any more
+	signals chan os.Signal
+	events  chan event    // what the control connection says
+	read    chan struct{} // closed when nobody reads the connection any more
 
 	mu   sync.Mutex
 	conn *wire.Conn
 	held map[string]int
+}
+
+// attempt is a start of an inner process.
+type attempt struct {
+	at    time.Time
+	fails int // deaths in a row soon after the start, before it
 }
 
 // event is what the reader of the control connection leaves to the main loop.
@@ -79,10 +84,8 @@ type event struct{ op handover.Op }
 // Run is the outer process. It returns when the monitor was shut down, or with
 // an error when it could not start.
 func Run(ctx context.Context, cfg Config) error {
-	o := &outer{cfg: cfg, held: map[string]int{}, events: make(chan event, 8)}
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
-	signal.Ignore(unix.SIGPIPE)
+	o := &outer{cfg: cfg, held: map[string]int{}, events: make(chan event, 8), signals: make(chan os.Signal, 64)}
+	handover.Listen(o.signals)
 	if err := linux.BecomeSubreaper(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
@@ -90,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer o.wg.Wait()
-	return o.loop(ctx, signals)
+	return o.loop(ctx)
 }
 
 // begin takes the state directory, or takes over from a predecessor.
@@ -98,7 +101,7 @@ func (o *outer) begin() error {
 	dir := Dir(o.cfg.StateDir)
 	if s := o.cfg.Resume; s != nil {
 		o.lock, o.cfg.Ready, o.score = s.Lock, s.Ready, s.Score
-		o.inner, o.spawned = s.Inner, time.Now()
+		o.inner, o.last.at = s.Inner, time.Now()
 		if s.Held != nil {
 			o.held = s.Held
 		}
@@ -137,7 +140,7 @@ func (o *outer) begin() error {
 }
 
 // loop reaps and respawns until the monitor is shut down.
-func (o *outer) loop(ctx context.Context, signals <-chan os.Signal) error {
+func (o *outer) loop(ctx context.Context) error {
 	stopping := false
 	for {
 		if died := o.reap(); died {
@@ -156,7 +159,7 @@ func (o *outer) loop(ctx context.Context, signals <-chan os.Signal) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case sig := <-signals:
+		case sig := <-o.signals:
 			o.signal(sig)
 		case e := <-o.events:
 			stopping = o.handle(e) || stopping

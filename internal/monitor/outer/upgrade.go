@@ -55,7 +55,7 @@ func (o *outer) upgrade() {
 	fd, err := state.Pack()
 	if err == nil {
 		_ = failpoint.Hit(packed)
-		err = handover.Exec(o.cfg.Binary, resumeArgs(o.cfg, fd), MaxProcs)
+		err = handover.Exec(o.cfg.Binary, resumeArgs(o.cfg, fd), MaxProcs, o.signals)
 		state.Unpacked(fd)
 	}
 	// Still the old program, whole: the inner process will say hello to it.
@@ -81,5 +81,5 @@ func Become(cfg Config, state handover.State) error {
 	if err != nil {
 		return err
 	}
-	return handover.Exec(cfg.Binary, resumeArgs(cfg, fd), MaxProcs)
+	return handover.Exec(cfg.Binary, resumeArgs(cfg, fd), MaxProcs, nil)
 }
