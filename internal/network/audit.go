@@ -220,7 +220,7 @@ func AddressesInside(netns string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find %s in the pod: %w", InterfaceName, err)
 	}
-	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := Dump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of the pod: %w", err)
 	}

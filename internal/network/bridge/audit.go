@@ -50,7 +50,7 @@ func (d *Driver) Held(_ context.Context, records []*pod.Record) ([]pod.Held, err
 // heldLinks lists the links on the bridge, and those of pods wherever they are.
 // A link does not tell its pod, but every pod tells its link.
 func (d *Driver) heldLinks(records []*pod.Record) (out []pod.Held, err error) {
-	all, err := netlink.LinkList()
+	all, err := network.Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/network"
 	"fairlead.run/internal/network/bridge/nat"
 )
 
@@ -129,7 +130,7 @@ func (d *Driver) chooseRanges() (ranges []netip.Prefix, notes []string, err erro
 // survey lists the node's routes without the bridge's, and the bridge's
 // addresses.
 func (d *Driver) survey() (routes []route, onBridge []netip.Prefix, err error) {
-	links, err := d.nl.LinkList()
+	links, err := network.Dump(d.nl.LinkList)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list links: %w", err)
 	}
@@ -143,7 +144,7 @@ func (d *Driver) survey() (routes []route, onBridge []netip.Prefix, err error) {
 			}
 		}
 	}
-	all, err := d.nl.RouteList(nil, netlink.FAMILY_ALL)
+	all, err := d.routes()
 	if err != nil {
 		return nil, nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -156,8 +157,12 @@ func (d *Driver) survey() (routes []route, onBridge []netip.Prefix, err error) {
 	return routes, onBridge, nil
 }
 
+func (d *Driver) routes() ([]netlink.Route, error) {
+	return network.Dump(func() ([]netlink.Route, error) { return d.nl.RouteList(nil, netlink.FAMILY_ALL) })
+}
+
 func (d *Driver) addresses(l netlink.Link) ([]netip.Prefix, error) {
-	addrs, err := d.nl.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := network.Dump(func() ([]netlink.Addr, error) { return d.nl.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
@@ -223,7 +228,7 @@ func (d *Driver) gateways(ranges []netip.Prefix) []netip.Prefix {
 // so that pods need not discover it.
 func (d *Driver) routeMTU() int {
 	const usual = 1500
-	routes, err := d.nl.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := d.routes()
 	if err != nil {
 		return usual
 	}
