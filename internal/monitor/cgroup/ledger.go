@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,8 +46,6 @@ type member struct {
 	seen    int  // its kills when they were last read
 	watched bool // seen is right unless stirred
 	stirred bool
-	ended   bool
-	killed  bool // it ended as those end whom the kernel kills
 }
 
 // Verdict is what the ledger found out about a container that has ended.
@@ -100,10 +97,9 @@ func (l *Ledger) Join(id, path string) (elsewhere int) {
 	}
 	f := m.family
 	total, gone, ok := l.tally(f)
-	alone := len(f.members) == 1
 	// Others may use the cgroup above too; what happened to them until now is
 	// of no more interest. While somebody's count is open it stays as it is.
-	if ok && (alone || !slices.ContainsFunc(gone, func(g *member) bool { return g != m })) {
+	if ok && !slices.ContainsFunc(gone, func(g *member) bool { return g != m }) {
 		f.elsewhere = total - f.known()
 	}
 	return f.elsewhere
@@ -194,11 +190,10 @@ func (l *Ledger) Settle(id string, killed bool) Verdict {
 	if m == nil {
 		return Verdict{}
 	}
-	m.ended, m.killed = true, killed
 	if n, err := l.memory.kills(m.dir); err == nil {
 		m.seen = n
 	} else if l.memory.unified {
-		m.seen += l.missing(m)
+		m.seen += l.missing(m, killed)
 	}
 	l.remove(m)
 	v := Verdict{OOMKilled: m.seen > 0}
@@ -224,7 +219,8 @@ func (f *family) known() (sum int) {
 const tries = 20
 
 // tally reads the counts of a family as they were at one moment, and lists the
-// members that have none any more, or not yet.
+// members that have none any more, or not yet. Where the cgroup above is not
+// there yet either, there is nothing to tally.
 func (l *Ledger) tally(f *family) (total int, gone []*member, ok bool) {
 	if !l.memory.unified {
 		return 0, nil, false // it counts nothing of what is below
@@ -233,7 +229,7 @@ func (l *Ledger) tally(f *family) (total int, gone []*member, ok bool) {
 		var err error
 		gone = l.look(f)
 		known := f.known()
-		if total, err = l.memory.kills(f.dir); err != nil && !os.IsNotExist(err) {
+		if total, err = l.memory.kills(f.dir); err != nil {
 			return 0, nil, false
 		}
 		again := l.look(f)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -162,6 +163,19 @@ func TestLedgerOfTheFirst(t *testing.T) {
 	tr.settle("a", byKill, true)
 }
 
+// TestLedgerOfANewNeighbour has one begin before the end of another is known.
+func TestLedgerOfANewNeighbour(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("a")
+	tr.oom("/pod/a")
+	tr.remove("/pod/a")
+	tr.run("b")
+	tr.settle("a", byKill, true)
+	tr.remove("/pod/b")
+	tr.settle("b", byKill, false)
+}
+
 // TestLedgerTellsTwoApart is about containers that are gone at once.
 func TestLedgerTellsTwoApart(t *testing.T) {
 	for name, first := range map[string]string{"the victim": "a", "its neighbour": "b"} {
@@ -191,6 +205,17 @@ func TestLedgerTellsTwoApart(t *testing.T) {
 		tr.remove("/pod/a", "/pod/b")
 		tr.settle("b", byItself, false)
 		tr.settle("a", byKill, true)
+	})
+	t.Run("neither", func(t *testing.T) {
+		tr := newTree(t)
+		tr.make("/pod")
+		for _, id := range []string{"a", "b"} { // unseen
+			tr.Join(id, "/pod/"+id)
+			tr.make("/pod/" + id)
+		}
+		tr.remove("/pod/a", "/pod/b")
+		tr.settle("b", byKill, false)
+		tr.settle("a", byKill, false)
 	})
 	t.Run("both", func(t *testing.T) {
 		tr := newTree(t)
@@ -229,13 +254,7 @@ func TestLedgerAwaitsTheNews(t *testing.T) {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		// Held by Settle but for while it waits for the news.
-		for waiting := false; !waiting; {
-			tr.mu.Lock()
-			b := tr.members["b"]
-			waiting = b != nil && b.ended
-			tr.mu.Unlock()
-		}
+		time.Sleep(50 * time.Millisecond) // most likely Settle waits by then; if not, it need not
 		_, _ = late.WriteString("\n")
 	}()
 	tr.settle("b", byKill, false)
@@ -265,7 +284,7 @@ func TestLedgerOverARestart(t *testing.T) {
 	tr.remove("/pod/a")
 	// The process dies when it has told one of the two.
 	kept["b"] = tr.settle("a", byKill, true).Elsewhere
-	rejoin("a", "b", "c")
+	rejoin("b", "a", "c")
 	v := tr.settle("a", byKill, true)
 	kept["b"], kept["c"] = v.Elsewhere, v.Elsewhere
 	rejoin("b", "c")
@@ -277,6 +296,54 @@ func TestLedgerOverARestart(t *testing.T) {
 	tr.remove("/pod/c")
 	rejoin("c")
 	tr.settle("c", byKill, true)
+}
+
+// TestLedgerKnowsWhatItHasSeen is about one that goes on after it has lost a
+// process, and is gone at the same time as another.
+func TestLedgerKnowsWhatItHasSeen(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("a")
+	tr.run("b")
+	tr.oom("/pod/a")
+	tr.restart()
+	for _, id := range []string{"a", "b"} {
+		tr.Rejoin(id, "/pod/"+id, 0)
+		tr.Watch(id)
+	}
+	tr.remove("/pod/a", "/pod/b")
+	tr.settle("b", byKill, false)
+	tr.settle("a", byItself, true)
+}
+
+func TestWatches(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod/a")
+	add := func() {
+		t.Helper()
+		if err := tr.watches.add(tr.root+"/pod/a", "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	tr.remove("/pod/a")
+	tr.make("/pod/a")
+	tr.watches.drain()
+	add()
+	if len(tr.watches.ids) != 1 {
+		t.Errorf("watches of one container: %v", tr.watches.ids)
+	}
+	tr.write("/pod/a", 1)
+	if ids, all := tr.watches.drain(); !ids["a"] || all {
+		t.Errorf("after a change: %v %t", ids, all)
+	}
+	tr.write("/pod/a", 2)
+	if ids, _ := tr.watches.drain(); len(ids) != 0 {
+		t.Errorf("it is announced once, and came again: %v", ids)
+	}
+	if err := tr.watches.add(tr.root+"/nowhere", "b"); err == nil {
+		t.Error("what is not there is watched")
+	}
 }
 
 // TestLedgerOfASharedParent is about a cgroup in which there are others too,
@@ -294,6 +361,39 @@ func TestLedgerOfASharedParent(t *testing.T) {
 		tr.remove("/pod/b")
 		tr.settle("b", killed, killed) // it cannot be told from a's; who ends by itself is spared
 	}
+}
+
+// TestLedgerReadsAtOneMoment has a neighbour lose processes all the time.
+func TestLedgerReadsAtOneMoment(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("b")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 1; ; n++ {
+			for _, path := range []string{"/pod/b", "/pod"} { // in the kernel's order
+				f, err := os.OpenFile(filepath.Join(tr.root, path, eventsFile), os.O_WRONLY, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = fmt.Fprintf(f, "oom_kill %09d\n", n)
+				_ = f.Close()
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Microsecond):
+			}
+		}
+	}()
+	for range 500 {
+		tr.Join("a", "/pod/a")
+		tr.settle("a", byKill, false)
+	}
+	close(stop)
+	<-done
 }
 
 func TestLedgerOfStartsThatFail(t *testing.T) {

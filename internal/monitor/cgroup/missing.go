@@ -12,13 +12,13 @@ import (
 const stirLimit = time.Second
 
 // missing is how many kills of the family's are to be put down to m, whose own
-// count is gone.
-func (l *Ledger) missing(m *member) int {
+// count is gone. killed is as in Settle.
+func (l *Ledger) missing(m *member, killed bool) int {
 	f := m.family
 	for deadline := time.Now().Add(stirLimit); ; {
 		total, gone, ok := l.tally(f)
 		open := total - f.elsewhere - f.known()
-		if !ok || open <= 0 || !slices.Contains(gone, m) {
+		if !ok || open <= 0 {
 			return 0
 		}
 		l.markStirred()
@@ -33,33 +33,16 @@ func (l *Ledger) missing(m *member) int {
 		if len(suspects) == 0 {
 			suspects = gone
 		}
-		return f.share(m, suspects, open)
-	}
-}
-
-// share divides open kills among those that may have had them.
-func (f *family) share(m *member, suspects []*member, open int) int {
-	if !slices.Contains(suspects, m) || !m.killed && f.shared() {
-		return 0
-	}
-	if len(suspects) == 1 {
-		return open
-	}
-	// One that ended by itself is not the one as long as there is another
-	// that was killed, or of which that is not known yet.
-	others := 0
-	for _, s := range suspects {
-		if s != m && (s.killed || !s.ended) {
-			others++
+		switch {
+		case !slices.Contains(suspects, m), !killed && f.shared():
+			return 0
+		case len(suspects) == 1:
+			return open
+		case killed:
+			return max(1, open-(len(suspects)-1))
 		}
+		return 0 // the others may have been killed, and this one was not
 	}
-	switch {
-	case others == 0:
-		return open
-	case m.killed:
-		return max(1, open-others)
-	}
-	return 0
 }
 
 // shared says whether others than members use the cgroup, so that what it
