@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,9 @@ var kinds = []struct {
 	{errdefs.ErrUnimplemented, codes.Unimplemented},
 	{errdefs.ErrDeadline, codes.DeadlineExceeded},
 	{errdefs.ErrUnavailable, codes.Unavailable},
+	{syscall.ENOSPC, codes.ResourceExhausted},
+	{syscall.EDQUOT, codes.ResourceExhausted},
+	{syscall.EROFS, codes.FailedPrecondition},
 	{errdefs.ErrInternal, codes.Internal},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},

@@ -75,6 +75,8 @@ func kind(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return fmt.Errorf("%w: %w", errdefs.ErrExhausted, err)
+	case errors.Is(err, unix.EROFS): // it can be mended, unlike a wrong path
+		return fmt.Errorf("%w: %w", errdefs.ErrPrecondition, err)
 	case errors.Is(err, unix.EIO):
 		return fmt.Errorf("%w: %w", errdefs.ErrUnavailable, err)
 	}

@@ -158,7 +158,7 @@ func (h *Handler) startAfresh(ctx context.Context, id string, req monitorv1.Star
 // failed removes what a failed start has left and returns why it failed, in the
 // runtime's words where it had any.
 func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, err error) error {
-	said := readLog(log)
+	said, disk := readLog(log), diskTrouble(s.Bundle.Path)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	left := h.forget(undo, s.ID)
@@ -170,6 +170,9 @@ func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, er
 	}
 	if said == "" || errors.Is(err, errdefs.ErrDeadline) {
 		return errors.Join(err, left)
+	}
+	if disk != nil {
+		return errors.Join(fmt.Errorf("%w (the runtime says: %s)", disk, said), left)
 	}
 	process, _ := readProcess(s.Bundle.Path)
 	if process == nil {

@@ -1,0 +1,257 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/test/images"
+	"fairlead.run/test/node"
+)
+
+// disk is a small file system of its own, on which everything can go wrong.
+type disk struct {
+	t   *testing.T
+	dir string // where it is mounted
+}
+
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	mkfs, err := exec.LookPath("mkfs.ext4")
+	if err != nil {
+		t.Skipf("needs mkfs.ext4 of the package e2fsprogs: %v", err)
+	}
+	file, dir := filepath.Join(t.TempDir(), "disk"), t.TempDir()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 48<<20); err != nil {
+		t.Fatal(err)
+	}
+	run(t, mkfs, "-q", "-m", "0", "-N", "4096", "-O", "^has_journal", file)
+	run(t, "mount", "-o", "loop", file, dir)
+	t.Cleanup(func() { run(t, "umount", dir) })
+	return &disk{t, dir}
+}
+
+func run(t *testing.T, command ...string) {
+	t.Helper()
+	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
+	}
+}
+
+// fault breaks a disk, and mends it.
+type fault struct {
+	name    string
+	on, off func(*disk)
+}
+
+var faults = []fault{
+	{"full", (*disk).fill, (*disk).empty},
+	{"no inodes", (*disk).useInodes, (*disk).empty},
+	{"read-only", (*disk).readOnly, (*disk).writable},
+}
+
+func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
+
+// fill leaves not a byte.
+func (d *disk) fill() {
+	d.t.Helper()
+	f, err := os.Create(d.ballast())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		switch _, err := f.Write(make([]byte, size)); {
+		case errors.Is(err, unix.ENOSPC):
+			size /= 2
+		case err != nil:
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// useInodes leaves no new name.
+func (d *disk) useInodes() {
+	d.t.Helper()
+	if err := os.Mkdir(d.ballast(), 0o700); err != nil {
+		d.t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		f, err := os.Create(fmt.Sprintf("%s/%d", d.ballast(), i))
+		if errors.Is(err, unix.ENOSPC) {
+			return
+		}
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+}
+
+func (d *disk) empty() {
+	d.t.Helper()
+	if err := os.RemoveAll(d.ballast()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// readOnly keeps everybody from opening anything for writing. The file system
+// itself cannot be made read-only while it has writers, nor can its mount; so
+// another one hides it.
+func (d *disk) readOnly() {
+	d.t.Helper()
+	for _, flags := range []uintptr{unix.MS_BIND | unix.MS_REC, unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY} {
+		if err := unix.Mount(d.dir, d.dir, "", flags, ""); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+func (d *disk) writable() {
+	d.t.Helper()
+	if err := unix.Unmount(d.dir, unix.MNT_DETACH); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// place is what of a node is on the disk.
+type place struct {
+	name string
+	put  func(n *node.Node, dir string)
+}
+
+var places = []place{
+	{"state", func(n *node.Node, dir string) { n.State = dir + "/run" }},
+	{"images", func(n *node.Node, dir string) { n.Root = dir + "/lib" }},
+	{"logs", func(n *node.Node, dir string) { n.Logs = dir + "/logs" }},
+}
+
+// TestDisk breaks the disk of a node's state, images and logs in every way.
+// While it is broken, requests end with an error that says what is wrong and
+// where, or they work; what runs goes on. When it is mended, the same requests
+// work, without a restart.
+func TestDisk(t *testing.T) {
+	for _, p := range places {
+		for _, f := range faults {
+			t.Run(p.name+" "+f.name, func(t *testing.T) {
+				t.Parallel()
+				breakDisk(t, p, f)
+			})
+		}
+	}
+}
+
+func breakDisk(t *testing.T, p place, f fault) {
+	d := newDisk(t)
+	n := node.Start(t, "", func(n *node.Node) error { p.put(n, d.dir); return nil })
+	n.Pull(node.Busybox)
+	s := n.RunPod("crun")
+	old := s.Start(node.Script("sleep 1000"))
+	ready := s.Create(node.Script("echo started"))
+	other, err := node.PushImage("test/other:1", ocispec.ImageConfig{}, images.Layer{Files: map[string]images.File{"other": {Body: make([]byte, 1<<20)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := newAttempts(n, s, ready, other)
+
+	f.on(d)
+	failed := 0
+	for _, r := range attempts {
+		if err := r.call(); err != nil {
+			failed++
+			wantDiskError(t, d, r.name, err)
+		}
+	}
+	if failed == 0 && p.name != "logs" {
+		t.Error("nothing failed: the disk was not broken at all")
+	}
+	if st := old.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container that ran is %s", st.State)
+	}
+	if list, err := n.Runtime.ListPodSandbox(n.Ctx(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.Items) == 0 {
+		t.Errorf("list pods: %v, %v", list, err)
+	}
+
+	f.off(d)
+	for _, r := range attempts {
+		if err := r.call(); err != nil {
+			t.Errorf("%s after the disk was mended: %v", r.name, err)
+		}
+	}
+	node.Eventually(t, "the output of the container", func() bool { return strings.TrimSpace(ready.Log()) == "started" })
+	old.Exec("true")
+}
+
+// wantDiskError wants an error that says what is wrong, where, and of a kind
+// that tells the caller that it is not the request's fault.
+func wantDiskError(t *testing.T, d *disk, request string, err error) {
+	t.Helper()
+	t.Logf("%s: %v", request, err)
+	switch status.Code(err) {
+	case codes.ResourceExhausted, codes.FailedPrecondition, codes.Unavailable:
+	default:
+		t.Errorf("%s: code %s of %v", request, status.Code(err), err)
+	}
+	text := err.Error()
+	if !strings.Contains(text, d.dir) {
+		t.Errorf("%s: no path in %q", request, text)
+	}
+	if !strings.Contains(text, "full") && !strings.Contains(text, "no space left") && !strings.Contains(text, "inodes") && !strings.Contains(text, "read-only") {
+		t.Errorf("%s: %q does not say what is wrong with the disk", request, text)
+	}
+}
+
+// attempt is a request that is made twice: with the disk broken, and mended.
+type attempt struct {
+	name string
+	call func() error
+}
+
+func newAttempts(n *node.Node, s *node.Sandbox, ready *node.Container, image string) []attempt {
+	pod, ctr := n.PodConfig(), node.Script("sleep 1000")
+	return []attempt{
+		{"PullImage", func() error {
+			_, err := n.TryPull(image)
+			return err
+		}},
+		{"RunPodSandbox", func() error {
+			r, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: "crun"})
+			if err == nil {
+				n.Know(r.PodSandboxId)
+			}
+			return err
+		}},
+		{"CreateContainer", func() error {
+			_, err := s.TryCreate(ctr)
+			return err
+		}},
+		{"StartContainer", func() error {
+			switch st := ready.Status(); {
+			case st.State == runtimeapi.ContainerState_CONTAINER_CREATED:
+			case st.Reason == "StartError": // for good; callers make a new one
+				ready.Config = node.Script("echo started")
+				id, err := s.TryCreate(ready.Config)
+				if err != nil {
+					return err
+				}
+				ready.ID = id
+			default:
+				return nil // it was started before
+			}
+			return ready.TryStart()
+		}},
+	}
+}
