@@ -71,36 +71,30 @@ const (
 // Look compares and changes nothing.
 func (a *Auditor) Look(ctx context.Context) (Report, error) {
 	var out Report
-	var v [3][]*pod.Record
-	held := [2][][]pod.Held{}
-	for i := range v {
+	var records [3][]*pod.Record
+	held := make([][2][]pod.Held, len(a.parts)) // by part
+	blind := make([]error, len(a.parts))
+	for i := range records {
 		var err error
-		if v[i], err = a.core.Records(ctx); err != nil {
+		if records[i], err = a.core.Records(ctx); err != nil {
 			return out, fmt.Errorf("audit: read the records: %w", err)
 		}
-		if i == len(held) {
-			break
-		}
-		held[i] = make([][]pod.Held, len(a.parts))
 		for n, p := range a.parts {
-			if held[i][n], err = p.Keeper.Held(ctx, v[i]); err != nil {
-				out.Blind = append(out.Blind, fmt.Errorf("look at %s: %w", p.Name, err))
+			if i < len(held[n]) && blind[n] == nil {
+				held[n][i], blind[n] = p.Keeper.Held(ctx, records[i])
 			}
 		}
-		if len(out.Blind) > 0 {
-			out.Blind = slices.CompactFunc(out.Blind, func(x, y error) bool { return x.Error() == y.Error() })
-		}
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			return out, fmt.Errorf("audit: %w", context.Cause(ctx))
 		}
 	}
-	out.Findings = unreadable(v[2])
+	out.Findings = unreadable(records[len(records)-1])
 	for n, p := range a.parts {
-		if held[0][n] == nil || held[1][n] == nil {
+		if blind[n] != nil {
+			out.Blind = append(out.Blind, fmt.Errorf("look at %s: %w", p.Name, blind[n]))
 			continue
 		}
-		seen := compare(views{records: v, held: [2][]pod.Held{held[0][n], held[1][n]}}, p.Keeper.Wants)
-		for _, f := range seen {
+		for _, f := range compare(views{records: records, held: held[n]}, p.Keeper.Wants) {
 			out.Findings = append(out.Findings, Outcome{Finding: f, part: n})
 		}
 	}

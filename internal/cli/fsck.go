@@ -142,6 +142,7 @@ func (a *app) fsckNotes(r *adminv1.FsckReply, repair bool) {
 		}
 	}
 	switch {
+	case len(r.Findings) == 0 && len(r.Blind)+len(r.Busy) > 0:
 	case len(r.Findings) == 0:
 		_, _ = fmt.Fprintln(w, "fairlead: everything agrees with the records")
 	case !repair && can > 0:

@@ -60,6 +60,7 @@ func TestFsckUnderChurn(t *testing.T) {
 				t.Errorf("only %d audits ran while %d pods did", count, done.Load())
 			}
 			keeper.StopNumbers()
+			keeper.Wait()
 			node.CheckNumbers(t, keeper.Log())
 			wantInOrder(t, n)
 		})

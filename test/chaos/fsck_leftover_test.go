@@ -118,6 +118,7 @@ func TestFsckLeftovers(t *testing.T) {
 		t.Errorf("exec says %q", got)
 	}
 	c.StopNumbers()
+	c.Wait()
 	node.CheckNumbers(t, c.Log())
 }
 

@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/wire"
 )
 
@@ -13,23 +15,25 @@ import (
 func Find(o Options) *Client { return &Client{options: o} }
 
 // Peek is List for whoever must not start a monitor: where none runs, it
-// follows no process.
+// follows no process. As elsewhere, one that is just being restarted is waited
+// for.
 func (c *Client) Peek(ctx context.Context) ([]monitorv1.Process, error) {
-	conn, err := c.options.dial(ctx)
-	if errors.Is(err, errNobody) {
-		return nil, nil
+	for deadline := time.Now().Add(gap); ; {
+		var list monitorv1.ProcessList
+		conn, fds, _, err := c.try(ctx, request{op: monitorv1.OpList}, &list)
+		switch {
+		case err == nil:
+			wire.CloseAll(fds)
+			return list.Processes, conn.Close()
+		case errors.Is(err, errNobody):
+			return nil, nil
+		case !errors.Is(err, errdefs.ErrUnavailable) || time.Now().After(deadline):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.Close(); err != nil {
-		return nil, err
-	}
-	var list monitorv1.ProcessList
-	conn, fds, _, err := c.try(ctx, request{op: monitorv1.OpList}, &list)
-	if err != nil {
-		return nil, err
-	}
-	wire.CloseAll(fds)
-	return list.Processes, conn.Close()
 }

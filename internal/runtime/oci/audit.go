@@ -256,6 +256,16 @@ func (k Keeper) dropState(ctx context.Context, h pod.Held) error {
 	return os.RemoveAll(h.Name)
 }
 
+// DropTrials removes what trials left that an earlier process was killed in.
+func (k Keeper) DropTrials(ctx context.Context) error {
+	left, err := k.heldTrials(ctx, nil)
+	errs := []error{err}
+	for _, h := range left {
+		errs = append(errs, k.dropTrial(ctx, h.Name))
+	}
+	return errors.Join(errs...)
+}
+
 // dropTrial ends a trial that was cut off. What it has to kill, its own bundle
 // says; one that names anything but a trial's cgroup is only deleted.
 func (k Keeper) dropTrial(ctx context.Context, bundle string) error {
