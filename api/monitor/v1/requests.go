@@ -81,4 +81,6 @@ type Info struct {
 	StartedAt time.Time `json:"startedAt"` // of the inner process
 	Processes int       `json:"processes"` // known, with exited ones
 	Live      int       `json:"live"`
+
+	Goroutines int `json:"goroutines,omitempty"` // of the inner process
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -45,6 +46,7 @@ func handleInfo(_ context.Context, in *Inner, _ *call) (any, []int, error) {
 	info := monitorv1.Info{
 		Version: in.cfg.Version, Protocol: monitorv1.Version,
 		OuterPID: os.Getppid(), InnerPID: os.Getpid(), StartedAt: in.started,
+		Goroutines: runtime.NumGoroutine(),
 	}
 	for _, p := range in.table.all() {
 		info.Processes++
