@@ -59,6 +59,7 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	if err != nil {
 		return "", err
 	}
+	warm(h)
 	ctr := &pod.Container{ID: pod.NewContainerID(), State: pod.Creating, CreatedAt: c.now(), Config: cfg}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)

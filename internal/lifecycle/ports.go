@@ -132,6 +132,16 @@ type Handler interface {
 	Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen
 }
 
+// Warmer is a Handler that starts a process more quickly if it was told some
+// milliseconds before that one will be started. Nothing may come of it.
+type Warmer interface{ Warm() }
+
+func warm(h Handler) {
+	if w, ok := h.(Warmer); ok {
+		w.Warm()
+	}
+}
+
 // What the core and its drivers both name is declared in package pod.
 type (
 	// StartRequest is pod.StartRequest.

@@ -133,6 +133,7 @@ func differs(r *pod.Record) error {
 
 // assemble makes everything that the pod needs and notes it in r.
 func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Handler) error {
+	warm(h)
 	stage.Enter(ctx, "make sandbox")
 	u.Push("remove sandbox", func(ctx context.Context) error { return c.Sandboxes.Remove(ctx, r.ID) })
 	u.Push("stop sandbox", func(ctx context.Context) error { return c.Sandboxes.Stop(ctx, r.ID) })
@@ -154,6 +155,7 @@ func (c *Core) assemble(ctx context.Context, u *undo.Stack, r *pod.Record, h Han
 			return err
 		}
 	}
+	warm(h) // the network may have taken long
 	stage.Enter(ctx, "write files")
 	if err := c.Sandboxes.WriteFiles(ctx, r); err != nil {
 		return err

@@ -39,6 +39,8 @@ type Config struct {
 	LogMaxLine int
 	// Log gets what cannot be returned; nil means slog.Default().
 	Log *slog.Logger
+
+	warmth *warmth // set by New, one for all handlers
 }
 
 // Driver makes handlers of the kind "oci".
@@ -62,6 +64,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	cfg.warmth = &warmth{}
 	return &Driver{cfg: cfg}, nil
 }
 

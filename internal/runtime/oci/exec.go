@@ -50,6 +50,7 @@ func isOwnExec(id string) bool { return strings.HasPrefix(id, execPrefix+instanc
 // Exec runs one more process in a running container, with everything but the
 // command as its first process has it.
 func (h *Handler) Exec(ctx context.Context, e pod.ExecRequest) (pod.Exec, error) {
+	h.Warm()
 	x, err := h.exec(ctx, e)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s with handler %s: %w", e.Container.ID, h.def.Name, err)

@@ -44,6 +44,7 @@ func (h *Handler) folder(id string) string { return filepath.Join(h.cfg.StateDir
 // Start runs the bundle's process. If it runs already, or has run and ended
 // since, that one is returned. When it fails, nothing is left of it.
 func (h *Handler) Start(ctx context.Context, s pod.StartRequest) (pod.RunningProcess, error) {
+	h.Warm()
 	started, err := h.start(ctx, s)
 	if err != nil {
 		return pod.RunningProcess{}, fmt.Errorf("start container %s with handler %s: %w", s.ID, h.def.Name, err)
