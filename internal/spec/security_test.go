@@ -3,6 +3,7 @@ package spec
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -203,6 +204,13 @@ func TestSeccomp(t *testing.T) {
 	f := tc.spec(t).spec.Linux.Seccomp
 	if f == nil || f.DefaultAction != specs.ActErrno || len(f.Architectures) == 0 || allows(f, "mount") || !allows(f, "read") {
 		t.Fatalf("default: %+v", f)
+	}
+	if slices.Contains(f.Architectures, specs.ArchX32) || !slices.Contains(f.Architectures, specs.ArchX86_64) && runtime.GOARCH == "amd64" {
+		t.Errorf("architectures of a kernel without x32: %v", f.Architectures)
+	}
+	tc.cfg.Host.X32 = true
+	if f := tc.spec(t).spec.Linux.Seccomp; runtime.GOARCH == "amd64" && !slices.Contains(f.Architectures, specs.ArchX32) {
+		t.Errorf("architectures of a kernel with x32: %v", f.Architectures)
 	}
 	// What the capabilities permit, the filter does.
 	tc.c.Security.Capabilities = &pod.Capabilities{Add: []string{"SYS_ADMIN"}}

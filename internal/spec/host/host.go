@@ -39,6 +39,7 @@ type Host struct {
 	SysResource  bool     // this process has CAP_SYS_RESOURCE
 	OOMScoreAdj  int      // this process's own
 	Seccomp      bool
+	X32          bool // the kernel may run programs of the x32 ABI
 	AppArmor     bool
 	SELinux      bool
 	Rlimits      map[string]uint64 // this process's own hard limits: "RLIMIT_NOFILE"
@@ -70,6 +71,7 @@ func Probe() (Host, error) {
 	h.SysResource = caps.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE)
 	h.OOMScoreAdj = ownOOMScoreAdj()
 	h.Seccomp = exists("/proc/sys/kernel/seccomp/actions_avail")
+	h.X32 = x32()
 	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	h.AppArmor = err == nil && strings.HasPrefix(string(enabled), "Y") && exists(AppArmorProfiles)
 	h.SELinux = selinux.GetEnabled()
@@ -93,6 +95,13 @@ func accountsSwap(unified bool) bool {
 	}
 	found, err := filepath.Glob("/sys/fs/cgroup/*/memory.swap.max")
 	return err == nil && len(found) > 0
+}
+
+// filtered says whether this process's own system calls are filtered, or that
+// this cannot be found out.
+func filtered() bool {
+	b, err := os.ReadFile("/proc/self/status")
+	return err != nil || !strings.Contains(string(b), "\nSeccomp:\t0\n")
 }
 
 func ownOOMScoreAdj() int {

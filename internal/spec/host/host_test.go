@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -31,5 +32,16 @@ func TestProbe(t *testing.T) {
 	}
 	if len(h.Rlimits) != len(RlimitNumbers) || h.Rlimits["RLIMIT_NOFILE"] == 0 {
 		t.Errorf("limits %v", h.Rlimits)
+	}
+}
+
+// Whoever is filtered must not ask the kernel about x32: the answer may be death.
+func TestX32IsNotAskedByTheFiltered(t *testing.T) {
+	h, err := Probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filtered() && runtime.GOARCH == "amd64" && !h.X32 {
+		t.Error("the kernel was asked")
 	}
 }
