@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +65,7 @@ func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error)
 			return fmt.Errorf("prepare a trial: %w", err)
 		}
 	}
+	d.sweepTrials(ctx, t)
 	unique := randomHex(8)
 	id, bundle := trialPrefix+unique, filepath.Join(d.cfg.StateDir, trialsFolder, t.def.Name+"-"+unique)
 	defer d.trials.begin(id, filepath.Base(bundle))()
@@ -98,6 +101,24 @@ func writeTrial(bundle string, s *specs.Spec) error {
 	return os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600)
 }
 
+// sweepTrials ends the trials of a handler that the death of a daemon cut off.
+func (d *Driver) sweepTrials(ctx context.Context, t tool) {
+	base := filepath.Join(d.cfg.StateDir, trialsFolder)
+	bundles, err := readDir(base)
+	for _, b := range bundles {
+		unique, ok := strings.CutPrefix(b.Name(), t.def.Name+"-")
+		if !ok || strings.Contains(unique, "-") || d.trials.has(b.Name()) {
+			continue // of another handler, or under way
+		}
+		end := d.trials.begin(trialPrefix+unique, b.Name())
+		err = errors.Join(err, d.endTrial(ctx, t, filepath.Join(base, b.Name()), trialPrefix+unique))
+		end()
+	}
+	if err != nil {
+		d.cfg.Log.Warn("what a trial of an earlier daemon has left cannot be removed", "handler", t.def.Name, "error", err)
+	}
+}
+
 // endTrial removes what a trial leaves: nothing where all went well.
 func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -112,6 +133,10 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 				removeParents(g)
 			}
 		}
+	}
+	var broken *brokenBundle
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &broken) {
+		err = nil // it was cut off before anything ran
 	}
 	err = errors.Join(err, os.RemoveAll(bundle))
 	if err != nil {
