@@ -46,7 +46,10 @@ func (a *app) runPods(ctx context.Context, f runFlags) error {
 	if len(f.files) == 0 {
 		return usageError{errors.New("no manifest is given; use -f FILE, -f FOLDER or -f -")}
 	}
-	sources, err := manifest.Read(f.files, a.in)
+	sources, err := manifest.Read(ctx, f.files, a.in)
+	if ctx.Err() != nil {
+		return errors.Join(errInterrupted, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Handler is a runtime handler as its endpoint reports it.
@@ -199,7 +200,7 @@ func existing(name string, classes map[string]*nodev1.RuntimeClass) string {
 	}
 	names := slices.Sorted(maps.Keys(classes))
 	text := " in the files given; they have " + strings.Join(names, ", ")
-	if near := manifest.Nearest(name, names); near != "" {
+	if near := fields.Nearest(name, names); near != "" {
 		text += "; did you mean " + near + "?"
 	}
 	return text

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Find finds a pod by namespace/name, by name, or by the start of its id.
@@ -54,7 +54,7 @@ func noPod(pods []Pod, ref string) error {
 		names = append(names, pods[i].ShortName())
 	}
 	text := ""
-	if near := manifest.Nearest(ref, names); near != "" {
+	if near := fields.Nearest(ref, names); near != "" {
 		text = "; did you mean " + near + "?"
 	}
 	if len(names) > 10 {

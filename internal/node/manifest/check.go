@@ -83,6 +83,7 @@ func checkPod(prefix string, pod *corev1.Pod) []string {
 	var f faults
 	spec, path := &pod.Spec, prefix+"spec"
 	checkLabels(&f, prefix+"metadata", &pod.ObjectMeta)
+	checkBandwidth(&f, prefix+"metadata", pod)
 	oneOf(&f, path+".restartPolicy", spec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	oneOf(&f, path+".dnsPolicy", spec.DNSPolicy, corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
 	if spec.DNSPolicy == corev1.DNSNone && (spec.DNSConfig == nil || len(spec.DNSConfig.Nameservers) == 0) {

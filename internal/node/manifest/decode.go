@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
+	"fairlead.run/internal/node/manifest/fields"
 	"fairlead.run/pkg/runtimeclass"
 )
 
@@ -85,6 +86,21 @@ type target struct {
 	meta *metav1.ObjectMeta
 }
 
+// readName gives the object a name for messages as long as it is not decoded,
+// and later the default namespace.
+func (t *target) readName() {
+	meta, _ := t.doc.tree["metadata"].(map[string]any)
+	if name, ok := meta["name"].(string); ok && t.meta.Name == "" {
+		t.meta.Name = name
+	}
+	if space, ok := meta["namespace"].(string); ok && t.meta.Namespace == "" {
+		t.meta.Namespace = space
+	}
+	if t.meta.Namespace == "" && t.kind != "RuntimeClass" {
+		t.meta.Namespace = metav1.NamespaceDefault
+	}
+}
+
 func (t *target) origin(line int) string {
 	name := Key{t.meta.Namespace, t.meta.Name}.String()
 	if t.meta.Name == "" {
@@ -99,12 +115,30 @@ func (d *decoder) fault(t *target, message string) {
 	d.faults = append(d.faults, invalid("%s: %s", t.origin(t.doc.lineOf(path)), message))
 }
 
-// document decodes one document, and adds its object if all is well.
+// document decodes one document, and adds its objects if all is well.
 func (d *decoder) document(doc *document) {
 	if err := doc.parse(); err != nil {
 		d.faults = append(d.faults, err)
 		return
 	}
+	if !doc.isList() {
+		d.object(doc)
+		return
+	}
+	items, err := doc.items()
+	if err != nil {
+		d.faults = append(d.faults, err)
+	}
+	for _, item := range items {
+		if len(d.faults) >= maxFaults {
+			return
+		}
+		d.object(item)
+	}
+}
+
+// object decodes a document, or an item of one, that holds a single object.
+func (d *decoder) object(doc *document) {
 	version, _ := doc.tree["apiVersion"].(string)
 	kind, _ := doc.tree["kind"].(string)
 	if version == "" || kind == "" {
@@ -114,7 +148,7 @@ func (d *decoder) document(doc *document) {
 	table, known := tables[version+" "+kind]
 	if !known {
 		kinds := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
-		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something fairlead run knows; it knows %s", kind, version, kinds))
+		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something fairlead run knows; it knows %s, and v1 List of these", kind, version, kinds))
 		return
 	}
 	switch version + " " + kind {
@@ -135,10 +169,15 @@ func (d *decoder) document(doc *document) {
 // reports every field that is unknown, doubled or not honoured.
 func (d *decoder) into(t *target, table []Field, out any) bool {
 	before := len(d.faults)
-	strict, err := kjson.UnmarshalStrict(t.doc.json, out)
-	if t.meta.Namespace == "" && t.kind != "RuntimeClass" {
-		t.meta.Namespace = metav1.NamespaceDefault
+	t.readName()
+	for _, why := range fields.Check(t.doc.tree, out) {
+		d.fault(t, why)
 	}
+	if len(d.faults) > before {
+		return false // the decoder would stumble over it, and not say where
+	}
+	strict, err := kjson.UnmarshalStrict(t.doc.json, out)
+	t.readName()
 	if err != nil {
 		d.mismatch(t, err)
 		return false
@@ -149,9 +188,19 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 		unknown[path] = true
 		message := s.Error()
 		if strings.HasPrefix(message, "unknown field") {
-			message = "is not a field of " + t.kind + hint(out, path)
+			message = "is not a field of " + t.kind + fields.Hint(out, path)
 		}
 		d.fault(t, path+": "+message)
+	}
+	if left := t.doc.withoutCluster(out); len(left) > 0 {
+		t.readName()
+		d.objects.Notes = append(d.objects.Notes, t.origin(t.doc.first())+
+			": was stored in a cluster; what that added is left out: "+strings.Join(left, ", "))
+	}
+	if t.kind != "ConfigMap" && t.kind != "Secret" { // whose values may be any bytes
+		for _, why := range fields.CheckNUL(t.doc.tree, "") {
+			d.fault(t, why)
+		}
 	}
 	for _, c := range unhonoured(table, t.doc.tree) {
 		if !unknown[c.path] {
@@ -314,9 +363,10 @@ func (d *decoder) secret(doc *document, table []Field) {
 func (d *decoder) class(doc *document, table []Field, version string) {
 	class := &nodev1.RuntimeClass{}
 	t := &target{doc, "RuntimeClass", &class.ObjectMeta}
-	ok := false
+	ok, prefix := false, ""
 	switch version {
 	case "node.k8s.io/v1alpha1":
+		prefix = "spec."
 		old := &nodev1alpha1.RuntimeClass{}
 		t.meta = &old.ObjectMeta
 		ok = d.into(t, table, old)
@@ -342,7 +392,7 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 	if class.Overhead != nil {
 		var f faults
 		for name, q := range class.Overhead.PodFixed {
-			checkQuantity(&f, "overhead.podFixed."+string(name), q)
+			checkQuantity(&f, prefix+"overhead.podFixed", name, q)
 		}
 		for _, why := range f {
 			d.fault(t, why)
@@ -353,7 +403,7 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 	}
 	d.objects.Classes[class.Name] = class
 	if s := class.Scheduling; s != nil && len(s.NodeSelector)+len(s.Tolerations) > 0 {
-		d.objects.Notes = append(d.objects.Notes, t.origin(doc.lineOf("scheduling"))+
+		d.objects.Notes = append(d.objects.Notes, t.origin(doc.lineOf(prefix+"scheduling"))+
 			": scheduling has no meaning on one machine and is left out")
 	}
 }

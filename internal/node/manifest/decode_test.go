@@ -1,11 +1,14 @@
 package manifest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"fairlead.run/internal/errdefs"
@@ -54,6 +57,13 @@ func TestRefusals(t *testing.T) {
 		{"alpha class", "apiVersion: node.k8s.io/v1alpha1\nkind: RuntimeClass\nmetadata: {name: a}\nspec: {}\n", []string{"spec.runtimeHandler: is required"}},
 		{"alpha class, new field", "apiVersion: node.k8s.io/v1alpha1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: runc\n", []string{"handler: is not a field of RuntimeClass"}},
 		{"not text", "\xff\xfe", []string{"is not UTF-8"}},
+		{"deep, for the parser too", strings.Repeat("[", 20_000), []string{"web.yaml:1: document 1: is nested deeper than 64 levels"}},
+		{"deep, for the parser too, later", "a: 1\nb: " + strings.Repeat("[", 20_000), []string{"web.yaml:2: document 1: is nested deeper than 64 levels"}},
+		{"deep JSON with tabs", "\n{\n\t\"a\":\n\t" + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", []string{"web.yaml:4: document 1: is nested deeper than 64 levels"}},
+		{"quantity of a class", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: runc\noverhead:\n  podFixed:\n    memory: some\n", []string{`web.yaml:7: document 1: RuntimeClass a: overhead.podFixed.memory: "some" is not a quantity`}},
+		{"bytes of a class", "apiVersion: node.k8s.io/v1alpha1\nkind: RuntimeClass\nmetadata: {name: a}\nspec:\n  runtimeHandler: runc\n  overhead:\n    podFixed:\n      memory: 1500m\n", []string{"web.yaml:8: ", "spec.overhead.podFixed.memory: 1500m is 1.500 bytes; did you mean 1500M or 1500Mi?"}},
+		{"secret that is not base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  ok: eA==\n  tls.key: '%'\n", []string{"web.yaml:6: document 1: Secret default/s: data[tls.key]: is not base64"}},
+		{"NUL in a class", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a, annotations: {b: \"\\0\"}}\nhandler: runc\n", []string{"metadata.annotations.b: holds a NUL"}},
 		{"status", onePod + "status: {phase: Running}\n", []string{"status: not honoured"}},
 	}
 	for _, tt := range tests {
@@ -89,7 +99,16 @@ func TestPodRefusals(t *testing.T) {
 		container("resources: {limits: {nvidia.com/gpu: 1}}"):                                                                           "resources.limits.nvidia.com/gpu: not honoured",
 		container("resources: {limits: {memory: 100E}}"):                                                                                "limits.memory: 100E is not between 0 and 1E",
 		container("resources: {limits: {cpu: -1}}"):                                                                                     "limits.cpu: -1 is not between",
-		container("resources: {limits: {memory: many}}"):                                                                                "quantities must match",
+		container("resources: {limits: {cpu: abc}}"):                                                                                    `web.yaml:7: document 1: Pod default/web: spec.containers[0].resources.limits.cpu: "abc" is not a quantity such as 500m or 128Mi`,
+		container("resources: {limits: {cpu: [1]}}"):                                                                                    "limits.cpu: \"[1]\" is not a quantity",
+		container("resources: {limits: {memory: \"1e1000000000\"}}"):                                                                    "is not a quantity",
+		container("resources: {requests: {memory: \"1e-1000000000\"}}"):                                                                 "is not a quantity",
+		container("resources: {limits: {memory: 100m}}"):                                                                                "resources.limits.memory: 100m is a tenth of a byte; did you mean 100M or 100Mi?",
+		container("resources: {requests: {memory: 1u}}"):                                                                                "requests.memory: 1u is 0.000001 bytes; write whole bytes",
+		container("") + "  volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 500m}}]\n":                                         "sizeLimit: 500m is 0.500 bytes; did you mean 500M",
+		container(`command: [sh, "-c", "a\0b"]`):                                                                                        "spec.containers[0].command[2]: holds a NUL",
+		container(`env: [{name: A, value: "a\0b"}]`):                                                                                    "spec.containers[0].env[0].value: holds a NUL",
+		container("resources: {limits: {memory: many}}"):                                                                                `"many" is not a quantity such as 500m or 128Mi`,
 		container("volumeMounts: [{name: v, mountPath: /v}]"):                                                                           "volumeMounts[0].name: \"v\" is not the name of a volume",
 		container("volumeMounts: [{name: v, mountPath: v}]") + "  volumes: [{name: v, emptyDir: {}}]\n":                                 "mountPath: \"v\" is not an absolute path",
 		container("volumeMounts: [{name: v, mountPath: /v, subPath: ../../etc}]") + "  volumes: [{name: v, emptyDir: {}}]\n":            "subPath: \"../../etc\"",
@@ -114,6 +133,47 @@ func TestPodRefusals(t *testing.T) {
 		}
 		if !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%q is of the wrong kind", err)
+		}
+	}
+}
+
+// TestBandwidthAnnotations is about the annotations that act.
+func TestBandwidthAnnotations(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    kubernetes.io/egress-bandwidth: %s\nspec: {hostNetwork: %t, containers: [{name: c, image: i}]}\n"
+	tests := []struct {
+		value string
+		host  bool
+		want  string
+	}{
+		{"fast", false, `web.yaml:6: document 1: Pod default/a: metadata.annotations[kubernetes.io/egress-bandwidth]: "fast" is not a quantity such as 10M`},
+		{`"1e-1000000000"`, false, "is not a quantity"},
+		{`"100"`, false, "is not between 1k and 1P"},
+		{"2P", false, "is not between 1k and 1P"},
+		{"10M", true, "does not go with hostNetwork"},
+		{"10M", false, ""},
+	}
+	for _, tt := range tests {
+		_, err := decode(fmt.Sprintf(pod, tt.value, tt.host))
+		if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want %q", tt.value, err, tt.want)
+		}
+	}
+}
+
+// TestNULFromElsewhere has values in objects that may hold any bytes, and uses
+// them where they cannot be.
+func TestNULFromElsewhere(t *testing.T) {
+	objects := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {k: \"a\\0b\"}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {k: \"a\\0b\"}\n"
+	for env, want := range map[string]string{
+		"env: [{name: A, valueFrom: {configMapKeyRef: {name: m, key: k}}}]": "env[0].valueFrom.configMapKeyRef: the value of key \"k\" holds a NUL",
+		"env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]":    "env[0].valueFrom.secretKeyRef: the value of key \"k\" holds a NUL",
+		"envFrom: [{configMapRef: {name: m}}]":                              "envFrom[0].configMapRef: the value of key \"k\" holds a NUL",
+		"envFrom: [{secretRef: {name: s}}]":                                 "envFrom[0].secretRef: the value of key \"k\" holds a NUL",
+		"volumeMounts: [{name: v, mountPath: /v}]":                          "",
+	} {
+		_, err := decode(podHead + "  volumes: [{name: v, configMap: {name: m}}]\n  containers: [{name: c, image: i, " + env + "}]\n" + objects)
+		if (want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", env, err, want)
 		}
 	}
 }
@@ -209,7 +269,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := Read([]string{dir, "-"}, strings.NewReader("in"))
+	got, err := Read(t.Context(), []string{dir, "-"}, strings.NewReader("in"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,15 +280,43 @@ func TestRead(t *testing.T) {
 	if text != "abcin" {
 		t.Errorf("read %q", text)
 	}
-	if _, err := Read([]string{"-"}, strings.NewReader(strings.Repeat("x", MaxSize+1))); err == nil || !strings.Contains(err.Error(), "larger than 10 MiB") {
+	if _, err := Read(t.Context(), []string{"-"}, strings.NewReader(strings.Repeat("x", MaxSize+1))); err == nil || !strings.Contains(err.Error(), "larger than 10 MiB") {
 		t.Errorf("a file without bounds: %v", err)
 	}
-	if _, err := Read([]string{t.TempDir()}, nil); !errors.Is(err, errdefs.ErrNotFound) {
+	if _, err := Read(t.Context(), []string{t.TempDir()}, nil); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("an empty folder: %v", err)
 	}
-	if _, err := Read([]string{"-", "-"}, strings.NewReader("")); err == nil {
+	if _, err := Read(t.Context(), []string{"https://example.org/pod.yaml"}, nil); err == nil || !strings.Contains(err.Error(), "curl -fsSL 'https://example.org/pod.yaml' | fairlead run -f -") {
+		t.Errorf("an address: %v", err)
+	}
+	if _, err := Read(t.Context(), []string{"-", "-"}, strings.NewReader("")); err == nil {
 		t.Error("stdin was read twice")
 	}
+}
+
+// TestReadIsLeft reads from what nobody writes to. The test's own deadline is
+// the limit.
+func TestReadIsLeft(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdin, write := io.Pipe()
+	for _, path := range []string{"-", fifo} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		cancel(gone)
+		if _, err := Read(ctx, []string{path}, stdin); !errors.Is(err, gone) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	// The reads that were left end here, so that they do not outlive the test.
+	_ = write.Close()
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
 }
 
 func FuzzDecode(f *testing.F) {
@@ -236,6 +324,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(deployment("apps/v1", 3))
 	f.Add("a: &a [*a]\n---\n? {b: c}\n: - d\n")
 	f.Add("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: runc\noverhead: {podFixed: {memory: 1Ei}}\n")
+	f.Add("apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(onePod, "\n", "\n  "))
+	f.Add(strings.Replace(onePod, "name: web", "name: web\n  uid: x", 1) + "  nodeName: n\n  volumes: [{name: kube-api-access-x, projected: {sources: [{serviceAccountToken: {path: t}}]}}]\n")
 	f.Add("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: eA==}\nstringData: {b: c}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		o, err := decode(text)

@@ -13,6 +13,8 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Bounds of one document. The deepest path of a Pod has about 15 steps.
@@ -26,6 +28,7 @@ const (
 type document struct {
 	source string
 	number int // from 1, empty documents not counted
+	item   int // from 1 within a List, else 0
 	line   int // of its first line, from 1
 	text   []byte
 	root   *yamlv3.Node // for line numbers; nil where they are not known
@@ -39,10 +42,15 @@ func (d *document) fault(line int, format string, args ...any) error {
 }
 
 func (d *document) where(line int) string {
+	text := d.source
 	if line > 0 {
-		return fmt.Sprintf("%s:%d: document %d", d.source, line+d.line-1, d.number)
+		text += ":" + strconv.Itoa(line+d.line-1)
 	}
-	return fmt.Sprintf("%s: document %d", d.source, d.number)
+	text += ": document " + strconv.Itoa(d.number)
+	if d.item > 0 {
+		text += ", item " + strconv.Itoa(d.item)
+	}
+	return text
 }
 
 // first is the line that the document's content starts at.
@@ -128,8 +136,8 @@ func (d *document) parse() (err error) {
 	if err := decoder.Decode(&tree); err != nil {
 		return d.syntax(err)
 	}
-	if depth(tree) > maxDepth {
-		return d.fault(0, "is nested deeper than %d levels", maxDepth)
+	if line := d.deepLine(); line > 0 {
+		return d.fault(line, tooDeep, maxDepth)
 	}
 	var ok bool
 	if d.tree, ok = tree.(map[string]any); !ok {
@@ -167,7 +175,7 @@ type counter struct{ nodes int }
 
 func (c *counter) visit(n *yamlv3.Node, level int) (line int, why string) {
 	if level > maxDepth+1 { // the document itself is a level of its own
-		return n.Line, fmt.Sprintf("is nested deeper than %d levels", maxDepth)
+		return n.Line, fmt.Sprintf(tooDeep, maxDepth)
 	}
 	if c.nodes++; c.nodes > maxNodes {
 		return n.Line, fmt.Sprintf("holds more than %d values, counting every use of an alias", maxNodes)
@@ -183,21 +191,30 @@ func (c *counter) visit(n *yamlv3.Node, level int) (line int, why string) {
 	return 0, ""
 }
 
-func depth(v any) int {
-	most := 0
-	switch v := v.(type) {
-	case map[string]any:
-		for _, child := range v {
-			most = max(most, depth(child))
+// tooDeep is what all parsers' limits of depth come to: ours is the lowest.
+const tooDeep = "is nested deeper than %d levels"
+
+// deepLine is the line where the JSON goes too deep, or 0. YAML's own nodes
+// were counted before; this is for JSON that YAML cannot read.
+func (d *document) deepLine() int {
+	decoder := json.NewDecoder(bytes.NewReader(d.json))
+	level := 0
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return 0
 		}
-	case []any:
-		for _, child := range v {
-			most = max(most, depth(child))
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			level++
+		case json.Delim('}'), json.Delim(']'):
+			level--
 		}
-	default:
-		return 0
+		if level > maxDepth {
+			before := max(bytes.Index(d.text, d.json), 0) + int(decoder.InputOffset())
+			return 1 + bytes.Count(d.text[:min(before, len(d.text))], []byte("\n"))
+		}
 	}
-	return most + 1
 }
 
 var (
@@ -216,6 +233,9 @@ func (d *document) syntax(err error) error {
 		line, _ = strconv.Atoi(m[1])
 		text = strings.Replace(text, m[0], "", 1)
 	}
+	if strings.Contains(text, "exceeded max depth") { // the parser names no line if it is the first
+		return d.fault(max(line, 1), tooDeep, maxDepth)
+	}
 	if at := longDashes.FindIndex(d.text); at != nil {
 		line = 1 + bytes.Count(d.text[:at[0]], []byte("\n"))
 		text = "a separator between documents has exactly three dashes (---), this line has more"
@@ -226,21 +246,33 @@ func (d *document) syntax(err error) error {
 // lineOf finds the line of a field, or of the nearest thing around it that is
 // there. The path is written as "spec.containers[0].image".
 func (d *document) lineOf(path string) int {
+	_, line, _ := d.find(path)
+	return line
+}
+
+// find finds a node and its line. If it is not there, found is false and the
+// line is that of the nearest thing around it.
+func (d *document) find(path string) (node *yamlv3.Node, line int, found bool) {
 	if d.root == nil || len(d.root.Content) == 0 {
-		return 0
+		return nil, 0, false
 	}
-	node, line := d.root.Content[0], 0
-	for _, step := range steps(path) {
-		for node.Kind == yamlv3.AliasNode {
-			node = node.Alias
-		}
-		next, at := child(node, step)
+	node = d.root.Content[0]
+	for _, step := range fields.Steps(path) {
+		next, at := child(written(node), step)
 		if next == nil {
-			break
+			return nil, line, false
 		}
 		node, line = next, at
 	}
-	return line
+	return written(node), line, true
+}
+
+// written is what an alias stands for.
+func written(n *yamlv3.Node) *yamlv3.Node {
+	for n.Kind == yamlv3.AliasNode {
+		n = n.Alias
+	}
+	return n
 }
 
 func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
@@ -257,26 +289,4 @@ func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
 		}
 	}
 	return nil, 0
-}
-
-// steps cuts a path at its dots and brackets. A key within brackets may hold
-// dots.
-func steps(path string) []string {
-	var out []string
-	for path != "" {
-		switch {
-		case path[0] == '.':
-			path = path[1:]
-		case path[0] == '[':
-			key, rest, _ := strings.Cut(path[1:], "]")
-			out, path = append(out, key), rest
-		default:
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			out, path = append(out, path[:end]), path[end:]
-		}
-	}
-	return out
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Field is a field that fairlead run honours.
@@ -22,10 +24,10 @@ type Field struct {
 var podFields = slices.Concat(
 	[]Field{
 		{Path: "metadata.labels"},
-		{Path: "metadata.annotations", Note: "annotations never change how a pod runs"},
+		{Path: "metadata.annotations", Note: "kubernetes.io/ingress-bandwidth and egress-bandwidth limit the pod's traffic; a handler is passed those that its pod_annotations name; others change nothing"},
 
 		{Path: "spec.runtimeClassName", Note: "the class must be in one of the files; without it the default handler runs the pod"},
-		{Path: "spec.overhead", Note: "comes from the class; if written, it must be the same"},
+		{Path: "spec.overhead", Note: "comes from the class, and is added to the limits of the pod's cgroup; if written, it must be the same"},
 		{Path: "spec.restartPolicy", Note: "with the kubelet's backoff; with --detach nobody restarts"},
 		{Path: "spec.terminationGracePeriodSeconds"},
 		{Path: "spec.dnsPolicy", Note: "no cluster DNS exists: ClusterFirst means the node's own, as in the kubelet without one"},
@@ -239,7 +241,7 @@ func (w *walker) object(pattern, path string, o map[string]any) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		w.value(join(pattern, name), join(path, name), o[name])
+		w.value(fields.Join(pattern, name), fields.Join(path, name), o[name])
 	}
 }
 
@@ -283,13 +285,6 @@ func isZero(v any) bool {
 		return len(v) == 0
 	}
 	return false
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }
 
 // parent cuts the last step off a path: "a.b[].c" becomes "a.b[]", then "a.b".

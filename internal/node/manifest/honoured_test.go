@@ -11,6 +11,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	nodev1alpha1 "k8s.io/api/node/v1alpha1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
+
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 var kinds = map[string]reflect.Type{
@@ -27,13 +29,13 @@ var kinds = map[string]reflect.Type{
 // TestTablesNameRealFields keeps the table, and so the user guide, free of
 // fields that Kubernetes does not have.
 func TestTablesNameRealFields(t *testing.T) {
-	for kind, fields := range Tables() {
+	for kind, table := range Tables() {
 		root, ok := kinds[kind]
 		if !ok {
 			t.Errorf("%s: the test does not know its type", kind)
 			continue
 		}
-		for _, f := range fields {
+		for _, f := range table {
 			if !exists(root, f.Path) {
 				t.Errorf("%s: there is no field %s", kind, f.Path)
 			}
@@ -51,7 +53,7 @@ func exists(t reflect.Type, path string) bool {
 		if t.Kind() != reflect.Struct {
 			return false
 		}
-		next, ok := fieldNames(t)[strings.TrimSuffix(step, "[]")]
+		next, ok := fields.Names(t)[strings.TrimSuffix(step, "[]")]
 		if !ok {
 			return false
 		}
@@ -84,7 +86,7 @@ func TestUnknownToTheTableIsRefused(t *testing.T) {
 		}
 	}
 	checked := 0
-	for name := range fieldNames(reflect.TypeFor[corev1.PodSpec]()) {
+	for name := range fields.Names(reflect.TypeFor[corev1.PodSpec]()) {
 		if known["spec."+name] {
 			continue
 		}
@@ -96,13 +98,5 @@ func TestUnknownToTheTableIsRefused(t *testing.T) {
 	}
 	if checked < 5 {
 		t.Errorf("only %d fields were checked", checked)
-	}
-}
-
-func TestNearest(t *testing.T) {
-	for word, want := range map[string]string{"nativ": "native", "crunn": "crun", "xyzzy": "", "": ""} {
-		if got := Nearest(word, []string{"native", "crun", "sandboxed"}); got != want {
-			t.Errorf("%q: got %q, want %q", word, got, want)
-		}
 	}
 }

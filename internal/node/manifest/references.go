@@ -2,6 +2,9 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -105,6 +108,16 @@ func (r *refs) secretItems(path, name string, items []corev1.KeyToPath, optional
 	}
 }
 
+// noNUL refuses values that the environment of a process cannot hold: the one
+// of the key, or all if key is empty.
+func noNUL[T ~string | ~[]byte](r *refs, path, key string, data map[string]T) {
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		if (key == "" || name == key) && strings.ContainsRune(string(data[name]), 0) {
+			r.missing = append(r.missing, fmt.Sprintf("%s: the value of key %q holds a NUL character, so it cannot be a variable; mount it as a file", path, name))
+		}
+	}
+}
+
 func (r *refs) env(path string, ct *corev1.Container) {
 	for i, e := range ct.Env {
 		if e.ValueFrom == nil {
@@ -113,18 +126,30 @@ func (r *refs) env(path string, ct *corev1.Container) {
 		at := fmt.Sprintf("%s.env[%d].valueFrom", path, i)
 		if k := e.ValueFrom.ConfigMapKeyRef; k != nil {
 			r.configMap(at+".configMapKeyRef", k.Name, k.Key, k.Optional)
+			if cm := r.objects.ConfigMaps[Key{r.namespace, k.Name}]; cm != nil {
+				noNUL(r, at+".configMapKeyRef", k.Key, cm.Data)
+			}
 		}
 		if k := e.ValueFrom.SecretKeyRef; k != nil {
 			r.secret(at+".secretKeyRef", k.Name, k.Key, k.Optional)
+			if s := r.objects.Secrets[Key{r.namespace, k.Name}]; s != nil {
+				noNUL(r, at+".secretKeyRef", k.Key, s.Data)
+			}
 		}
 	}
 	for i, e := range ct.EnvFrom {
 		at := fmt.Sprintf("%s.envFrom[%d]", path, i)
 		if c := e.ConfigMapRef; c != nil {
 			r.configMap(at+".configMapRef", c.Name, "", c.Optional)
+			if cm := r.objects.ConfigMaps[Key{r.namespace, c.Name}]; cm != nil {
+				noNUL(r, at+".configMapRef", "", cm.Data)
+			}
 		}
 		if s := e.SecretRef; s != nil {
 			r.secret(at+".secretRef", s.Name, "", s.Optional)
+			if secret := r.objects.Secrets[Key{r.namespace, s.Name}]; secret != nil {
+				noNUL(r, at+".secretRef", "", secret.Data)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,29 @@ type Source struct {
 
 // Read reads files, folders and, for the path "-", stdin. Of a folder it takes
 // the files that end in .yaml, .yml or .json, by name, and nothing below it.
-func Read(paths []string, stdin io.Reader) ([]Source, error) {
+//
+// When ctx ends, Read returns its error at once. A read that waits for the
+// writer of a pipe cannot be interrupted; it is left behind, and what it reads
+// is dropped. So ctx should not end before the process is about to.
+func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Source, error) {
+	type answer struct {
+		sources []Source
+		err     error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		sources, err := readAll(paths, stdin)
+		done <- answer{sources, err}
+	}()
+	select {
+	case a := <-done:
+		return a.sources, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read manifests: %w", context.Cause(ctx))
+	}
+}
+
+func readAll(paths []string, stdin io.Reader) ([]Source, error) {
 	var out []Source
 	seenStdin := false
 	for _, p := range paths {
@@ -48,6 +71,9 @@ func Read(paths []string, stdin io.Reader) ([]Source, error) {
 }
 
 func readPath(p string) ([]Source, error) {
+	if strings.HasPrefix(p, "http://") || strings.HasPrefix(p, "https://") {
+		return nil, invalid("read manifest %s: addresses are not read, only files; fetch it first: curl -fsSL '%s' | fairlead run -f -", p, p)
+	}
 	info, err := os.Stat(p)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)

@@ -31,7 +31,7 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 	if v.EmptyDir != nil {
 		kinds++
 		if l := v.EmptyDir.SizeLimit; l != nil {
-			checkQuantity(f, at+".emptyDir.sizeLimit", *l)
+			checkBytes(f, at+".emptyDir.sizeLimit", *l)
 			if v.EmptyDir.Medium != corev1.StorageMediumMemory {
 				f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory only")
 			}

@@ -1,14 +1,15 @@
-package manifest
+package fields
 
 import (
 	"reflect"
 	"strings"
 )
 
-// hint proposes the field that an unknown one was probably meant to be.
-func hint(object any, path string) string {
+// Hint proposes the field of object that the unknown one at path was probably
+// meant to be, or is empty.
+func Hint(object any, path string) string {
 	t := reflect.TypeOf(object)
-	all := steps(path)
+	all := Steps(path)
 	for i, step := range all {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -20,7 +21,7 @@ func hint(object any, path string) string {
 		if t.Kind() != reflect.Struct {
 			return ""
 		}
-		names := fieldNames(t)
+		names := Names(t)
 		if next, ok := names[step]; ok {
 			t = next
 			continue
@@ -46,15 +47,15 @@ func element(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fieldNames are the JSON names of a struct's fields and their types.
-func fieldNames(t reflect.Type) map[string]reflect.Type {
+// Names are the JSON names of a struct's fields and their types.
+func Names(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && (f.Anonymous || strings.Contains(options, "inline")):
-			for n, inner := range fieldNames(element(f.Type)) {
+			for n, inner := range Names(element(f.Type)) {
 				out[n] = inner
 			}
 		case name != "":
