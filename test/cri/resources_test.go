@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,18 +109,25 @@ func TestOutOfMemory(t *testing.T) {
 
 func TestCgroupParent(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
-		parent := "/fairlead-test-" + h + "/pod"
+		parent, scope := "/fairlead-test-"+h+"/pod", "%s"
+		if bySystemd() {
+			parent, scope = "/fairleadtest.slice/fairleadtest-"+h+".slice", "fairlead-%s.scope"
+		}
 		s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) { p.Linux.CgroupParent = parent })
 		c := s.Start(node.Script("sleep 1000"))
 		controller := "memory"
 		if isUnified() {
 			controller = ""
 		}
-		path := filepath.Join("/sys/fs/cgroup", controller, parent, c.ID)
+		path := filepath.Join("/sys/fs/cgroup", controller, parent, fmt.Sprintf(scope, c.ID))
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
 		s.Remove()
+		if bySystemd() {
+			stopSlice(t, "fairleadtest.slice")
+			return
+		}
 		removeCgroups(t, "fairlead-test-"+h)
 	})
 }

@@ -3,6 +3,7 @@ package cri
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,11 +14,25 @@ import (
 	"fairlead.run/test/node"
 )
 
+// bySystemd says whether systemd makes the cgroups of nodes that are not told.
+func bySystemd() bool {
+	comm, _ := os.ReadFile("/proc/1/comm")
+	return strings.TrimSpace(string(comm)) == "systemd" && isUnified()
+}
+
+// stopSlice stops a slice that a test named as a parent, as the kubelet stops
+// those that it made.
+func stopSlice(t *testing.T, name string) {
+	t.Helper()
+	if out, err := exec.Command("systemctl", "stop", name).CombinedOutput(); err != nil {
+		t.Errorf("stop %s: %v: %s", name, err, out)
+	}
+}
+
 // underSystemd runs f under each handler on a node whose cgroups systemd makes.
 func underSystemd(t *testing.T, f func(t *testing.T, n *node.Node, handler string)) {
 	t.Helper()
-	comm, _ := os.ReadFile("/proc/1/comm")
-	if strings.TrimSpace(string(comm)) != "systemd" || !isUnified() {
+	if !bySystemd() {
 		t.Skip("needs a host with systemd as process 1 and cgroup v2 alone")
 	}
 	n := node.Start(t, "[cgroup]\ndriver = \"systemd\"\n")

@@ -62,9 +62,18 @@ func (c *Container) CgroupFile(controller, v1, v2 string) string {
 	if found == "" {
 		t.Fatalf("container %s has no cgroup for %q", c.ID, controller)
 	}
+	// In a scope of systemd's, crun makes a cgroup of its own and limits that.
+	if below := filepath.Join(found, "container"); strings.HasSuffix(found, ".scope") && isDir(below) {
+		found = below
+	}
 	b, err := os.ReadFile(filepath.Join(found, v1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(b))
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }
