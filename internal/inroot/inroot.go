@@ -121,8 +121,9 @@ func enter(root, at int, name string, mode fs.FileMode) (int, error) {
 	return fd, err // perhaps somebody else's, made at the same moment
 }
 
-// Proc is the path by which an open file can be opened again.
-func Proc(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+// Proc is the path by which an open file can be opened again, by the goroutine
+// that has it: its thread may have descriptors of its own.
+func Proc(f *os.File) string { return "/proc/thread-self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 func openRoot(root string) (int, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
