@@ -26,7 +26,8 @@ type Config struct {
 	Default string
 	// Search is where programs are looked for; nil means SearchPath().
 	Search []string
-	// ProbeTimeout bounds one trial of a handler; zero means 5 seconds.
+	// ProbeTimeout bounds one trial of a handler; zero means 15 seconds,
+	// because a machine that has just booted is slow.
 	ProbeTimeout time.Duration
 	// Log gets what trials found; nil means slog.Default().
 	Log *slog.Logger
@@ -63,7 +64,7 @@ func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
 		cfg.Search = SearchPath()
 	}
 	if cfg.ProbeTimeout <= 0 {
-		cfg.ProbeTimeout = 5 * time.Second
+		cfg.ProbeTimeout = 15 * time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
