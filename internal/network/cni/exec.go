@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/stage"
 )
 
 // runner starts plugins. Unlike libcni's own it also ends what a plugin has
@@ -65,6 +66,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 }
 
 func (r *runner) once(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	stage.Enter(ctx, fmt.Sprintf("network plugin %s %s", filepath.Base(path), command(environ)))
 	stdout, stderr := &limited{max: maxOutput}, &limited{max: maxStderr}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
