@@ -25,7 +25,7 @@ func (a *app) imageImportCommand() *cobra.Command {
 			"fairlead image export write them. FILE may be - for standard input.",
 		Args: args("FILE"),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			in, err := a.openArchive(list[0])
+			in, err := a.openArchive(cmd.Context(), list[0])
 			if err != nil {
 				return err
 			}
@@ -37,15 +37,18 @@ func (a *app) imageImportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) openArchive(path string) (io.ReadCloser, error) {
+func (a *app) openArchive(ctx context.Context, path string) (io.ReadCloser, error) {
 	if path == "-" {
-		return io.NopCloser(a.in), nil
+		return io.NopCloser(leavingReader(ctx, a.in)), nil
 	}
-	f, err := os.Open(path)
+	f, err := leaving(ctx, func() (*os.File, error) { return os.Open(path) })
 	if err != nil {
 		return nil, fmt.Errorf("import images: %w", err)
 	}
-	return f, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{leavingReader(ctx, f), f}, nil
 }
 
 // admin starts a call, or says that the runtime is another's.

@@ -88,7 +88,10 @@ func TestPlainProgress(t *testing.T) {
 	b := d.begin("img:1")
 	b.update(adminv1.PullEvent{Phase: "downloading", Layers: []adminv1.Layer{{Done: 1, Total: 2}}})
 	b.end(nil)
-	d.begin("bad:1").end(errors.New("x"))
+	bad := d.begin("bad:1")
+	bad.update(adminv1.PullEvent{})
+	bad.end(errors.New("x"))
+	d.begin("no name").end(errors.New("x"))
 	d.close()
 	if got := out.String(); got != "pulling img:1\npulled img:1\npulling bad:1\n" {
 		t.Errorf("%q", got)

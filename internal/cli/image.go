@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/node/inventory"
 )
 
@@ -79,20 +80,43 @@ func (a *app) listImages(ctx context.Context, s *session) error {
 func (a *app) imageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
-		Short: "Remove images, by name or id",
-		Args:  args("IMAGE..."),
+		Short: "Remove names of images, and images without another name",
+		Long: "Remove names of images. An image goes with its last name; given its id instead, it goes with all of\n" +
+			"its names. Printed is what went: a line \"untagged NAME\" for each name, \"removed ID\" for the image.\n\n" +
+			"At another runtime than Fairlead (--endpoint), an image always goes with all of its names.",
+		Args: args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error {
 				var errs []error
 				for _, image := range list {
-					if err := inventory.RemoveImage(cmd.Context(), s.Images, image); err != nil {
-						errs = append(errs, err)
-						continue
-					}
-					_, _ = fmt.Fprintln(a.out, image)
+					errs = append(errs, a.removeImage(cmd.Context(), s, image))
 				}
 				return errors.Join(errs...)
 			})
 		},
 	}
+}
+
+func (a *app) removeImage(ctx context.Context, s *session, image string) error {
+	if s.Conn() == nil || s.Name != "fairlead" {
+		if err := inventory.RemoveImage(ctx, s.Images, image); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.out, "removed %s\n", image)
+		return nil
+	}
+	gone, err := adminv1.Remove(ctx, s.Conn(), adminv1.RemoveRequest{Ref: image})
+	if err != nil {
+		return err
+	}
+	if len(gone.Untagged) == 0 && gone.Removed == "" {
+		return inventory.NoImage(image)
+	}
+	for _, name := range gone.Untagged {
+		_, _ = fmt.Fprintf(a.out, "untagged %s\n", name)
+	}
+	if gone.Removed != "" {
+		_, _ = fmt.Fprintf(a.out, "removed %s\n", gone.Removed)
+	}
+	return nil
 }

@@ -43,23 +43,31 @@ type bar struct {
 
 	mu    sync.Mutex
 	phase string
+	shown sync.Once
 }
 
+// begin makes a bar. It is shown with the first update: until then the runtime
+// may still say that the name is none.
 func (d *display) begin(image string) *bar {
+	return &bar{d: d, image: image, phase: "resolving"}
+}
+
+func (p *bar) show() { p.shown.Do(p.draw) }
+
+func (p *bar) draw() {
+	d := p.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := &bar{d: d, image: image, phase: "resolving"}
 	if !d.tty {
-		_, _ = fmt.Fprintf(d.out, "pulling %s\n", image)
-		return p
+		_, _ = fmt.Fprintf(d.out, "pulling %s\n", p.image)
+		return
 	}
 	if d.bars == nil {
 		d.bars = mpb.New(mpb.WithOutput(d.out), mpb.WithWidth(40))
 	}
 	p.b = d.bars.AddBar(0,
-		mpb.PrependDecorators(decor.Name(image, decor.WCSyncSpaceR), decor.Any(func(decor.Statistics) string { return p.text() }, decor.WCSyncSpaceR)),
+		mpb.PrependDecorators(decor.Name(p.image, decor.WCSyncSpaceR), decor.Any(func(decor.Statistics) string { return p.text() }, decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.CountersKiloByte("% .1f / % .1f")))
-	return p
 }
 
 func (p *bar) text() string {
@@ -69,6 +77,7 @@ func (p *bar) text() string {
 }
 
 func (p *bar) update(e adminv1.PullEvent) {
+	p.show()
 	p.mu.Lock()
 	if e.Phase != "" {
 		p.phase = e.Phase

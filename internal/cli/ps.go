@@ -11,6 +11,7 @@ import (
 )
 
 func (a *app) psCommand() *cobra.Command {
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List pods, with their class, handler and address",
@@ -22,6 +23,7 @@ func (a *app) psCommand() *cobra.Command {
 			return a.with(cmd.Context(), func(s *session) error { return a.ps(cmd.Context(), s) })
 		},
 	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "list pods that have ended too, which is so without it anyway")
 	a.outputFlag(cmd)
 	return cmd
 }

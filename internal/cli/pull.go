@@ -35,6 +35,7 @@ func (p *puller) pull(ctx context.Context, image string, auth *runner.Auth, bar 
 			return img.ID, err
 		}
 	}
+	bar.show()
 	return runner.CRIPuller{Images: p.session.Images}.Pull(ctx, image, auth)
 }
 

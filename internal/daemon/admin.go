@@ -48,11 +48,18 @@ func (a admin) Export(ctx context.Context, s adminv1.Stream) error {
 }
 
 // Pull implements adminv1.Server. A client that does not take progress any
-// more is noticed at the end; the pull may have others who wait for it.
+// more is noticed at the end; the pull may have others who wait for it. The
+// first event says that the name is one.
 func (a admin) Pull(ctx context.Context, s adminv1.Stream) error {
 	var req adminv1.PullRequest
 	if err := adminv1.ReceiveJSON(s, &req); err != nil {
 		return badRequest("pull", err)
+	}
+	if _, err := image.Normalize(req.Ref); err != nil {
+		return fmt.Errorf("pull image: %w", err)
+	}
+	if err := adminv1.SendJSON(s, adminv1.PullEvent{Phase: string(image.PhaseResolving)}); err != nil {
+		return err
 	}
 	pull := image.PullRequest{Ref: req.Ref, Progress: func(p image.Progress) { _ = adminv1.SendJSON(s, pullEvent(p)) }}
 	if c := req.Auth; c != nil {
@@ -67,6 +74,20 @@ func (a admin) Pull(ctx context.Context, s adminv1.Stream) error {
 	}
 	done := adminImage(&img)
 	return adminv1.SendJSON(s, adminv1.PullEvent{Phase: string(image.PhaseDone), Image: &done})
+}
+
+// Remove implements adminv1.Server. Other than the CRI's call of that name it
+// takes a name off an image that has others.
+func (a admin) Remove(ctx context.Context, s adminv1.Stream) error {
+	var req adminv1.RemoveRequest
+	if err := adminv1.ReceiveJSON(s, &req); err != nil {
+		return badRequest("remove", err)
+	}
+	gone, err := a.images.Untag(ctx, req.Ref)
+	if err != nil {
+		return err
+	}
+	return adminv1.SendJSON(s, adminv1.RemoveReply{Untagged: gone.Names, Removed: gone.ID})
 }
 
 func badRequest(verb string, err error) error {

@@ -1,6 +1,9 @@
 package image
 
 import (
+	"archive/tar"
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +55,10 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 		return nil, err
 	}
 	defer func() { _ = tarball.Close() }()
+	begun, err := beginsAsTar(tarball)
+	if err != nil {
+		return nil, err
+	}
 	ctx, done, err := s.lease(s.with(ctx))
 	if err != nil {
 		return nil, err
@@ -59,7 +66,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 	// What the archive holds beside images is collected in any case.
 	defer func() { err = errors.Join(err, done(true)) }()
 
-	index, err := archive.ImportIndex(ctx, s.content(), tarball)
+	index, err := archive.ImportIndex(ctx, s.content(), begun)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +98,26 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 		}
 	}
 	return imgs, nil
+}
+
+// errNoArchive is about what was never a tar archive, damaged or not.
+var errNoArchive = errors.New("no tar archive")
+
+// beginsAsTar looks at the first block, which of a tar archive is a header.
+func beginsAsTar(r io.Reader) (io.Reader, error) {
+	const block = 512
+	begun := bufio.NewReaderSize(r, 256<<10)
+	head, err := begun.Peek(block)
+	if len(head) < block {
+		if err == io.EOF {
+			err = errNoArchive
+		}
+		return nil, err
+	}
+	if _, err := tar.NewReader(bytes.NewReader(head)).Next(); errors.Is(err, tar.ErrHeader) {
+		return nil, errNoArchive
+	}
+	return begun, nil
 }
 
 // archiveEntry is an image of an archive.

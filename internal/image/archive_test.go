@@ -137,7 +137,9 @@ func TestImportBad(t *testing.T) {
 		text string
 	}{
 		"empty":      {nil, ""},
-		"text":       {[]byte("hello, this is no archive"), "damaged or cut short"},
+		"text":       {[]byte("hello, this is no archive"), "neither an OCI layout nor"},
+		"long text":  {bytes.Repeat([]byte("hello, this is no archive\n"), 1000), "neither an OCI layout nor"},
+		"gzip text":  {gzipped(t, bytes.Repeat([]byte("hello\n"), 1000)), "neither an OCI layout nor"},
 		"other tar":  {emptyTar(t), "neither an OCI layout nor"},
 		"cut short":  {whole[:len(whole)*2/3], "cut short"},
 		"gzip short": {gzipped(t, whole)[:len(gzipped(t, whole))/2], "cut short"},

@@ -234,8 +234,8 @@ func describeImport(ctx context.Context, err error, root string) error {
 		return &failure{"import image: " + bad.Error(), errdefs.ErrExhausted, err}
 	case errors.As(err, &bad):
 		return &failure{"import image: " + bad.Error() + "; the archive is damaged", errdefs.ErrInvalidArgument, err}
-	case strings.Contains(text, "unrecognized image format"):
-		return &failure{"import image: this is neither an OCI layout nor an archive of docker save", errdefs.ErrInvalidArgument, err}
+	case errors.Is(err, errNoArchive), strings.Contains(text, "unrecognized image format"):
+		return &failure{"import image: this is neither an OCI layout nor an archive of docker save, plain or compressed by gzip or zstd", errdefs.ErrInvalidArgument, err}
 	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(text, "invalid tar header"), strings.Contains(text, "gzip: invalid"):
 		return &failure{"import image: the archive is damaged or cut short: " + oneLine(text), errdefs.ErrInvalidArgument, err}
 	case errors.Is(err, errSchema1):

@@ -31,7 +31,8 @@ func parse(ref string) (reference.Named, error) {
 	}
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
-		return nil, fmt.Errorf("image name %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("image name %q: %w; a name is [HOST[:PORT]/]PATH[:TAG][@DIGEST] with host and path in lower case, as in registry.example.com:5000/team/app:1.2: %w",
+			ref, err, errdefs.ErrInvalidArgument)
 	}
 	return named, nil
 }

@@ -40,4 +40,7 @@ func TestNormalize(t *testing.T) {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
 	}
+	if _, err := image.Normalize("a b"); err == nil || !strings.Contains(err.Error(), "a name is [HOST[:PORT]/]PATH[:TAG][@DIGEST]") {
+		t.Errorf("the error does not say what a name is: %v", err)
+	}
 }

@@ -22,39 +22,63 @@ var (
 // the image with it if no other tag is left. An image that is not here is no
 // error. Layers that a container uses stay on disk until it is released.
 func (s *Store) Remove(ctx context.Context, ref string) error {
-	defer s.follow("remove", ref, progress.Freeing)()
-	removed, err := s.unrecord(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("remove image %s: %w", ref, err)
-	}
-	if !removed {
-		return nil
-	}
-	if err := failpoint.Hit(unrecorded); err != nil {
-		return fmt.Errorf("remove image %s: %w", ref, err)
-	}
-	if err := s.collect(ctx); err != nil {
-		return fmt.Errorf("remove image %s: %w", ref, err)
-	}
-	if err := failpoint.Hit(collected); err != nil {
-		return fmt.Errorf("remove image %s: %w", ref, err)
-	}
-	return nil
+	_, err := s.Untag(ctx, ref)
+	return err
 }
 
-func (s *Store) unrecord(ctx context.Context, ref string) (bool, error) {
+// Removed is what went with a removal.
+type Removed struct {
+	Names []string // tags and digests
+	ID    string   // of the image, if it went too
+}
+
+// Untag is Remove, and says what went.
+func (s *Store) Untag(ctx context.Context, ref string) (Removed, error) {
+	defer s.follow("remove", ref, progress.Freeing)()
+	gone, err := s.unrecord(ctx, ref)
+	if err != nil {
+		return gone, fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	if len(gone.Names) == 0 && gone.ID == "" {
+		return gone, nil
+	}
+	if err := failpoint.Hit(unrecorded); err != nil {
+		return gone, fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	if err := s.collect(ctx); err != nil {
+		return gone, fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	if err := failpoint.Hit(collected); err != nil {
+		return gone, fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	return gone, nil
+}
+
+func (s *Store) unrecord(ctx context.Context, ref string) (gone Removed, err error) {
 	s.records.Lock()
 	defer s.records.Unlock()
 	names, err := s.doomed(ctx, ref)
 	if err != nil || len(names) == 0 {
-		return false, err
+		return gone, err
 	}
+	before := s.list.Load()
 	for _, name := range names {
 		if err := s.images().Delete(s.with(ctx), name); err != nil && !isNotFound(err) {
-			return false, fmt.Errorf("delete record %s: %w", name, describeLocal(err))
+			return gone, fmt.Errorf("delete record %s: %w", name, describeLocal(err))
+		}
+		if kindOf(name) == nameID {
+			gone.ID = name // if it is in no index, this is all that is known
+		} else {
+			gone.Names = append(gone.Names, name)
 		}
 	}
-	return true, s.refresh(ctx)
+	if err := s.refresh(ctx); err != nil {
+		return gone, err
+	}
+	if img := before.byName[names[0]]; img != nil && s.list.Load().byID[img.ID] == nil {
+		gone.ID = img.ID
+	}
+	return gone, nil
 }
 
 // doomed lists the names that go when ref is removed.

@@ -1,6 +1,6 @@
 // Package adminv1 is the service that Fairlead's command line uses beside the
-// CRI, on the same socket: moving image archives in and out, and pulls that
-// tell their progress. The CRI has no calls for these.
+// CRI, on the same socket: moving image archives in and out, pulls that tell
+// their progress, and removals that tell what went. The CRI has no calls for these.
 //
 // Each message is a google.protobuf.BytesValue, a frame. What a frame holds is
 // said at each method: JSON of a type in this package, or a piece of an
@@ -91,6 +91,8 @@ type Server interface {
 	Export(ctx context.Context, s Stream) error
 	// Pull reads a PullRequest and sends PullEvents.
 	Pull(ctx context.Context, s Stream) error
+	// Remove reads a RemoveRequest and sends a RemoveReply.
+	Remove(ctx context.Context, s Stream) error
 	// Ops sends an OpsReply.
 	Ops(ctx context.Context, s Stream) error
 	// Fsck reads an FsckRequest and sends an FsckReply.
@@ -104,6 +106,7 @@ var desc = grpc.ServiceDesc{
 		stream("Import", Server.Import),
 		stream("Export", Server.Export),
 		stream("Pull", Server.Pull),
+		stream("Remove", Server.Remove),
 		stream("Ops", Server.Ops),
 		stream("Fsck", Server.Fsck),
 	},

@@ -38,13 +38,18 @@ func Images(ctx context.Context, client runtimeapi.ImageServiceClient) ([]Image,
 	return list, nil
 }
 
+// NoImage is the error about an image that is not there.
+func NoImage(image string) error {
+	return fmt.Errorf("there is no image %s on this machine; fairlead image ls lists those that are: %w", image, errdefs.ErrNotFound)
+}
+
 // RemoveImage removes an image by name or id. It looks first, because the
 // CRI's call does not say that there was nothing to remove.
 func RemoveImage(ctx context.Context, client runtimeapi.ImageServiceClient, image string) error {
 	spec := &runtimeapi.ImageSpec{Image: image}
 	found, err := client.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 	if err == nil && found.GetImage() == nil {
-		return fmt.Errorf("there is no image %s on this machine; fairlead image ls lists those that are: %w", image, errdefs.ErrNotFound)
+		return NoImage(image)
 	}
 	if err == nil {
 		_, err = client.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec})
