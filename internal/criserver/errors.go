@@ -29,6 +29,7 @@ var kinds = []struct {
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{syscall.EDQUOT, codes.ResourceExhausted},
 	{syscall.EROFS, codes.FailedPrecondition},
+	{syscall.EIO, codes.Unavailable},
 	{errdefs.ErrInternal, codes.Internal},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},

@@ -21,11 +21,16 @@ import (
 
 // disk is a small file system of its own, on which everything can go wrong.
 type disk struct {
-	t   *testing.T
-	dir string // where it is mounted
+	t      *testing.T
+	dir    string // where it is mounted
+	device string // of the device mapper, if it is on one
+	tables map[bool]string
 }
 
-func newDisk(t *testing.T) *disk {
+// diskSize is in bytes.
+const diskSize = 48 << 20
+
+func newDisk(t *testing.T, mapped bool) *disk {
 	t.Helper()
 	mkfs, err := exec.LookPath("mkfs.ext4")
 	if err != nil {
@@ -35,32 +40,61 @@ func newDisk(t *testing.T) *disk {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, 48<<20); err != nil {
+	if err := os.Truncate(file, diskSize); err != nil {
 		t.Fatal(err)
 	}
 	run(t, mkfs, "-q", "-m", "0", "-N", "4096", "-O", "^has_journal", file)
-	run(t, "mount", "-o", "loop", file, dir)
+	d := &disk{t: t, dir: dir}
+	source := []string{"-o", "loop", file}
+	if mapped {
+		d.mapOnto(file)
+		source = []string{"/dev/mapper/" + d.device}
+	}
+	run(t, append(append([]string{"mount"}, source...), dir)...)
 	t.Cleanup(func() { run(t, "umount", dir) })
-	return &disk{t, dir}
+	return d
 }
 
-func run(t *testing.T, command ...string) {
+// mapOnto puts a device between the file and its file system that can fail.
+func (d *disk) mapOnto(file string) {
+	d.t.Helper()
+	if _, err := os.Stat("/dev/mapper/control"); err != nil {
+		d.t.Skipf("needs a kernel with the device mapper: %v", err)
+	}
+	if _, err := exec.LookPath("dmsetup"); err != nil {
+		d.t.Skipf("needs dmsetup: %v", err)
+	}
+	loop := strings.TrimSpace(run(d.t, "losetup", "--find", "--show", file))
+	d.t.Cleanup(func() { run(d.t, "losetup", "--detach", loop) })
+	d.device = fmt.Sprintf("fltest-%d-%s", os.Getpid(), filepath.Base(loop))
+	sectors := diskSize / 512
+	d.tables = map[bool]string{true: fmt.Sprintf("0 %d linear %s 0", sectors, loop), false: fmt.Sprintf("0 %d error", sectors)}
+	run(d.t, "dmsetup", "create", "--noudevsync", d.device, "--table", d.tables[true])
+	d.t.Cleanup(func() { run(d.t, "dmsetup", "remove", "--noudevsync", d.device) })
+	run(d.t, "dmsetup", "mknodes", d.device) // for hosts without udev
+}
+
+func run(t *testing.T, command ...string) string {
 	t.Helper()
-	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
 	}
+	return string(out)
 }
 
 // fault breaks a disk, and mends it.
 type fault struct {
 	name    string
 	on, off func(*disk)
+	mapped  bool // needs the device mapper
 }
 
 var faults = []fault{
-	{"full", (*disk).fill, (*disk).empty},
-	{"no inodes", (*disk).useInodes, (*disk).empty},
-	{"read-only", (*disk).readOnly, (*disk).writable},
+	{"full", (*disk).fill, (*disk).empty, false},
+	{"no inodes", (*disk).useInodes, (*disk).empty, false},
+	{"read-only", (*disk).readOnly, (*disk).writable, false},
+	{"unreadable", (*disk).fail, (*disk).work, true},
 }
 
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
@@ -127,6 +161,25 @@ func (d *disk) writable() {
 	}
 }
 
+// fail makes every sector unreadable that is not in memory.
+func (d *disk) fail() {
+	d.t.Helper()
+	unix.Sync()
+	d.load(false)
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *disk) work() { d.load(true) }
+
+func (d *disk) load(works bool) {
+	d.t.Helper()
+	run(d.t, "dmsetup", "suspend", "--noudevsync", d.device)
+	run(d.t, "dmsetup", "load", d.device, "--table", d.tables[works])
+	run(d.t, "dmsetup", "resume", "--noudevsync", d.device)
+}
+
 // place is what of a node is on the disk.
 type place struct {
 	name string
@@ -155,7 +208,7 @@ func TestDisk(t *testing.T) {
 }
 
 func breakDisk(t *testing.T, p place, f fault) {
-	d := newDisk(t)
+	d := newDisk(t, f.mapped)
 	n := node.Start(t, "", func(n *node.Node) error { p.put(n, d.dir); return nil })
 	n.Pull(node.Busybox)
 	s := n.RunPod("crun")
@@ -209,7 +262,7 @@ func wantDiskError(t *testing.T, d *disk, request string, err error) {
 	if !strings.Contains(text, d.dir) {
 		t.Errorf("%s: no path in %q", request, text)
 	}
-	if !strings.Contains(text, "full") && !strings.Contains(text, "no space left") && !strings.Contains(text, "inodes") && !strings.Contains(text, "read-only") {
+	if !strings.Contains(text, "full") && !strings.Contains(text, "no space left") && !strings.Contains(text, "inodes") && !strings.Contains(text, "read-only") && !strings.Contains(text, "input/output error") {
 		t.Errorf("%s: %q does not say what is wrong with the disk", request, text)
 	}
 }
