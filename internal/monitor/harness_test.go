@@ -45,7 +45,7 @@ func newNode(t *testing.T, env ...string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	n := &node{t: t, ctx: ctx, dir: dir, bin: self}
 	n.opt = client.Options{
 		StateDir: filepath.Join(dir, "s"), Binary: self, Env: env,
@@ -224,13 +224,13 @@ func (n *node) text(id, stream string) string {
 // eventually waits for something that no request can wait for.
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
-	for range 1000 {
+	for range 6000 {
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	n.t.Fatalf("did not happen in 10 s: %s", what)
+	n.t.Fatalf("did not happen in a minute: %s", what)
 }
 
 // alive says whether the process exists and is not a zombie.

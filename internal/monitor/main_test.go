@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,6 +50,12 @@ func program(args []string) int {
 		return printMain(args[1:])
 	case "count":
 		return countMain(args[1:])
+	case "sizes":
+		return sizesMain()
+	case "large":
+		return largeMain(args[1:])
+	case "line":
+		return lineMain(args[1:])
 	}
 	return monitor.Main("test", args)
 }
@@ -172,6 +179,76 @@ func countMain(args []string) int {
 			return 3
 		}
 		block = block[:0]
+	}
+	return 0
+}
+
+// lineMain is "line CHUNKS MIB": as many chunks of so many MiB without a newline,
+// and then one. Each 16 bytes are the number of those before. After each chunk it
+// waits for a line of input.
+func lineMain(args []string) int {
+	chunks, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2
+	}
+	mib, err := strconv.Atoi(args[1])
+	if err != nil {
+		return 2
+	}
+	var block []byte
+	for i := range chunks * mib << 16 {
+		block = fmt.Appendf(block, "%016x", i)
+		if len(block) < 64<<10 {
+			continue
+		}
+		if _, err := os.Stdout.Write(block); err != nil {
+			return 3
+		}
+		block = block[:0]
+		if (i+1)%(mib<<16) > 0 {
+			continue
+		}
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return 4
+		}
+	}
+	_, _ = os.Stdout.WriteString("\n")
+	return 0
+}
+
+// sizesMain prints the size of its terminal each time that it changes, and ends
+// with code 4 after a line of input.
+func sizesMain() int {
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, unix.SIGWINCH)
+	fmt.Println("up")
+	go func() {
+		for range changes {
+			if size, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ); err == nil {
+				fmt.Println(size.Row, size.Col)
+			}
+		}
+	}()
+	if _, err := os.Stdin.Read(make([]byte, 100)); err != nil {
+		return 3
+	}
+	return 4
+}
+
+// largeMain is "large N": the beginning of a line, a while later the rest of it
+// in one large write, and so on.
+func largeMain(args []string) int {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2
+	}
+	rest := strings.Repeat("x", 1<<20) + "\n"
+	for range n {
+		_, _ = os.Stdout.WriteString("begin")
+		time.Sleep(50 * time.Millisecond)
+		if _, err := os.Stdout.WriteString(rest); err != nil {
+			return 3
+		}
 	}
 	return 0
 }

@@ -120,7 +120,8 @@ func (c *Client) try(ctx context.Context, r request, reply any) (conn *wire.Conn
 	if err != nil {
 		return nil, nil, true, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	dialed := conn // the function may still run when conn is returned as nil
+	stop := context.AfterFunc(ctx, func() { _ = dialed.SetDeadline(time.Unix(1, 0)) })
 	var answer monitorv1.Reply
 	err = conn.Send(monitorv1.Request{Version: monitorv1.Version, Op: r.op, Body: body}, r.fds...)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 const self = "/proc/self/exe"
 
 // requests are the signals by which a user asks the monitor for something. Each
-// would end a program that does not listen for it yet.
+// would end a program that does not listen for it yet, as would SIGIO.
 var requests = []os.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT}
 
 // Listen sends the signals that the monitor's processes act on to c.
@@ -30,7 +30,7 @@ func Listen(c chan<- os.Signal) {
 func Exec(path string, args []string, maxProcs string, c chan<- os.Signal) error {
 	argv := append([]string{path}, args...)
 	env := Environment(maxProcs)
-	signal.Ignore(requests...)
+	signal.Ignore(append([]os.Signal{syscall.SIGIO}, requests...)...)
 	err := syscall.Exec(path, argv, env)
 	err = errors.Join(err, syscall.Exec(self, argv, env))
 	if c != nil {

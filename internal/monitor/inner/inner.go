@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/monitor/outer"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/monitor/stdio"
+	"fairlead.run/internal/monitor/stream"
 	"fairlead.run/internal/monitor/wire"
 )
 
@@ -60,6 +61,7 @@ type Inner struct {
 	dir      string
 	records  *record.Dir
 	pool     *journal.Pool
+	stalls   *stream.Stalls
 	link     *handover.Link
 	launcher *launch.Launcher
 	table    *table
@@ -130,6 +132,8 @@ func (in *Inner) begin(ctx context.Context) (*wire.Listener, error) {
 		return nil, err
 	}
 	in.table = newTable(in.records, in.cfg.Log)
+	in.stalls = stream.NewStalls()
+	in.spawn(in.stalls.Run)
 	if in.kills, err = cgroup.NewLedger(); err != nil {
 		return nil, fmt.Errorf("find cgroup hierarchies: %w", err)
 	}
@@ -314,5 +318,5 @@ func (in *Inner) keepPidfds() {
 
 // host is what the input and output of containers need of this process.
 func (in *Inner) host() stdio.Host {
-	return stdio.Host{Link: in.link, Log: in.cfg.Log, Resting: in.resting.Load, Spawn: in.spawn}
+	return stdio.Host{Link: in.link, Stalls: in.stalls, Log: in.cfg.Log, Resting: in.resting.Load, Spawn: in.spawn}
 }

@@ -48,6 +48,19 @@ func PipeFull(fd int) bool {
 	return err == nil && (n == 0 || poll[0].Revents&unix.POLLOUT == 0)
 }
 
+// SignalInput makes the kernel send SIGIO to this process at each write to the
+// pipe, whose non-blocking read end is fd, or no more. Who has the read end from
+// another process shares the setting, not the signal.
+func SignalInput(fd int, on bool) {
+	flags := unix.O_NONBLOCK
+	if on {
+		flags |= unix.O_ASYNC
+		// A pipe knows both calls; they fail only if fd is closed.
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
+	}
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
+}
+
 // Read reads from a descriptor that does not block.
 func Read(fd int, p []byte) (int, error) {
 	for {

@@ -32,6 +32,7 @@ import (
 // are in.
 type Host struct {
 	Link    *handover.Link
+	Stalls  *stream.Stalls
 	Log     *slog.Logger
 	Resting func() bool                      // a successor is about to go on
 	Spawn   func(work func(context.Context)) // runs work until then
@@ -212,7 +213,7 @@ func (s *Stdio) Start(pool *journal.Pool, limit int64) error {
 		c, err := stream.New(stream.Config{
 			ID: s.id, Stream: crilog.Stream(i + 1), Source: source, TTY: s.spec.TTY,
 			Log: s.log, MaxLine: s.spec.LogMaxLine, Pool: pool, Fan: &s.fan,
-			Resting: s.host.Resting,
+			Stalls: s.host.Stalls, Resting: s.host.Resting,
 		})
 		if err != nil {
 			return fmt.Errorf("copy output of container %s: %w", s.id, err)

@@ -24,6 +24,7 @@ type Config struct {
 	MaxLine int
 	Pool    *journal.Pool
 	Fan     *Fan
+	Stalls  *Stalls
 	Resting func() bool // says whether ctx ended because a successor will go on
 }
 
@@ -128,6 +129,10 @@ func (c *Copier) step(ctx context.Context, ended bool) (int, error) {
 // wait blocks until the source holds more than was looked at, has ended, or
 // kick is called.
 func (c *Copier) wait() error {
+	if c.held > 0 {
+		c.Stalls.begin(c)
+		defer c.Stalls.end(c)
+	}
 	err := c.raw.Read(func(fd uintptr) bool {
 		n := linux.Buffered(int(fd))
 		return n > c.held || (!c.hungUp && linux.HungUp(int(fd))) || (c.held > 0 && n < c.held)
