@@ -88,7 +88,7 @@ func TestHostPortOfOneAddress(t *testing.T) {
 			return strings.TrimSpace(fetch(fmt.Sprintf("http://127.0.0.1:%d/", port))) == "page"
 		})
 		gateway := strings.Fields(c.Exec("sh", "-c", "ip route | grep default"))[2]
-		if conn, err := net.Dial("tcp", fmt.Sprintf("%s:%d", gateway, port)); err == nil {
+		if conn, err := net.Dial("tcp", net.JoinHostPort(gateway, fmt.Sprint(port))); err == nil {
 			_ = conn.Close()
 			t.Errorf("the port is at %s as well", gateway)
 		}
