@@ -22,8 +22,9 @@ type entry[H any] struct {
 	cfg    Config
 	driver H
 
-	last atomic.Pointer[trial]
-	turn chan struct{} // holds one token while a trial runs
+	last      atomic.Pointer[trial]
+	turn      chan struct{} // holds one token while a trial runs
+	refreshed background
 }
 
 // trial is what one trial found.

@@ -55,6 +55,7 @@ type Registry[H any] struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry[H]
+	found   background // looks for programs that were installed meanwhile
 }
 
 // New makes a registry. It tries nothing yet: Run does, and until then whoever
@@ -89,11 +90,15 @@ func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
 // Run tries all handlers at once and returns when each trial has ended, or ctx
 // has. Nobody has to wait for it before asking for a handler.
 func (r *Registry[H]) Run(ctx context.Context) error {
-	var trials sync.WaitGroup
-	for _, e := range r.all() {
-		trials.Go(func() { e.current(ctx) })
+	r.found.run(r.discoverNew)
+	r.found.await(ctx)
+	all := r.all()
+	for _, e := range all {
+		e.refreshed.run(func() { e.current(ctx) })
 	}
-	trials.Wait()
+	for _, e := range all {
+		e.refreshed.await(ctx)
+	}
 	return ctx.Err()
 }
 
@@ -102,7 +107,10 @@ func (r *Registry[H]) Run(ctx context.Context) error {
 // errdefs.ErrUnavailable; both name the handlers that do.
 func (r *Registry[H]) Get(name string) (H, error) {
 	var none H
-	ctx := context.Background() // a trial has its own deadline
+	// A trial has its own deadline. This is for one that does not keep it.
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.ProbeTimeout+getMargin)
+	defer cancel()
+	r.discoverNew()
 	e := r.find(name)
 	if name == "" {
 		e = r.defaultEntry(ctx)
@@ -130,35 +138,58 @@ func (r *Registry[H]) Serving(name string) (H, error) {
 	return e.driver, nil
 }
 
-// List describes all handlers in the order of their names. For trials that
-// others have begun it waits a moment, and then tells what was known before.
+// List describes all handlers in the order of their names. It waits a moment
+// for what has changed to be tried, and then tells what was known before: a
+// runtime that hangs, or a folder of programs that does, delays nobody.
 func (r *Registry[H]) List() []pod.HandlerInfo {
 	ctx, cancel := context.WithTimeout(context.Background(), listWait)
 	defer cancel()
-	// One that is being tried when the time is up may yet be the default.
-	standard := r.defaultEntry(ctx)
+	r.found.run(r.discoverNew)
+	r.found.await(ctx)
+	all := r.all()
+	for _, e := range all {
+		e.refreshed.run(func() { e.current(context.Background()) })
+	}
+	for _, e := range all {
+		e.refreshed.await(ctx)
+	}
+	// One that is still being tried may yet be the default.
+	standard := r.defaultKnown()
 	var list []pod.HandlerInfo
-	for _, e := range r.all() {
-		info := e.current(ctx)
+	for _, e := range all {
+		info := e.known()
 		info.Default = e == standard
 		list = append(list, info)
 	}
-	return list
+	return r.addMissing(list)
 }
 
-// listWait is what List waits for all trials together.
-const listWait = time.Second
+const (
+	// listWait is what List waits for all trials together.
+	listWait = time.Second
+	// getMargin is what Get waits for a trial beyond its deadline.
+	getMargin = time.Second
+)
 
 // defaultEntry is the handler that "" stands for, or nil. The configured one is
 // it whether it works or not: pods must not change their runtime by surprise.
 func (r *Registry[H]) defaultEntry(ctx context.Context) *entry[H] {
+	return r.defaultThat(func(e *entry[H]) bool { return e.current(ctx).Ready })
+}
+
+// defaultKnown is defaultEntry by what is known already.
+func (r *Registry[H]) defaultKnown() *entry[H] {
+	return r.defaultThat(func(e *entry[H]) bool { return e.known().Ready })
+}
+
+func (r *Registry[H]) defaultThat(works func(*entry[H]) bool) *entry[H] {
 	if r.cfg.Default != "" {
 		return r.find(r.cfg.Default)
 	}
 	all := r.all()
 	for _, name := range append(slices.Clone(discoverable), r.names()...) {
 		i := slices.IndexFunc(all, func(e *entry[H]) bool { return e.def.Name == name })
-		if i >= 0 && all[i].current(ctx).Ready {
+		if i >= 0 && works(all[i]) {
 			return all[i]
 		}
 	}
@@ -175,19 +206,23 @@ func (r *Registry[H]) find(name string) *entry[H] {
 	return nil
 }
 
-// all returns the entries in the order of their names. Programs that have been
-// installed since the last call are among them.
-func (r *Registry[H]) all() []*entry[H] {
-	if r.discover {
-		for _, name := range discoverable {
-			if r.has(name) {
-				continue
-			}
-			if _, err := (Definition{Name: name, Search: r.cfg.Search}).Program(); err == nil {
-				r.add(name)
-			}
+// discoverNew adds the programs that have been installed since the last call.
+func (r *Registry[H]) discoverNew() {
+	if !r.discover {
+		return
+	}
+	for _, name := range discoverable {
+		if r.has(name) {
+			continue
+		}
+		if _, err := (Definition{Name: name, Search: r.cfg.Search}).Program(); err == nil {
+			r.add(name)
 		}
 	}
+}
+
+// all returns the entries in the order of their names.
+func (r *Registry[H]) all() []*entry[H] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []*entry[H]
@@ -223,11 +258,11 @@ func (r *Registry[H]) names() []string {
 func (r *Registry[H]) unknown(ctx context.Context, name string) error {
 	names := r.names()
 	switch {
-	case len(names) == 0:
+	case len(names) == 0 && (name != "" || r.cfg.Default == ""):
 		return fmt.Errorf("find runtime handler %q: none exists; neither crun nor runc is in %s; install one, or describe handlers in /etc/fairlead/config.toml: %w",
 			name, strings.Join(r.cfg.Search, ", "), errdefs.ErrNotFound)
 	case name == "" && r.cfg.Default != "":
-		return fmt.Errorf("find the default runtime handler %q: it is not installed (%s): %w", r.cfg.Default, r.inventory(ctx, nil), errdefs.ErrNotFound)
+		return fmt.Errorf("find the default runtime handler: %s (%s): %w", r.missing().Reason, r.inventory(ctx, nil), errdefs.ErrNotFound)
 	case name == "":
 		return fmt.Errorf("find a default runtime handler: none works here (%s): %w", r.inventory(ctx, nil), errdefs.ErrUnavailable)
 	}
