@@ -46,6 +46,7 @@ type Core struct {
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
 	inAir     ops.Ledger
+	later     *later
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
 }
@@ -58,7 +59,7 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pod records: %w", err)
 	}
-	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store)}
+	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: newLater()}
 	if log.Enabled(ctx, slog.LevelDebug) {
 		c.inAir.Trace = c.logStages
 	}
@@ -101,6 +102,7 @@ func (c *Core) Run(ctx context.Context) error {
 		c.recover(ctx)
 		return nil
 	})
+	g.Go(func() error { return c.later.Run(ctx, c.log) })
 	g.Go(func() error {
 		err := c.Exits.Run(ctx, c.exited)
 		if ctx.Err() != nil {

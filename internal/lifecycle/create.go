@@ -52,6 +52,9 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	if err != nil {
 		return "", err
 	}
+	if r, err = c.takeSameBack(ctx, r, &cfg); err != nil {
+		return "", err
+	}
 	if same, err := sameContainer(r, &cfg); same != "" || err != nil {
 		return same, err
 	}
@@ -61,10 +64,11 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	}
 	warm(h)
 	ctr := &pod.Container{ID: pod.NewContainerID(), State: pod.Creating, CreatedAt: c.now(), Config: cfg}
+	defer c.unmadeContainer(ctx, ctr.ID, &err)
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	stage.Enter(ctx, "record")
-	u.Push("delete record", func(ctx context.Context) error { return c.forgetContainer(ctx, ctr.ID) })
+	u.PushLast("delete record", func(ctx context.Context) error { return c.forgetContainer(ctx, ctr.ID) })
 	r, err = c.book.change(ctx, id, func(r *pod.Record) error {
 		if r.State != pod.Running {
 			return fmt.Errorf("pod %s is %s, and only a ready pod takes containers: %w", id.Short(), r.State, errdefs.ErrPrecondition)

@@ -25,14 +25,19 @@ const tidyTimeout = 20 * time.Second
 // exited records the end of a process. It is called at least once for each and
 // must not wait for the operations on the container: they wait for it.
 func (c *Core) exited(id string, e pod.Exit) {
-	ctx := context.Background()
+	if err := c.recordEnd(context.Background(), id, e); err != nil {
+		c.log.Error("the end of a process cannot be recorded, and is tried again", "id", id, "error", err)
+		c.later.add("record the end of process "+id, func(ctx context.Context) error { return c.recordEnd(ctx, id, e) })
+	}
+}
+
+func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
 	if r, err := c.book.pod(pod.ID(id)); err == nil {
-		c.pauseExited(ctx, r, e)
-		return
+		return c.pauseExited(ctx, r, e)
 	}
 	r, ctr, err := c.book.container(pod.ContainerID(id))
 	if err != nil {
-		return // an exec, or a container that was removed meanwhile
+		return nil // an exec, or a container that was removed meanwhile
 	}
 	ended := false
 	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
@@ -48,15 +53,16 @@ func (c *Core) exited(id string, e pod.Exit) {
 		}
 		return errUnchanged
 	})
-	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, errdefs.ErrNotFound) {
-		c.log.Error("the end of a container cannot be recorded", "container", id, "error", err)
+	if errors.Is(err, errUnchanged) || errors.Is(err, errdefs.ErrNotFound) {
+		return nil
 	}
-	if ended && err == nil {
-		err = failpoint.Hit(exitRecorded)
+	if err != nil {
+		return err
 	}
 	if ended {
 		c.tidyLater(ctx, r.Handler, ctr.ID)
 	}
+	return failpoint.Hit(exitRecorded)
 }
 
 // errUnchanged keeps a change from being written when there is nothing to write.
@@ -114,9 +120,9 @@ func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
 
 // pauseExited records that the pod's own process ended: the pod is not ready
 // any more, and its containers lost their PID namespace.
-func (c *Core) pauseExited(ctx context.Context, r *pod.Record, e pod.Exit) {
+func (c *Core) pauseExited(ctx context.Context, r *pod.Record, e pod.Exit) error {
 	if r.Sandbox.Pause == nil || r.State != pod.Running {
-		return
+		return nil
 	}
 	_, err := c.book.change(ctx, r.ID, func(r *pod.Record) error {
 		if r.State != pod.Running {
@@ -124,7 +130,11 @@ func (c *Core) pauseExited(ctx context.Context, r *pod.Record, e pod.Exit) {
 		}
 		return advance(&r.State, pod.Ended)
 	})
+	if errors.Is(err, errUnchanged) || errors.Is(err, errdefs.ErrNotFound) {
+		return nil
+	}
 	if err == nil {
 		c.log.Warn("the process that holds a pod's PID namespace ended", "pod", r.ID, "code", e.Code, "signal", e.Signal)
 	}
+	return err
 }

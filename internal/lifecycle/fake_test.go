@@ -352,8 +352,22 @@ func (f fakeExits) Forget(_ context.Context, id string) error {
 // disk is a Store that outlives the core, as the file does. Records go through
 // JSON, so that nothing survives in it that a real one would lose.
 type disk struct {
-	mu      sync.Mutex
-	records map[pod.ID][]byte
+	mu       sync.Mutex
+	records  map[pod.ID][]byte
+	full     error // what Put fails with
+	failures int
+}
+
+func (d *disk) refuse(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = err
+}
+
+func (d *disk) refused() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failures
 }
 
 func newDisk() *disk { return &disk{records: map[pod.ID][]byte{}} }
@@ -365,6 +379,10 @@ func (d *disk) Put(_ context.Context, r *pod.Record) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.full != nil {
+		d.failures++
+		return d.full
+	}
 	d.records[r.ID] = value
 	return nil
 }

@@ -100,7 +100,7 @@ func (c *Core) sweep(ctx context.Context) {
 	c.orphans = nil
 }
 
-func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
+func (c *Core) recoverPod(ctx context.Context, r *pod.Record) (err error) {
 	for _, ctr := range r.Containers {
 		if err := c.recoverContainer(ctx, r, ctr); err != nil {
 			c.log.Error("a container could not be recovered", "pod", r.ID, "container", ctr.ID, "error", err)
@@ -120,6 +120,7 @@ func (c *Core) recoverPod(ctx context.Context, r *pod.Record) error {
 	}
 	switch pod.Recover(r.State, seen) {
 	case pod.Rollback:
+		defer c.unmadePod(ctx, r.ID, &err)
 		return c.rollBackPod(ctx, r)
 	case pod.MarkExited:
 		return c.settlePod(ctx, r.ID, pod.Ended, "")
@@ -201,7 +202,7 @@ func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
 	return c.book.remove(ctx, r.ID)
 }
 
-func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
+func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Container) (err error) {
 	if ctr.State == pod.Exited {
 		return nil
 	}
@@ -213,6 +214,7 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 		return c.loseContainer(ctx, ctr.ID, err)
 	}
 	if ctr.State == pod.Creating {
+		defer c.unmadeContainer(ctx, ctr.ID, &err)
 		return c.rollBackContainer(ctx, h, ctr.ID)
 	}
 	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)

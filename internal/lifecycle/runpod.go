@@ -82,10 +82,11 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 		CreatedAt: c.now(),
 		Config:    cfg,
 	}
+	defer c.unmadePod(ctx, r.ID, &err)
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	stage.Enter(ctx, "record")
-	u.Push("delete record", func(ctx context.Context) error { return c.book.remove(ctx, r.ID) })
+	u.PushLast("delete record", func(ctx context.Context) error { return c.book.remove(ctx, r.ID) })
 	if err := c.book.add(ctx, r); err != nil {
 		return "", err
 	}
@@ -117,6 +118,13 @@ func (c *Core) samePod(ctx context.Context, cfg *pod.Config, handler string) (po
 		now, err := c.book.pod(r.ID)
 		if err != nil {
 			continue // it was rolled back meanwhile
+		}
+		if now.State == pod.Creating {
+			// This request is the only one that is at work on it.
+			if err := c.takePodBack(ctx, now.ID); err != nil {
+				return "", fmt.Errorf("take back what an earlier attempt has left: %w", err)
+			}
+			continue
 		}
 		if now.State == pod.Running && now.Handler == handler && equalJSON(&now.Config, cfg) {
 			return now.ID, nil

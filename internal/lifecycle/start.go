@@ -10,6 +10,7 @@ import (
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
+	"fairlead.run/internal/undo"
 )
 
 var (
@@ -75,7 +76,7 @@ func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
 }
 
 // launch runs the process and commits that it runs, or how it failed.
-func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) error {
+func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) (err error) {
 	stage.Enter(ctx, "run")
 	p, err := h.Start(ctx, pod.StartRequest{
 		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),
@@ -90,6 +91,10 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 		}
 		return errors.Join(err, c.startFailed(ctx, ctr.ID, err))
 	}
+	// A process whose start is not on record would run beside the next attempt.
+	var u undo.Stack
+	defer u.Rollback(ctx, &err)
+	u.Push("end the process", func(ctx context.Context) error { return c.dropProcess(ctx, h, string(ctr.ID)) })
 	if err := failpoint.Hit(startRan); err != nil {
 		return err
 	}

@@ -50,13 +50,16 @@ func (c *Core) updateContainer(ctx context.Context, id pod.ContainerID, res *pod
 }
 
 // applyResources puts the limits into the bundle, gives them to the process if
-// there is one, and records them. On a failure the bundle says the old ones.
+// there is one, and records them. After a failure the old ones are in force.
 func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *pod.Container) (err error) {
 	if old.State != pod.Created && old.State != pod.Running {
 		return fmt.Errorf("it is %s: %w", old.State, errdefs.ErrPrecondition)
 	}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
+	if old.State == pod.Running { // from the bundle, so after it was put back
+		u.Push("put the limits back", func(ctx context.Context) error { return c.limit(ctx, r, old) })
+	}
 	u.Push("put the bundle back", func(ctx context.Context) error { return c.Bundles.Update(ctx, r, old) })
 	stage.Enter(ctx, "write bundle")
 	if err := c.Bundles.Update(ctx, r, updated); err != nil {
@@ -66,12 +69,8 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 		return err
 	}
 	if old.State == pod.Running {
-		h, err := c.Handlers.Serving(r.Handler)
-		if err != nil {
-			return err
-		}
 		stage.Enter(ctx, "update")
-		if err := h.Update(ctx, string(old.ID), pod.Bundle{Path: old.Bundle}); err != nil {
+		if err := c.limit(ctx, r, old); err != nil {
 			return err
 		}
 	}
@@ -84,6 +83,15 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 		return nil
 	})
 	return err
+}
+
+// limit gives a running container the limits that its bundle says now.
+func (c *Core) limit(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return err
+	}
+	return h.Update(ctx, string(ctr.ID), pod.Bundle{Path: ctr.Bundle})
 }
 
 // mergeResources lays the set fields of change over old.

@@ -38,6 +38,7 @@ type Stack struct {
 type step struct {
 	name string
 	undo func(context.Context) error
+	last bool
 }
 
 // Push adds an undo; name says in errors what could not be taken back.
@@ -46,6 +47,14 @@ func (s *Stack) Push(name string, undo func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps = append(s.steps, step{name: name, undo: undo})
+}
+
+// PushLast is Push for an undo that is only done if all newer ones succeeded:
+// forgetting what they take back. What is left of it is then still on record.
+func (s *Stack) PushLast(name string, undo func(context.Context) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = append(s.steps, step{name: name, undo: undo, last: true})
 }
 
 // Release forgets every undo: what was done so far is there to stay.
@@ -78,6 +87,9 @@ func (s *Stack) run(ctx context.Context) error {
 	var failed []error
 	steps := s.take()
 	for i := len(steps) - 1; i >= 0; i-- {
+		if steps[i].last && len(failed) > 0 {
+			continue
+		}
 		if err := s.runStep(ctx, steps[i]); err != nil {
 			failed = append(failed, fmt.Errorf("undo %q: %w", steps[i].name, err))
 		}

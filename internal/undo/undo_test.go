@@ -145,3 +145,20 @@ func TestRollbackTwiceRunsOnce(t *testing.T) {
 		t.Fatalf("ran %d times", n)
 	}
 }
+
+// What names the rest stays when not all of the rest could be taken back.
+func TestLastIsDoneOnlyAfterAllOthers(t *testing.T) {
+	for name, failure := range map[string]error{"taken back": nil, "not taken back": errBoom} {
+		ran := false
+		err := func() (err error) {
+			var u Stack
+			defer u.Rollback(t.Context(), &err)
+			u.PushLast("record", func(context.Context) error { ran = true; return nil })
+			u.Push("thing", func(context.Context) error { return failure })
+			return errors.New("failed")
+		}()
+		if ran != (failure == nil) || errors.Is(err, errBoom) != (failure != nil) {
+			t.Errorf("%s: ran %t, %v", name, ran, err)
+		}
+	}
+}
