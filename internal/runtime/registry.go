@@ -99,6 +99,7 @@ func (r *Registry[H]) Run(ctx context.Context) error {
 	for _, e := range all {
 		e.refreshed.await(ctx)
 	}
+	r.warnMissing()
 	return ctx.Err()
 }
 
