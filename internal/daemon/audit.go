@@ -7,19 +7,18 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/audit"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/image"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime/oci"
 	"fairlead.run/internal/sandbox"
-	"fairlead.run/internal/spec"
+	bundles "fairlead.run/internal/spec/keeper"
 )
 
 // keepers are the drivers that an audit looks at, beside those in parts.
 type keepers struct {
 	sandboxes *sandbox.Driver
 	roots     *rootfs.Roots
-	bundles   *spec.Builder
+	bundles   bundles.Keeper
 	handlers  oci.Keeper
 }
 
@@ -36,7 +35,7 @@ func (p *parts) auditor(core audit.Core, verifyContent bool) *audit.Auditor {
 		{Name: "the network", Keeper: p.network},
 		{Name: "root file systems", Keeper: rootfs.Keeper{Roots: p.keepers.roots, Lower: lower}},
 		{Name: "bundles", Keeper: p.keepers.bundles},
-		{Name: "images", Keeper: image.Keeper{Store: p.images, VerifyContent: verifyContent}},
+		{Name: "images", Keeper: p.images.Keeper(verifyContent)},
 	})
 }
 

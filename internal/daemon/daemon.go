@@ -121,7 +121,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.server.Serve(ctx, d.listener) })
 	g.Go(func() error { return d.streams.Run(ctx) })
 	g.Go(func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
-	g.Go(func() error { return quiet(ctx, d.tryHandlers(ctx)) })
+	g.Go(func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)
 	}
@@ -129,15 +129,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 	err := g.Wait()
 	d.leave()
 	return errors.Join(err, d.Close())
-}
-
-// tryHandlers clears up after trials that an earlier daemon was killed in, and
-// lets the handlers have theirs.
-func (d *Daemon) tryHandlers(ctx context.Context) error {
-	if err := d.parts.keepers.handlers.DropTrials(ctx); err != nil {
-		d.log.Warn("trials of handlers that were cut off left something; fairlead fsck tells", "error", err)
-	}
-	return d.parts.handlers.Run(ctx)
 }
 
 // quiet drops the error of a part that ended because it was told to.

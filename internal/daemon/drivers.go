@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/sandbox"
 	"fairlead.run/internal/spec"
 	"fairlead.run/internal/spec/host"
+	"fairlead.run/internal/spec/keeper"
 	"fairlead.run/internal/spec/origin"
 	"fairlead.run/internal/store"
 )
@@ -112,7 +113,8 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	p.keepers.sandboxes, p.keepers.roots, p.keepers.bundles = boxes, roots, bundles
+	p.keepers.sandboxes, p.keepers.roots = boxes, roots
+	p.keepers.bundles = keeper.Keeper{StateDir: cfg.State, Remove: bundles.Remove}
 	p.core = lifecycle.Drivers{
 		Store: p.records, Sandboxes: boxes, Network: network.Pods{Driver: p.network},
 		Images: coreImages{p.images}, Roots: roots, Bundles: bundles, Handlers: p.handlers,

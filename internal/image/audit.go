@@ -2,321 +2,59 @@ package image
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
+	"maps"
 
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/opencontainers/go-digest"
+	"github.com/containerd/containerd/v2/core/images"
 
-	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/pod"
+	"fairlead.run/internal/image/keeper"
 )
 
-// Keeper is the side of a Store that an audit looks at.
-type Keeper struct {
-	*Store
-	// VerifyContent reads every blob and compares it with its digest.
-	VerifyContent bool
-}
-
-var _ pod.Keeper = Keeper{}
-
-// liveLeases are the leases of pulls and imports under way.
-type liveLeases struct {
-	mu  sync.Mutex
-	ids map[string]bool
-}
-
-func (l *liveLeases) add(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ids == nil {
-		l.ids = map[string]bool{}
-	}
-	l.ids[id] = true
-}
-
-func (l *liveLeases) drop(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.ids, id)
-}
-
-func (l *liveLeases) has(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ids[id]
-}
-
-func (l *liveLeases) any() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.ids) > 0
-}
-
-// Held lists what is of no use or damaged, and which container uses an image.
-// While something is being pulled or imported, what is of no use cannot be told
-// from what is about to be named, and is left out.
-func (k Keeper) Held(ctx context.Context, records []*pod.Record) ([]pod.Held, error) {
-	ctx = k.with(ctx)
-	busy := k.held.any()
-	out := k.heldUses()
-	ls, err := k.leases.List(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list leases: %w", describeLocal(err))
-	}
-	for _, l := range ls {
-		if !k.held.has(l.ID) {
-			out = append(out, pod.Held{Kind: pod.KindLease, Name: l.ID})
-		}
-	}
-	s, err := k.read(ctx, records)
-	if err != nil {
-		return nil, err
-	}
-	out = append(out, k.brokenImages(ctx, s)...)
-	damaged, err := k.damagedBlobs(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	out = append(out, damaged...)
-	if busy || k.held.any() {
-		return out, nil
-	}
-	surplus, err := k.surplus(ctx, s)
-	return append(out, surplus...), err
-}
-
-func (k Keeper) heldUses() []pod.Held {
-	k.uses.mu.Lock()
-	defer k.uses.mu.Unlock()
-	out := []pod.Held{}
-	if !k.uses.synced {
-		return out
-	}
-	for by := range k.uses.images {
-		out = append(out, pod.Held{Kind: pod.KindUse, Name: by, Owner: by})
-	}
-	return out
-}
-
-// Wants says that the images of containers are kept.
-func (k Keeper) Wants(r *pod.Record) (out []pod.Held) {
-	if !k.uses.known() {
-		return nil
-	}
-	for _, c := range r.Containers {
-		if c.State == pod.Created || c.State == pod.Running {
-			out = append(out, pod.Held{Kind: pod.KindUse, Name: string(c.ID), Owner: string(c.ID)})
-		}
-	}
-	return out
-}
-
-// Drop frees what is of no use.
-func (k Keeper) Drop(ctx context.Context, h pod.Held) error {
-	switch h.Kind {
-	case pod.KindUse:
-		return k.Release(ctx, h.Owner)
-	case pod.KindLease:
-		return k.dropLease(ctx, h.Name)
-	case pod.KindSnapshot, pod.KindBlob:
-		return k.dropSurplus(ctx, h)
-	}
-	return fmt.Errorf("remove %s %s: the image store has none: %w", h.Kind, h.Name, errdefs.ErrInvalidArgument)
-}
-
-// Restore keeps an image for its container again, or lets go of a damaged blob.
-func (k Keeper) Restore(ctx context.Context, r *pod.Record, h pod.Held) error {
-	switch h.Kind {
-	case pod.KindUse:
-		if c := r.Container(pod.ContainerID(h.Owner)); c != nil {
-			_, err := k.Use(ctx, c.Image.ID, h.Owner)
-			return err
-		}
-	case pod.KindBlob:
-		return k.dropDamaged(ctx, digest.Digest(h.Name))
-	}
-	return fmt.Errorf("put back %s %s: remove the image and pull it again: %w", h.Kind, h.Name, errdefs.ErrPrecondition)
-}
-
-// dropDamaged lets go of a layer as it was fetched. A document leads on to
-// others, and those would be collected under the containers that use them.
-func (k Keeper) dropDamaged(ctx context.Context, d digest.Digest) error {
-	ctx = k.with(ctx)
-	info, err := k.content().Info(ctx, d)
-	if isNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at blob %s: %w", d, describeLocal(err))
-	}
-	if blobs, layers := references(info.Labels); len(blobs)+len(layers) > 0 {
-		return fmt.Errorf("delete blob %s: it leads on to the layers of an image; remove its containers and the image, and pull it again: %w", d, errdefs.ErrPrecondition)
-	}
-	if err := k.content().Delete(ctx, d); err != nil && !isNotFound(err) {
-		return fmt.Errorf("delete blob %s: %w", d, describeLocal(err))
-	}
-	// The record alone is gone by now; the file goes with the next collection.
-	return k.collect(ctx)
-}
-
-func (k Keeper) dropLease(ctx context.Context, id string) error {
-	ctx = k.with(ctx)
-	ls, err := k.leases.List(ctx)
-	if err != nil {
-		return fmt.Errorf("list leases: %w", describeLocal(err))
-	}
-	for _, l := range ls {
-		if l.ID != id || k.held.has(id) {
-			continue
-		}
-		if err := k.leases.Delete(ctx, l); err != nil && !isNotFound(err) {
-			return fmt.Errorf("delete lease %s: %w", id, describeLocal(err))
-		}
-	}
-	return k.collect(ctx)
-}
-
-// brokenImages are names of images that cannot be used.
-func (k Keeper) brokenImages(ctx context.Context, s *state) (out []pod.Held) {
-	for _, rec := range s.records {
-		l, err := k.load(ctx, rec)
-		if err != nil {
-			out = append(out, pod.Held{Kind: pod.KindImage, Name: rec.Name, Fault: err.Error()})
-			continue
-		}
-		for _, dir := range l.image.dirs {
-			if _, err := os.Stat(dir); err != nil {
-				out = append(out, pod.Held{Kind: pod.KindSnapshot, Name: dir, Fault: err.Error()})
-			}
-		}
-	}
-	return out
-}
-
-// damagedBlobs are those whose file is missing, cut, or not what it should be.
-func (k Keeper) damagedBlobs(ctx context.Context, s *state) (out []pod.Held, err error) {
-	for _, info := range s.blobs {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
-		}
-		if fault := k.damage(info); fault != "" {
-			out = append(out, pod.Held{Kind: pod.KindBlob, Name: info.Digest.String(), Fault: fault})
-		}
-	}
-	return out, nil
-}
-
-func (k Keeper) damage(info content.Info) string {
-	f, err := os.Open(k.blobFile(info.Digest))
-	if err != nil {
-		return err.Error()
-	}
-	defer func() { _ = f.Close() }()
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return err.Error()
-	case st.Size() != info.Size:
-		return fmt.Sprintf("it has %d bytes and should have %d", st.Size(), info.Size)
-	case !k.VerifyContent:
-		return ""
-	}
-	v := info.Digest.Verifier()
-	if _, err := io.Copy(v, f); err != nil {
-		return err.Error()
-	}
-	if !v.Verified() {
-		return "its content has another digest"
-	}
-	return ""
-}
-
-func (s *Store) blobFile(d digest.Digest) string {
-	return filepath.Join(s.contentDir(), "blobs", d.Algorithm().String(), d.Encoded())
-}
-
-// surplus is what nothing leads to.
-func (k Keeper) surplus(ctx context.Context, s *state) (out []pod.Held, err error) {
-	blobs, layers := s.reach()
-	for d := range s.blobs {
-		if !blobs[d] {
-			out = append(out, pod.Held{Kind: pod.KindBlob, Name: d.String()})
-		}
-	}
-	for key := range s.parents {
-		if !layers[key] {
-			out = append(out, pod.Held{Kind: pod.KindSnapshot, Name: key})
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(k.contentDir(), "blobs", "*", "*"))
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		d := digest.NewDigestFromEncoded(digest.Algorithm(filepath.Base(filepath.Dir(f))), filepath.Base(f))
-		if _, known := s.blobs[d]; !known {
-			out = append(out, pod.Held{Kind: pod.KindBlob, Name: d.String()})
-		}
-	}
-	folders, err := k.strayFolders(ctx)
-	return append(out, folders...), err
-}
-
-// strayFolders are unpacked layers that the snapshotter does not know.
-func (k Keeper) strayFolders(ctx context.Context) (out []pod.Held, err error) {
-	known := map[string]bool{}
-	err = k.overlay.Walk(ctx, func(_ context.Context, i snapshots.Info) error {
-		known[filepath.Dir(i.Labels[upperdirLabel])] = true
-		return nil
+// Keeper is the side of the store that an audit looks at. With verifyContent
+// it reads every blob.
+func (s *Store) Keeper(verifyContent bool) keeper.Keeper {
+	return keeper.New(keeper.Config{
+		Store: audited{s}, Content: s.content(), Images: s.images(), Leases: s.leases,
+		Snapshots: s.snapshots(), Unpacked: s.overlay,
+		ContentDir: s.contentDir(), LayerDir: s.snapshotDir(), VerifyContent: verifyContent,
 	})
-	if err != nil && !isNotFound(err) {
-		return nil, fmt.Errorf("list layers: %w", describeLocal(err))
-	}
-	base := filepath.Join(k.snapshotDir(), "snapshots")
-	entries, err := os.ReadDir(base)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("list layers: %w", err)
-	}
-	for _, e := range entries {
-		if dir := filepath.Join(base, e.Name()); !known[dir] {
-			out = append(out, pod.Held{Kind: pod.KindSnapshot, Name: dir})
-		}
-	}
-	return out, nil
 }
 
-// dropSurplus lets the collection take what nothing leads to, and then what is
-// on nobody's record.
-func (k Keeper) dropSurplus(ctx context.Context, h pod.Held) error {
-	ctx = k.with(ctx)
-	if err := k.collect(ctx); err != nil {
-		return err
+// audited is the store as a keeper asks it.
+type audited struct{ s *Store }
+
+// Context implements keeper.Store.
+func (a audited) Context(ctx context.Context) context.Context { return a.s.with(ctx) }
+
+// Load implements keeper.Store.
+func (a audited) Load(ctx context.Context, rec images.Image) ([]string, error) {
+	l, err := a.s.load(ctx, rec)
+	if err != nil {
+		return nil, err
 	}
-	if k.held.any() {
-		return fmt.Errorf("remove %s %s: an image is being pulled or imported; try again: %w", h.Kind, h.Name, errdefs.ErrUnavailable)
-	}
-	switch {
-	case h.Kind == pod.KindSnapshot && strings.HasPrefix(h.Name, "/"):
-		if c, ok := k.overlay.(snapshots.Cleaner); ok {
-			if err := c.Cleanup(ctx); err != nil && !isNotFound(err) {
-				return fmt.Errorf("remove layers that are not on record: %w", describeLocal(err))
-			}
-		}
-	case h.Kind == pod.KindBlob:
-		d := digest.Digest(h.Name)
-		if _, err := k.content().Info(ctx, d); err == nil {
-			return nil // the collection found a use for it
-		}
-		if err := os.Remove(k.blobFile(d)); err != nil && !os.IsNotExist(err) {
-			return fmt.Errorf("remove blob: %w", err)
-		}
-	}
-	return nil
+	return l.image.dirs, nil
 }
+
+// Uses implements keeper.Store.
+func (a audited) Uses() (map[string]string, bool) {
+	u := &a.s.uses
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return maps.Clone(u.images), u.synced
+}
+
+// Keep implements keeper.Store.
+func (a audited) Keep(ctx context.Context, image, container string) error {
+	_, err := a.s.Use(ctx, image, container)
+	return err
+}
+
+// Free implements keeper.Store.
+func (a audited) Free(ctx context.Context, container string) error {
+	return a.s.Release(ctx, container)
+}
+
+// Collect implements keeper.Store.
+func (a audited) Collect(ctx context.Context) error { return a.s.collect(ctx) }
+
+// Leased implements keeper.Store.
+func (a audited) Leased() *keeper.Leases { return &a.s.held }

@@ -123,15 +123,15 @@ func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Con
 // takes away what nobody else needs.
 func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) error, error) {
 	id := rand.Text()
-	s.held.add(id) // before there is one, or an audit would take it for a leftover
+	s.held.Add(id) // before there is one, or an audit would take it for a leftover
 	l, err := s.leases.Create(ctx, leases.WithID(id))
 	if err != nil {
-		s.held.drop(id)
+		s.held.Drop(id)
 		return ctx, nil, fmt.Errorf("protect a pull from garbage collection: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func(failed bool) error {
 		ctx := context.WithoutCancel(ctx)
-		defer s.held.drop(id)
+		defer s.held.Drop(id)
 		if err := s.leases.Delete(ctx, l); err != nil {
 			return fmt.Errorf("end the protection of a pull: %w", err)
 		}

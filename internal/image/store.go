@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/image/ctrlog"
 	"fairlead.run/internal/image/database"
 	"fairlead.run/internal/image/inflight"
+	"fairlead.run/internal/image/keeper"
 	"fairlead.run/internal/image/layer"
 )
 
@@ -47,7 +48,7 @@ type Store struct {
 	overlay snapshots.Snapshotter // closed by Close; everything else goes through meta
 	meta    *metadata.DB
 	leases  leases.Manager
-	held    liveLeases
+	held    keeper.Leases // of leases, those of this process
 	slots   slots
 	blobs   layer.Locks
 	flying  inflight.Set[Image]

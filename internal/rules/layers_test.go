@@ -58,7 +58,8 @@ var layers = []layer{
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},

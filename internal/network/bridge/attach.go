@@ -10,6 +10,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/claims"
 	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
@@ -89,20 +90,20 @@ func (d *Driver) earlier(req network.Request) (e network.Entry, done bool, err e
 
 // reserve takes addresses and ports for the pod and writes them down.
 func (d *Driver) reserve(h *host, req network.Request, old network.Entry) (e network.Entry, err error) {
-	if h.natErr != nil && hasHostPort(req.Ports) {
+	if h.natErr != nil && claims.HasHostPort(req.Ports) {
 		return e, fmt.Errorf("hostPort needs nftables, which does not work on this node: %w: %w", h.natErr, errdefs.ErrUnimplemented)
 	}
 	if err := d.checkFamilies(req.Ports); err != nil {
 		return e, err
 	}
 	d.mu.Lock()
-	err = d.ports.reserve(req.ID, podName(req.Metadata), req.Ports)
+	err = d.ports.Reserve(req.ID, podName(req.Metadata), req.Ports)
 	d.mu.Unlock()
 	if err != nil {
 		return e, err
 	}
-	undo := func() { d.mu.Lock(); d.ports.release(req.ID); d.mu.Unlock() }
-	if err := probePorts(req.Ports); err != nil {
+	undo := func() { d.mu.Lock(); d.ports.Release(req.ID); d.mu.Unlock() }
+	if err := claims.ProbePorts(req.Ports); err != nil {
 		undo()
 		return e, err
 	}
@@ -135,7 +136,7 @@ func (d *Driver) checkFamilies(ports []pod.PortMapping) error {
 	defer d.mu.Unlock()
 	for _, p := range ports {
 		if on := nat.HostAddr(p); p.HostPort != 0 && on.IsValid() && on.Is6() && len(d.pools) < 2 {
-			return fmt.Errorf("host port %s: pods of this node have no IPv6 addresses: %w", describePort(p), errdefs.ErrUnimplemented)
+			return fmt.Errorf("host port %s: pods of this node have no IPv6 addresses: %w", claims.DescribePort(p), errdefs.ErrUnimplemented)
 		}
 	}
 	return nil
@@ -146,15 +147,15 @@ func (d *Driver) takeAddresses() (network.Result, error) {
 	defer d.mu.Unlock()
 	res := network.Result{Interface: network.InterfaceName}
 	for _, p := range d.pools {
-		a, err := p.take()
+		a, err := p.Take()
 		if err != nil {
 			for i, taken := range res.IPs {
-				d.pools[i].release(taken)
+				d.pools[i].Release(taken)
 			}
 			return network.Result{}, err
 		}
 		res.IPs = append(res.IPs, a)
-		res.Gateways = append(res.Gateways, p.gateway().Addr())
+		res.Gateways = append(res.Gateways, p.Gateway().Addr())
 	}
 	res.MAC = hardwareAddr(res.IPs[0]).String()
 	return res, nil
@@ -165,7 +166,7 @@ func (d *Driver) poolGateways() []netip.Prefix {
 	defer d.mu.Unlock()
 	var out []netip.Prefix
 	for _, p := range d.pools {
-		out = append(out, p.gateway())
+		out = append(out, p.Gateway())
 	}
 	return out
 }
@@ -180,7 +181,7 @@ func (d *Driver) giveBack(ips []netip.Addr) {
 			continue
 		}
 		for _, p := range d.pools {
-			p.release(ip)
+			p.Release(ip)
 		}
 	}
 }
@@ -213,7 +214,7 @@ func (d *Driver) realise(h *host, e network.Entry, limits network.Bandwidth) err
 // stays for Detach.
 func (d *Driver) takeBack(e network.Entry) error {
 	d.mu.Lock()
-	d.ports.release(e.ID)
+	d.ports.Release(e.ID)
 	d.mu.Unlock()
 	d.nat.Withdraw(e.ID)
 	d.poke()

@@ -131,18 +131,14 @@ func (d *Driver) unownedHeld() (out []pod.Held) {
 		}
 	}
 	for _, p := range d.pools {
-		for ip := range p.used {
+		for _, ip := range p.Taken() {
 			if !taken[ip] {
 				out = append(out, pod.Held{Kind: pod.KindAddress, Name: ip.String()})
 			}
 		}
 	}
-	for key, holds := range d.ports {
-		for _, h := range holds {
-			if !ids[h.id] {
-				out = append(out, pod.Held{Kind: pod.KindPort, Name: fmt.Sprintf("%d/%s of pod %s", key.port, key.protocol, h.id)})
-			}
-		}
+	for name := range d.ports.Unowned(ids) {
+		out = append(out, pod.Held{Kind: pod.KindPort, Name: name})
 	}
 	return out
 }
@@ -217,13 +213,12 @@ func (d *Driver) Drop(_ context.Context, h pod.Held) error {
 		return d.freeUnowned(h, func() {
 			for _, p := range d.pools {
 				if ip, err := netip.ParseAddr(h.Name); err == nil {
-					p.release(ip)
+					p.Release(ip)
 				}
 			}
 		})
 	case pod.KindPort:
-		_, id, _ := strings.Cut(h.Name, " of pod ")
-		return d.freeUnowned(h, func() { d.ports.release(pod.ID(id)) })
+		return d.freeUnowned(h, func() { d.ports.Release(d.ports.Unowned(nil)[h.Name]) })
 	case pod.KindElement:
 		return d.rebuild()
 	}
@@ -329,14 +324,14 @@ func (d *Driver) Revive(ctx context.Context, r *pod.Record) (bool, error) {
 	d.mu.Lock()
 	for _, ip := range res.IPs {
 		for _, p := range d.pools {
-			p.claim(ip)
-			if p.prefix.Contains(ip) {
-				rec.Gateways = append(rec.Gateways, p.gateway())
-				res.Gateways = append(res.Gateways, p.gateway().Addr())
+			p.Claim(ip)
+			if p.Prefix.Contains(ip) {
+				rec.Gateways = append(rec.Gateways, p.Gateway())
+				res.Gateways = append(res.Gateways, p.Gateway().Addr())
 			}
 		}
 	}
-	err = d.ports.reserve(r.ID, podName(r.Config.Metadata), r.Config.Ports)
+	err = d.ports.Reserve(r.ID, podName(r.Config.Metadata), r.Config.Ports)
 	d.mu.Unlock()
 	if err != nil {
 		return false, err

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/claims"
 	"fairlead.run/internal/pod"
 )
 
@@ -31,7 +32,7 @@ func (d *Driver) Check(ctx context.Context, id pod.ID) error {
 	if err := d.inspect(e); err != nil {
 		return fmt.Errorf("check network of pod %s: %w", id, err)
 	}
-	if !hasHostPort(e.Request.Ports) {
+	if !claims.HasHostPort(e.Request.Ports) {
 		return nil
 	}
 	there, err := d.nat.Exists()

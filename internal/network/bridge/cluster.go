@@ -83,7 +83,7 @@ func (d *Driver) allGateways() []netip.Prefix {
 	d.mu.Lock()
 	var ranges []netip.Prefix
 	for _, p := range d.pools {
-		ranges = append(ranges, p.prefix)
+		ranges = append(ranges, p.Prefix)
 	}
 	d.mu.Unlock()
 	return d.gateways(ranges)

@@ -67,7 +67,7 @@ func (d *Driver) beginRelease(e network.Entry) {
 	d.nat.Withdraw(e.ID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ports.release(e.ID)
+	d.ports.Release(e.ID)
 	delete(d.verified, e.ID)
 	if _, ok := d.releasing[veth]; !ok {
 		d.releasing[veth] = release{id: e.ID, ips: e.Result.IPs, force: time.Now().Add(d.cfg.ReleaseGrace)}

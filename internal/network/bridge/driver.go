@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/claims"
 	"fairlead.run/internal/network/bridge/nat"
 	"fairlead.run/internal/pod"
 )
@@ -35,8 +36,8 @@ type Driver struct {
 	cluster4, cluster6 netip.Prefix // see UseRanges
 
 	mu        sync.Mutex
-	pools     []*pool // IPv4 first; none before the first pod
-	ports     portBook
+	pools     []*claims.Pool // IPv4 first; none before the first pod
+	ports     claims.Ports
 	verified  map[pod.ID]struct{} // seen to be complete by this process
 	releasing map[string]release  // by the name of the host's link
 }
@@ -83,7 +84,7 @@ func New(cfg Config, ledger *network.Ledger) (*Driver, error) {
 		cfg: cfg, ledger: ledger, nl: h,
 		nat:       nat.New(cfg.Bridge, cfg.Table),
 		wake:      make(chan struct{}, 1),
-		ports:     portBook{},
+		ports:     claims.Ports{},
 		verified:  map[pod.ID]struct{}{},
 		releasing: map[string]release{},
 	}

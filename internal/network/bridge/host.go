@@ -13,6 +13,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/network/bridge/claims"
 	"fairlead.run/internal/network/bridge/nat"
 )
 
@@ -190,19 +191,19 @@ func (d *Driver) takeOver(ranges []netip.Prefix) {
 	defer d.mu.Unlock()
 	d.pools = nil
 	for _, r := range ranges {
-		d.pools = append(d.pools, newPool(r))
+		d.pools = append(d.pools, claims.NewPool(r))
 	}
 	for _, e := range d.entries() {
 		for _, ip := range e.Result.IPs {
 			for _, p := range d.pools {
-				p.claim(ip)
+				p.Claim(ip)
 			}
 		}
 		if _, gone := d.releasing[d.recordOf(e).Veth]; gone {
 			continue
 		}
 		// They cannot conflict: they did not when they were recorded.
-		_ = d.ports.reserve(e.ID, podName(e.Request.Metadata), e.Request.Ports)
+		_ = d.ports.Reserve(e.ID, podName(e.Request.Metadata), e.Request.Ports)
 		d.nat.Note(e.ID, nat.Elements(e.Request.Ports, e.Result.IPs))
 	}
 }
@@ -212,7 +213,7 @@ func (d *Driver) takeOver(ranges []netip.Prefix) {
 func (d *Driver) gateways(ranges []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range ranges {
-		out = append(out, newPool(r).gateway())
+		out = append(out, claims.NewPool(r).Gateway())
 	}
 	for _, e := range d.entries() {
 		for _, g := range d.recordOf(e).Gateways {

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/cgroup"
 )
 
 // Keeper is the side of the OCI handlers that an audit looks at: processes,
@@ -141,11 +142,11 @@ func (k Keeper) cgroupOf(id string) (path string, there bool) {
 	if err != nil || path == "" {
 		return "", false
 	}
-	g, err := newGroup(cgroupRoot, path)
+	g, err := cgroup.New(cgroupRoot, path)
 	if err != nil {
 		return "", false
 	}
-	for _, dir := range g.dirs {
+	for _, dir := range g.Dirs {
 		if _, err := os.Lstat(dir); err == nil {
 			return path, true
 		}
@@ -256,16 +257,6 @@ func (k Keeper) dropState(ctx context.Context, h pod.Held) error {
 	return os.RemoveAll(h.Name)
 }
 
-// DropTrials removes what trials left that an earlier process was killed in.
-func (k Keeper) DropTrials(ctx context.Context) error {
-	left, err := k.heldTrials(ctx, nil)
-	errs := []error{err}
-	for _, h := range left {
-		errs = append(errs, k.dropTrial(ctx, h.Name))
-	}
-	return errors.Join(errs...)
-}
-
 // dropTrial ends a trial that was cut off. What it has to kill, its own bundle
 // says; one that names anything but a trial's cgroup is only deleted.
 func (k Keeper) dropTrial(ctx context.Context, bundle string) error {
@@ -288,10 +279,10 @@ func (k Keeper) dropCgroup(ctx context.Context, h pod.Held) error {
 	if err != nil || g == nil {
 		return err
 	}
-	if err := killRest(ctx, g); err != nil {
+	if err := g.KillRest(ctx); err != nil {
 		return err
 	}
-	return g.remove(ctx)
+	return g.Remove(ctx)
 }
 
 // Restore cannot put back what runtimes and the monitor have lost: they got it

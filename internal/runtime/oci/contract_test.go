@@ -13,6 +13,7 @@ import (
 	"fairlead.run/internal/monitor/client"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/cgroup"
 	"fairlead.run/internal/runtime/runtimetest"
 	"fairlead.run/test/hostprep"
 )
@@ -31,7 +32,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	// What crun says before the host suits it, while nobody else prepares it.
-	if unprepared = hybridControllers(cgroupRoot); unprepared != "" {
+	if unprepared = cgroup.HybridControllers(cgroupRoot); unprepared != "" {
 		unpreparedCrun = probeCrun()
 	}
 	release, err := hostprep.Cgroups()

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.run/internal/failpoint"
 )
 
@@ -36,7 +34,7 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 	// Runtimes kill by polling, which takes them 100 ms; so nothing is left to
 	// kill when they are asked.
 	if g != nil {
-		if err := killRest(ctx, g); err != nil {
+		if err := g.KillRest(ctx); err != nil {
 			return err
 		}
 	}
@@ -52,18 +50,7 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 	if g == nil {
 		return nil
 	}
-	return g.remove(ctx)
-}
-
-func killRest(ctx context.Context, g *group) error {
-	pids, err := g.pids()
-	if err != nil || len(pids) == 0 {
-		return err
-	}
-	if err := g.signal(ctx, unix.SIGKILL); err != nil {
-		return err
-	}
-	return g.empty(ctx)
+	return g.Remove(ctx)
 }
 
 func (h *Handler) deleteState(ctx context.Context, id string) error {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime/oci/cgroup"
 )
 
 // Kill signals the container's first process, or with all everything in its
@@ -40,16 +41,19 @@ func (h *Handler) killAll(ctx context.Context, c *pod.Container, sig unix.Signal
 	case err != nil:
 		return err
 	case g != nil:
-		return g.signal(ctx, sig)
+		return g.Signal(ctx, sig)
 	case c.Process != nil:
 		return signal(c.Process, sig) // the rest of it is Delete's
 	}
 	return nil
 }
 
+// cgroupRoot is where cgroups are mounted.
+const cgroupRoot = cgroup.Root
+
 // group is the cgroup of a container, or nil if its bundle does not tell. Then
 // it is left to the runtime, which keeps a record of its own.
-func (h *Handler) group(id string) (*group, error) {
+func (h *Handler) group(id string) (*cgroup.Group, error) {
 	path, err := h.cgroup(h.folder(id))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -61,7 +65,7 @@ func (h *Handler) group(id string) (*group, error) {
 	case err != nil || path == "":
 		return nil, err
 	}
-	return newGroup(cgroupRoot, path)
+	return cgroup.New(cgroupRoot, path)
 }
 
 // cgroup is where the container of a bundle is in each hierarchy, or "" if the
@@ -71,5 +75,5 @@ func (h *Handler) cgroup(bundle string) (string, error) {
 	if err != nil || path == "" {
 		return "", err
 	}
-	return groupPath(path, h.cfg.Systemd)
+	return cgroup.Path(path, h.cfg.Systemd)
 }

@@ -39,7 +39,7 @@ func TestStartReplacesWhatACrashLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, err := g.pids()
+			before, err := g.PIDs()
 			if err != nil || len(before) != 1 {
 				t.Fatalf("processes %v (%v)", before, err)
 			}
@@ -47,7 +47,7 @@ func TestStartReplacesWhatACrashLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if now, err := g.pids(); err != nil || len(now) != 1 || now[0] == before[0] || now[0] != p.PID {
+			if now, err := g.PIDs(); err != nil || len(now) != 1 || now[0] == before[0] || now[0] != p.PID {
 				t.Errorf("the container has the processes %v (%v), before %v, started %d", now, err, before, p.PID)
 			}
 			if err := h.Delete(t.Context(), id); err != nil {

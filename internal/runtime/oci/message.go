@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/runtime/oci/cgroup"
 )
 
 // toolError is what a runtime said when it failed. Unwrap is the kind of the
@@ -133,7 +134,7 @@ func explain(msg string, argv, env []string) error {
 	case noAccess.MatchString(msg):
 		msg = fmt.Sprintf("the container's program %q is not executable for its user: %s", program, msg)
 	case hybrid.MatchString(msg):
-		if remedy := hybridRemedy(cgroupRoot); remedy != "" {
+		if remedy := cgroup.HybridRemedy(cgroupRoot); remedy != "" {
 			msg = remedy + ": " + msg
 		}
 	}

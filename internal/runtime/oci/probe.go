@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/cgroup"
 )
 
 // Probe tries a handler: it reads the version and the features of the program
@@ -54,7 +54,7 @@ func (d *Driver) Fingerprint(def runtime.Definition) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), hybridControllers(cgroupRoot))
+	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot))
 }
 
 // reason is an error as a sentence of HandlerInfo.Reason.
@@ -135,29 +135,4 @@ func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (strin
 		}
 	}
 	return "", fmt.Errorf("it accepts none of the OCI versions %s: %w", strings.Join(versions, ", "), err)
-}
-
-// hybridControllers are the controllers that the cgroup v2 hierarchy of a host
-// with cgroup v1 still has. There are none on other hosts.
-func hybridControllers(root string) string {
-	data, err := os.ReadFile(filepath.Join(root, "unified", "cgroup.controllers"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
-}
-
-// hybridRemedy says what to do about hybridControllers, or "".
-func hybridRemedy(root string) string {
-	controllers := strings.Fields(hybridControllers(root))
-	if len(controllers) == 0 {
-		return ""
-	}
-	var commands []string
-	for _, c := range controllers {
-		dir := filepath.Join(root, c)
-		commands = append(commands, fmt.Sprintf("mkdir -p %s && mount -t cgroup -o %s cgroup %s", dir, c, dir))
-	}
-	return fmt.Sprintf("this host has cgroup v1, but its cgroup v2 hierarchy %s still has the controllers %s, which crun does not take; mount them as cgroup v1 hierarchies (%s)",
-		filepath.Join(root, "unified"), strings.Join(controllers, " "), strings.Join(commands, "; "))
 }

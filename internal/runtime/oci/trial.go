@@ -13,6 +13,8 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"fairlead.run/internal/runtime/oci/cgroup"
 )
 
 // missing is the program of a trial's container. There is none in its root.
@@ -126,9 +128,9 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
 	path, err := h.cgroup(bundle)
 	if err == nil {
-		var g *group
-		if g, err = newGroup(cgroupRoot, path); err == nil {
-			err = errors.Join(killRest(ctx, g), h.deleteState(ctx, id), g.remove(ctx))
+		var g *cgroup.Group
+		if g, err = cgroup.New(cgroupRoot, path); err == nil {
+			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id), g.Remove(ctx))
 			if !d.cfg.Systemd {
 				removeParents(g)
 			}
@@ -146,8 +148,8 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 }
 
 // removeParents removes the directories above a trial's cgroups.
-func removeParents(g *group) {
-	for _, dir := range g.dirs {
+func removeParents(g *cgroup.Group) {
+	for _, dir := range g.Dirs {
 		_ = os.Remove(filepath.Dir(dir)) // fails where there is none, which is fine
 	}
 }

@@ -1,4 +1,4 @@
-package image
+package keeper
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
 	"fairlead.run/internal/pod"
@@ -24,61 +25,63 @@ type state struct {
 }
 
 // read takes the metadata, and what containers use, into memory.
-func (s *Store) read(ctx context.Context, records []*pod.Record) (*state, error) {
+func (k Keeper) read(ctx context.Context, records []*pod.Record) (*state, error) {
 	out := &state{
 		blobs: map[digest.Digest]content.Info{}, parents: map[string]string{},
 		used: map[digest.Digest]bool{}, leased: map[string]bool{}, kept: map[digest.Digest]bool{},
 	}
 	var err error
-	if out.records, err = s.images().List(ctx); err != nil {
-		return nil, fmt.Errorf("list images: %w", describeLocal(err))
+	if out.records, err = k.cfg.Images.List(ctx); err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
 	}
-	err = s.content().Walk(ctx, func(i content.Info) error {
+	err = k.cfg.Content.Walk(ctx, func(i content.Info) error {
 		out.blobs[i.Digest] = i
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list blobs: %w", describeLocal(err))
+		return nil, fmt.Errorf("list blobs: %w", err)
 	}
-	err = s.snapshots().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
+	err = k.cfg.Snapshots.Walk(ctx, func(_ context.Context, i snapshots.Info) error {
 		out.parents[i.Name] = i.Parent
 		return nil
 	})
-	if err != nil && !isNotFound(err) {
-		return nil, fmt.Errorf("list layers: %w", describeLocal(err))
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("list layers: %w", err)
 	}
-	out.note(s, records)
-	return out, s.readLeases(ctx, out)
+	out.note(k, records)
+	return out, k.readLeases(ctx, out)
 }
 
 // note takes what containers use, by what they said and by their records.
-func (t *state) note(s *Store, records []*pod.Record) {
-	s.uses.mu.Lock()
-	defer s.uses.mu.Unlock()
-	for _, id := range s.uses.images {
-		t.used[digest.Digest(id)] = true
+func (t *state) note(k Keeper, records []*pod.Record) {
+	uses, _ := k.cfg.Store.Uses()
+	for _, id := range uses {
+		t.used[imageID(id)] = true
 	}
 	for _, r := range records {
 		for _, c := range r.Containers {
-			if c.Image.ID != "" {
-				t.used[digest.Digest(fullID(c.Image.ID))] = true
-			}
+			t.used[imageID(c.Image.ID)] = true
 		}
 	}
 }
 
-func (s *Store) readLeases(ctx context.Context, t *state) error {
-	all, err := s.leases.List(ctx)
+// imageID is the digest of an image's configuration.
+func imageID(s string) digest.Digest {
+	return digest.NewDigestFromEncoded(digest.SHA256, strings.TrimPrefix(s, "sha256:"))
+}
+
+func (k Keeper) readLeases(ctx context.Context, t *state) error {
+	all, err := k.cfg.Leases.List(ctx)
 	if err != nil {
-		return fmt.Errorf("list leases: %w", describeLocal(err))
+		return fmt.Errorf("list leases: %w", err)
 	}
 	for _, l := range all {
-		kept, err := s.leases.ListResources(ctx, l)
-		if isNotFound(err) {
+		kept, err := k.cfg.Leases.ListResources(ctx, l)
+		if cerrdefs.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("list what lease %s keeps: %w", l.ID, describeLocal(err))
+			return fmt.Errorf("list what lease %s keeps: %w", l.ID, err)
 		}
 		for _, r := range kept {
 			if strings.HasPrefix(r.Type, "snapshots/") {
@@ -131,7 +134,7 @@ func (t *state) reach() (blobs map[digest.Digest]bool, layers map[string]bool) {
 // The labels by which containerd's collector goes from one thing to the next.
 const (
 	refContent  = "containerd.io/gc.ref.content"
-	refSnapshot = "containerd.io/gc.ref.snapshot." + snapshotterKey
+	refSnapshot = "containerd.io/gc.ref.snapshot."
 )
 
 // references are the blobs and layers that a blob's labels lead on to.

@@ -1,4 +1,4 @@
-package bridge
+package claims
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// portBook knows which pod has which port of the node.
-type portBook map[portKey][]portHold
+// Ports knows which pod has which port of the node.
+type Ports map[portKey][]portHold
 
 type portKey struct {
 	protocol string
@@ -39,10 +39,10 @@ func (h portHold) overlaps(addr netip.Addr) bool {
 	return h.addr == addr
 }
 
-// reserve takes all ports of a pod, or none. Ports that the pod holds already
+// Reserve takes all ports of a pod, or none. Ports that the pod holds already
 // are replaced.
-func (b portBook) reserve(id pod.ID, name string, ports []pod.PortMapping) error {
-	b.release(id)
+func (b Ports) Reserve(id pod.ID, name string, ports []pod.PortMapping) error {
+	b.Release(id)
 	for _, p := range ports {
 		if p.HostPort == 0 {
 			continue
@@ -51,16 +51,17 @@ func (b portBook) reserve(id pod.ID, name string, ports []pod.PortMapping) error
 		i := slices.IndexFunc(b[key], func(h portHold) bool { return h.overlaps(addr) })
 		if i >= 0 {
 			holder := b[key][i]
-			b.release(id)
+			b.Release(id)
 			return fmt.Errorf("host port %s is in use by pod %s (%s): choose another hostPort or remove that pod: %w",
-				describePort(p), holder.name, holder.id.Short(), errdefs.ErrAlreadyExists)
+				DescribePort(p), holder.name, holder.id.Short(), errdefs.ErrAlreadyExists)
 		}
 		b[key] = append(b[key], portHold{addr: addr, id: id, name: name})
 	}
 	return nil
 }
 
-func (b portBook) release(id pod.ID) {
+// Release frees the ports of a pod.
+func (b Ports) Release(id pod.ID) {
 	for key, holds := range b {
 		holds = slices.DeleteFunc(holds, func(h portHold) bool { return h.id == id })
 		if len(holds) == 0 {
@@ -71,22 +72,23 @@ func (b portBook) release(id pod.ID) {
 	}
 }
 
-func describePort(p pod.PortMapping) string {
+// DescribePort is a port of the node as people write it.
+func DescribePort(p pod.PortMapping) string {
 	if p.HostIP == "" {
 		return fmt.Sprintf("%d/%s", p.HostPort, p.Protocol)
 	}
 	return fmt.Sprintf("%s/%s", net.JoinHostPort(p.HostIP, strconv.Itoa(int(p.HostPort))), p.Protocol)
 }
 
-// hasHostPort says whether any of the mappings publishes a port.
-func hasHostPort(ports []pod.PortMapping) bool {
+// HasHostPort says whether any of the mappings publishes a port.
+func HasHostPort(ports []pod.PortMapping) bool {
 	return slices.ContainsFunc(ports, func(p pod.PortMapping) bool { return p.HostPort != 0 })
 }
 
-// probePorts refuses ports on which a process of the node listens: the
+// ProbePorts refuses ports on which a process of the node listens: the
 // translation happens before that process sees a packet, so publishing port 22
 // would lock people out. SCTP is not probed; hardly any node has it.
-func probePorts(ports []pod.PortMapping) error {
+func ProbePorts(ports []pod.PortMapping) error {
 	for _, p := range ports {
 		if p.HostPort == 0 {
 			continue
@@ -101,8 +103,21 @@ func probePorts(ports []pod.PortMapping) error {
 		}
 		if isAddrInUse(err) {
 			return fmt.Errorf("host port %s is in use by a process on the node: choose another hostPort or stop that process: %w",
-				describePort(p), errdefs.ErrAlreadyExists)
+				DescribePort(p), errdefs.ErrAlreadyExists)
 		}
 	}
 	return nil
+}
+
+// Unowned describes the ports that are held for others than the pods in ids.
+func (b Ports) Unowned(ids map[pod.ID]bool) map[string]pod.ID {
+	out := map[string]pod.ID{}
+	for key, holds := range b {
+		for _, h := range holds {
+			if !ids[h.id] {
+				out[fmt.Sprintf("%d/%s of pod %s", key.port, key.protocol, h.id)] = h.id
+			}
+		}
+	}
+	return out
 }

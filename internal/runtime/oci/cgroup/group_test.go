@@ -1,4 +1,4 @@
-package oci
+package cgroup
 
 import (
 	"os"
@@ -44,28 +44,28 @@ func TestNewGroup(t *testing.T) {
 	if err := os.Symlink("cpu,cpuacct", filepath.Join(v1, "cpu")); err != nil {
 		t.Fatal(err)
 	}
-	g, err := newGroup(v1, "/pods/abc")
+	g, err := New(v1, "/pods/abc")
 	want := []string{v1 + "/cpu,cpuacct/pods/abc", v1 + "/memory/pods/abc", v1 + "/unified/pods/abc"}
-	if err != nil || !reflect.DeepEqual(g.dirs, want) {
+	if err != nil || !reflect.DeepEqual(g.Dirs, want) {
 		t.Errorf("v1: %v %v", g, err)
 	}
 	v2 := hierarchy(t, map[string]string{"cgroup.controllers": "cpu", "system.slice/x": ""})
-	g, err = newGroup(v2, "/system.slice/fairlead-abc.scope")
-	if err != nil || !slices.Equal(g.dirs, []string{v2 + "/system.slice/fairlead-abc.scope"}) {
+	g, err = New(v2, "/system.slice/fairlead-abc.scope")
+	if err != nil || !slices.Equal(g.Dirs, []string{v2 + "/system.slice/fairlead-abc.scope"}) {
 		t.Errorf("v2 and systemd: %v %v", g, err)
 	}
 	// Never the top of anything: it would be emptied by Delete.
 	for _, path := range []string{"", "/", "..", "/x", "/x/..", "/../x"} {
-		if got, err := groupPath(path, false); err == nil {
+		if got, err := Path(path, false); err == nil {
 			t.Errorf("%q is %v", path, got)
 		}
 	}
 	for path, want := range map[string]string{"/pods/abc": "/pods/abc", "pods//x/../abc/": "/pods/abc"} {
-		if got, err := groupPath(path, false); err != nil || got != want {
+		if got, err := Path(path, false); err != nil || got != want {
 			t.Errorf("%q is %q (%v), want %q", path, got, err, want)
 		}
 	}
-	if got, err := groupPath("system.slice:fairlead:abc", true); err != nil || got != "/system.slice/fairlead-abc.scope" {
+	if got, err := Path("system.slice:fairlead:abc", true); err != nil || got != "/system.slice/fairlead-abc.scope" {
 		t.Errorf("of systemd: %q (%v)", got, err)
 	}
 }
@@ -77,11 +77,11 @@ func TestPIDs(t *testing.T) {
 		"b/pods/x/cgroup.procs":     "5\n99\n",
 		"b/pods/y/cgroup.procs":     "1\n",
 	})
-	g, err := newGroup(root, "/pods/x")
+	g, err := New(root, "/pods/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pids, err := g.pids()
+	pids, err := g.PIDs()
 	if err != nil || !slices.Equal(pids, []int{5, 7, 12, 99}) {
 		t.Errorf("got %v (%v)", pids, err)
 	}
@@ -89,7 +89,7 @@ func TestPIDs(t *testing.T) {
 
 func TestHybridRemedy(t *testing.T) {
 	root := hierarchy(t, map[string]string{"unified/cgroup.controllers": "hugetlb rdma\n"})
-	got := hybridRemedy(root)
+	got := HybridRemedy(root)
 	for _, want := range []string{
 		"hugetlb rdma",
 		"mkdir -p " + root + "/hugetlb && mount -t cgroup -o hugetlb cgroup " + root + "/hugetlb; mkdir",
@@ -99,10 +99,19 @@ func TestHybridRemedy(t *testing.T) {
 			t.Errorf("%q lacks %q", got, want)
 		}
 	}
-	if got := hybridRemedy(hierarchy(t, map[string]string{"unified/cgroup.controllers": "\n"})); got != "" {
+	if got := HybridRemedy(hierarchy(t, map[string]string{"unified/cgroup.controllers": "\n"})); got != "" {
 		t.Errorf("without controllers: %q", got)
 	}
-	if got := hybridRemedy(t.TempDir()); got != "" {
+	if got := HybridRemedy(t.TempDir()); got != "" {
 		t.Errorf("on a host that is not hybrid: %q", got)
+	}
+}
+
+// TestNewRefusesWhatIsShared: everything in such a cgroup would be killed.
+func TestNewRefusesWhatIsShared(t *testing.T) {
+	for _, path := range []string{"", "/", "/pods", "/pods/x/../..", "pods/x"} {
+		if g, err := New(t.TempDir(), path); err == nil {
+			t.Errorf("%q: %v", path, g.Dirs)
+		}
 	}
 }

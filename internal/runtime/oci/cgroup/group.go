@@ -1,4 +1,6 @@
-package oci
+// Package cgroup finds the cgroup of one container from what its bundle says, and
+// signals, empties and removes it. It sets no limits: the OCI runtimes do.
+package cgroup
 
 import (
 	"bufio"
@@ -18,17 +20,17 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// cgroupRoot is where cgroups are mounted.
-const cgroupRoot = "/sys/fs/cgroup"
+// Root is where cgroups are mounted.
+const Root = "/sys/fs/cgroup"
 
-// group is the cgroup of one container: one directory on cgroup v2, one in each
+// Group is the cgroup of one container: one directory on cgroup v2, one in each
 // hierarchy on v1.
-type group struct {
-	dirs []string // as they would be; each may be absent
+type Group struct {
+	Dirs []string // as they would be; each may be absent
 }
 
-// groupPath is where linux.cgroupsPath is, from the top of a hierarchy.
-func groupPath(path string, systemd bool) (string, error) {
+// Path is where linux.cgroupsPath is, from the top of a hierarchy.
+func Path(path string, systemd bool) (string, error) {
 	if systemd {
 		var err error
 		if path, err = scopePath(path); err != nil {
@@ -37,20 +39,27 @@ func groupPath(path string, systemd bool) (string, error) {
 	}
 	// A path of one step is a top directory that others share.
 	if path = filepath.Clean("/" + path); strings.Count(path, "/") < 2 {
-		return "", fmt.Errorf("cgroup %q is not one of a container: %w", path, errdefs.ErrInternal)
+		return "", notOfContainer(path)
 	}
 	return path, nil
 }
 
-// newGroup finds the directories of a path that groupPath returned.
-func newGroup(root, path string) (*group, error) {
+func notOfContainer(path string) error {
+	return fmt.Errorf("cgroup %q is not one of a container: %w", path, errdefs.ErrInternal)
+}
+
+// New finds the directories of a path that Path returned.
+func New(root, path string) (*Group, error) {
+	if path != filepath.Clean(path) || strings.Count(path, "/") < 2 {
+		return nil, notOfContainer(path) // whatever was killed in it would be others'
+	}
 	hierarchies, err := hierarchiesIn(root)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{}
+	g := &Group{}
 	for _, h := range hierarchies {
-		g.dirs = append(g.dirs, filepath.Join(h, path))
+		g.Dirs = append(g.Dirs, filepath.Join(h, path))
 	}
 	return g, nil
 }
@@ -115,11 +124,11 @@ func tree(dir string) ([]string, error) {
 	return dirs, err
 }
 
-// pids lists the processes of the container. Each hierarchy is looked at: a
+// PIDs lists the processes of the container. Each hierarchy is looked at: a
 // process may have been moved out of the container's cgroup in some.
-func (g *group) pids() ([]int, error) {
+func (g *Group) PIDs() ([]int, error) {
 	var all []int
-	for _, top := range g.dirs {
+	for _, top := range g.Dirs {
 		dirs, err := tree(top)
 		if err != nil {
 			return nil, err
@@ -159,9 +168,9 @@ func readPIDs(path string) ([]int, error) {
 	return pids, lines.Err()
 }
 
-// signal sends a signal to every process of the container. SIGKILL gets all of
+// Signal sends a signal to every process of the container. SIGKILL gets all of
 // them, also those that fork as fast as they can.
-func (g *group) signal(ctx context.Context, sig unix.Signal) error {
+func (g *Group) Signal(ctx context.Context, sig unix.Signal) error {
 	if sig == unix.SIGKILL {
 		if done, err := g.killAtOnce(); done || err != nil {
 			return err
@@ -172,7 +181,7 @@ func (g *group) signal(ctx context.Context, sig unix.Signal) error {
 		}
 		defer thaw()
 	}
-	pids, err := g.pids()
+	pids, err := g.PIDs()
 	if err != nil {
 		return err
 	}
@@ -185,13 +194,13 @@ func (g *group) signal(ctx context.Context, sig unix.Signal) error {
 }
 
 // killAtOnce kills by cgroup v2's own means, where the kernel has them.
-func (g *group) killAtOnce() (done bool, err error) {
-	if len(g.dirs) != 1 {
+func (g *Group) killAtOnce() (done bool, err error) {
+	if len(g.Dirs) != 1 {
 		return false, nil
 	}
-	err = os.WriteFile(filepath.Join(g.dirs[0], "cgroup.kill"), []byte("1"), 0)
+	err = os.WriteFile(filepath.Join(g.Dirs[0], "cgroup.kill"), []byte("1"), 0)
 	if errors.Is(err, os.ErrNotExist) {
-		_, missing := os.Stat(g.dirs[0])
+		_, missing := os.Stat(g.Dirs[0])
 		return missing != nil, nil // no cgroup, or a kernel before 5.14
 	}
 	return err == nil, err
@@ -203,9 +212,9 @@ const freezeWait = 500 * time.Millisecond
 
 // freeze stops the processes, so that none forks between being listed and being
 // killed, and returns what lets them go on.
-func (g *group) freeze(ctx context.Context) (thaw func(), err error) {
+func (g *Group) freeze(ctx context.Context) (thaw func(), err error) {
 	file, stop, run, frozen := "", "FROZEN", "THAWED", ""
-	for _, dir := range g.dirs {
+	for _, dir := range g.Dirs {
 		for _, name := range []string{"freezer.state", "cgroup.freeze"} {
 			path := filepath.Join(dir, name)
 			if _, err := os.Stat(path); err == nil && file == "" {
@@ -235,10 +244,10 @@ func (g *group) freeze(ctx context.Context) (thaw func(), err error) {
 	return thaw, nil
 }
 
-// empty waits until no process is left.
-func (g *group) empty(ctx context.Context) error {
+// Empty waits until no process is left.
+func (g *Group) Empty(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		pids, err := g.pids()
+		pids, err := g.PIDs()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
@@ -250,8 +259,8 @@ func (g *group) empty(ctx context.Context) error {
 	}
 }
 
-// remove deletes the directories that are left.
-func (g *group) remove(ctx context.Context) error {
+// Remove deletes the directories that are left.
+func (g *Group) Remove(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause *= 2 {
 		err := g.tryRemove()
 		if err == nil || !errors.Is(err, unix.EBUSY) || pause > 100*time.Millisecond {
@@ -266,9 +275,9 @@ func (g *group) remove(ctx context.Context) error {
 	}
 }
 
-func (g *group) tryRemove() error {
+func (g *Group) tryRemove() error {
 	var failed []error
-	for _, top := range g.dirs {
+	for _, top := range g.Dirs {
 		dirs, err := tree(top)
 		if err != nil {
 			failed = append(failed, err)
@@ -280,4 +289,16 @@ func (g *group) tryRemove() error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// KillRest kills what is left in the cgroup and waits until it is gone.
+func (g *Group) KillRest(ctx context.Context) error {
+	pids, err := g.PIDs()
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	if err := g.Signal(ctx, unix.SIGKILL); err != nil {
+		return err
+	}
+	return g.Empty(ctx)
 }
