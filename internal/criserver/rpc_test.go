@@ -250,6 +250,11 @@ func TestStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(resp.Info["handlers"]), &objects); err != nil || !objects["crun"].Ready {
 		t.Errorf("handlers are no object by name: %v: %s", err, resp.Info["handlers"])
 	}
+	f.handlers = append(f.handlers, pod.HandlerInfo{Name: "zz", Default: true, Reason: "it is nowhere"})
+	resp, _ = s.Status(t.Context(), &cri.StatusRequest{})
+	if c := resp.Status.Conditions[0]; !c.Status || c.Reason != "DefaultHandlerNotReady" || !strings.Contains(c.Message, "zz, does not work: it is nowhere") {
+		t.Errorf("a default that is nowhere: %v", c)
+	}
 	f.network = errors.New("conflist is broken")
 	f.handlers = f.handlers[:1]
 	resp, _ = s.Status(t.Context(), &cri.StatusRequest{})

@@ -66,17 +66,28 @@ func (s *Server) runtimeReady(handlers []pod.HandlerInfo) *cri.RuntimeCondition 
 	}
 	var why []string
 	for _, h := range handlers {
-		if h.Ready {
-			c.Status = true
-			return c
-		}
+		c.Status = c.Status || h.Ready
 		why = append(why, fmt.Sprintf("%s: %s", h.Name, h.Reason))
+	}
+	if c.Status {
+		c.Reason, c.Message = defaultNotReady(handlers)
+		return c
 	}
 	c.Reason, c.Message = "NoHandlerReady", "no runtime handler works on this node: "+strings.Join(why, "; ")
 	if len(handlers) == 0 {
 		c.Message = "there is no runtime handler on this node; install runc or crun, or name one in the configuration"
 	}
 	return c
+}
+
+// defaultNotReady says why pods that name no handler are refused, if they are.
+func defaultNotReady(handlers []pod.HandlerInfo) (reason, message string) {
+	for _, h := range handlers {
+		if h.Default && !h.Ready {
+			return "DefaultHandlerNotReady", fmt.Sprintf("pods that name no handler are refused: the default one, %s, does not work: %s", h.Name, h.Reason)
+		}
+	}
+	return "", ""
 }
 
 func (s *Server) networkReady(ctx context.Context) *cri.RuntimeCondition {

@@ -140,7 +140,7 @@ func (s *Set) Resolve(p *manifest.Pod, classes map[string]*nodev1.RuntimeClass) 
 			return Choice{}, fmt.Errorf("%s: spec.overhead: only a RuntimeClass gives a pod overhead, and it names none: %w", p.Origin, errdefs.ErrInvalidArgument)
 		}
 		if s.known && !s.unnamed && s.Default() == "" {
-			return Choice{}, fmt.Errorf("%s: no default handler works here; %s: %w", p.Origin, s.describe(), errdefs.ErrUnavailable)
+			return Choice{}, fmt.Errorf("%s: names no RuntimeClass, and %s; %s: %w", p.Origin, s.noDefault(), s.describe(), errdefs.ErrUnavailable)
 		}
 		return Choice{}, nil
 	}
@@ -159,6 +159,16 @@ func (s *Set) Resolve(p *manifest.Pod, classes map[string]*nodev1.RuntimeClass) 
 		return Choice{}, fmt.Errorf("%s: RuntimeClass %q asks for the runtime handler %q, %w", p.Origin, name, class.Handler, err)
 	}
 	return choice, nil
+}
+
+// noDefault says why no handler runs pods without a class.
+func (s *Set) noDefault() string {
+	for _, h := range s.list {
+		if h.Default {
+			return fmt.Sprintf("the default handler %s (default_handler in the configuration) does not work here: %s", h.Name, h.Reason)
+		}
+	}
+	return "no default handler works here"
 }
 
 // check says why a handler cannot be used.
