@@ -68,30 +68,25 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	}
 	all := c.salvage(ctx, broken)
 	c.inherited = c.book.list()
-	return c, c.settleImages(ctx, all)
+	if all { // else a layer without an owner may be that of a container without a record
+		c.findOrphans()
+	}
+	return c, nil
 }
 
-// settleImages tells the drivers of images and root file systems which
-// containers exist, before anybody can make new ones. all says that none is
-// missing: only then are writable layers of nobody nobody's.
-func (c *Core) settleImages(ctx context.Context, all bool) error {
-	uses, live := map[pod.ContainerID]string{}, map[pod.ContainerID]bool{}
+// findOrphans notes the writable layers of nobody, before anybody can make new
+// ones.
+func (c *Core) findOrphans() {
+	live := map[pod.ContainerID]bool{}
 	for _, r := range c.inherited {
 		for _, ctr := range r.Containers {
-			uses[ctr.ID], live[ctr.ID] = ctr.Image.ID, true
+			live[ctr.ID] = true
 		}
-	}
-	if err := c.Images.SyncUses(ctx, uses); err != nil {
-		return fmt.Errorf("release images of containers of the past: %w", err)
-	}
-	if !all {
-		return nil
 	}
 	var err error
 	if c.orphans, err = c.Roots.Leftovers(live); err != nil {
 		c.log.Error("writable layers of the past cannot be listed", "error", err)
 	}
-	return nil
 }
 
 // Run recovers what the records name, then follows the ends of processes until

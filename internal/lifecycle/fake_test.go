@@ -32,6 +32,7 @@ type host struct {
 	stuck  bool  // processes do not die
 	limit  int64 // of memory, in the bundle that was updated last
 	traces map[pod.ContainerID]pod.ID
+	uses   map[pod.ContainerID]string // as SyncUses told them
 }
 
 type proc struct {
@@ -211,7 +212,13 @@ func (f fakeImages) Use(_ context.Context, ref string, by pod.ContainerID) (Imag
 func (f fakeImages) Release(_ context.Context, by pod.ContainerID) error {
 	return f.drop("image.release", "use "+string(by))
 }
-func (f fakeImages) SyncUses(context.Context, map[pod.ContainerID]string) error { return nil }
+
+func (f fakeImages) SyncUses(_ context.Context, live map[pod.ContainerID]string) error {
+	f.mu.Lock()
+	f.uses = live
+	f.mu.Unlock()
+	return f.step("image.sync")
+}
 
 func (f fakeRoots) Mount(_ context.Context, id pod.ContainerID, _ []string) (string, error) {
 	return "/root", f.make("root.mount", "root "+string(id))

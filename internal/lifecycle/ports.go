@@ -61,7 +61,9 @@ type Images interface {
 	Use(ctx context.Context, ref string, by pod.ContainerID) (Image, error)
 	// Release is idempotent.
 	Release(ctx context.Context, by pod.ContainerID) error
-	// SyncUses drops the uses of containers that are not in live.
+	// SyncUses tells of the containers that an earlier process has made. What Use
+	// and Release have said before it is newer. Until it has been called, no
+	// layer is deleted.
 	SyncUses(ctx context.Context, live map[pod.ContainerID]string) error
 }
 

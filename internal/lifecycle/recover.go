@@ -77,6 +77,9 @@ func (c *Core) recoverInTime(ctx context.Context, r *pod.Record) {
 
 // release gives back what no record knows.
 func (c *Core) release(ctx context.Context) {
+	if err := c.syncImages(ctx); err != nil {
+		c.log.Error("images of containers of the past could not be released; the next start tries again", "error", err)
+	}
 	c.sweep(ctx)
 	err := failpoint.Hit(recoverSwept)
 	if err == nil {
@@ -88,6 +91,18 @@ func (c *Core) release(ctx context.Context) {
 	if err != nil {
 		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
 	}
+}
+
+// syncImages tells which images the containers of an earlier daemon use. Until
+// then none is deleted from disk; what was asked for meanwhile stands.
+func (c *Core) syncImages(ctx context.Context) error {
+	uses := map[pod.ContainerID]string{}
+	for _, r := range c.inherited {
+		for _, ctr := range r.Containers {
+			uses[ctr.ID] = ctr.Image.ID
+		}
+	}
+	return c.Images.SyncUses(ctx, uses)
 }
 
 // sweep deletes the writable layers of containers that no record knows.

@@ -114,3 +114,28 @@ func TestContainersOfAMissingHandlerAreUnknown(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 }
+
+// Deleting layers that nobody uses takes as long as the disk takes. Neither the
+// first request nor any pod waits for it, and its failure stops nothing.
+func TestImagesDelayNoStart(t *testing.T) {
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	id, ctr := started(t, c, "web")
+	kill()
+	release := make(chan struct{})
+	h.set(func() { h.hold["image.sync"], h.fail["image.sync"] = release, errBoom })
+	c, kill = boot(t, h, d)
+	if err := c.book.await(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RemovePod(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	kill()
+	h.set(func() {
+		if _, told := h.uses[ctr]; !told || h.calls["image.sync"] != 2 {
+			t.Errorf("told of %v, %d times", h.uses, h.calls["image.sync"])
+		}
+	})
+}
