@@ -11,10 +11,12 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/metadata/boltutil"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	bolt "go.etcd.io/bbolt"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
@@ -163,15 +165,13 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 	if err != nil {
 		return Image{}, err
 	}
-	// The record by id keeps the image when a tag moves on to another one.
-	for _, name := range append(names, l.image.ID) {
-		rec.Name = name
-		if err := s.put(ctx, rec); err != nil {
-			return Image{}, fmt.Errorf("record image %s: %w", name, err)
-		}
-		if err := failpoint.Hit(nameRecorded); err != nil {
-			return Image{}, err
-		}
+	// The record by id keeps the image when a tag moves on to another one. All
+	// names or none: half an image would be on the disk and in no list.
+	err = s.meta.Update(func(tx *bolt.Tx) error {
+		return s.putAll(boltutil.WithTransaction(ctx, tx), rec, append(names, l.image.ID))
+	})
+	if err != nil {
+		return Image{}, err
 	}
 	if err := s.refresh(ctx); err != nil {
 		return Image{}, err
@@ -184,6 +184,19 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 		return Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInternal)
 	}
 	return *img, nil
+}
+
+func (s *Store) putAll(ctx context.Context, rec images.Image, names []string) error {
+	for _, name := range names {
+		rec.Name = name
+		if err := s.put(ctx, rec); err != nil {
+			return fmt.Errorf("record image %s: %w", name, err)
+		}
+		if err := failpoint.Hit(nameRecorded); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // put creates the record or points it to the new target. A pin stays.
