@@ -12,7 +12,6 @@ import (
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	adminv1 "fairlead.run/api/admin/v1"
@@ -116,27 +115,19 @@ func (d *Daemon) Endpoint() string { return endpointOf(d.cfg) }
 // Run serves until ctx ends, and gives everything back. Pods go on without the
 // daemon; if there are none, monitor and network are taken down too.
 func (d *Daemon) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.core.Run(ctx) })
-	g.Go(func() error { return d.server.Serve(ctx, d.listener) })
-	g.Go(func() error { return d.streams.Run(ctx) })
-	g.Go(func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
-	g.Go(func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
+	g, ctx := newGroup(ctx)
+	g.run("the core", func() error { return d.core.Run(ctx) })
+	g.run("the CRI server", func() error { return d.server.Serve(ctx, d.listener) })
+	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
+	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
+	g.run("the trial of handlers", func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)
 	}
 	d.log.Info("serving", "endpoint", d.Endpoint(), "version", d.version, "pods", len(d.core.Pods()))
-	err := g.Wait()
+	err := g.wait(ctx, endLimit)
 	d.leave()
 	return errors.Join(err, d.Close())
-}
-
-// quiet drops the error of a part that ended because it was told to.
-func quiet(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // leave takes down what only serves pods, when there are none.
