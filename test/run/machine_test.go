@@ -124,7 +124,12 @@ func (b *buffer) String() string {
 
 func (m *machine) background(args ...string) *job {
 	m.t.Helper()
-	j := &job{t: m.t, cmd: m.command(args...), out: &buffer{}, err: &buffer{}, done: make(chan struct{})}
+	return m.start(m.command(args...))
+}
+
+func (m *machine) start(cmd *exec.Cmd) *job {
+	m.t.Helper()
+	j := &job{t: m.t, cmd: cmd, out: &buffer{}, err: &buffer{}, done: make(chan struct{})}
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.err
 	if err := j.cmd.Start(); err != nil {
 		m.t.Fatal(err)
