@@ -28,7 +28,7 @@ type Config struct {
 	// Untouched leaves what an earlier process left as it is, for an audit.
 	// SyncUses frees it.
 	Untouched bool
-	Logger                 *slog.Logger // default: slog.Default()
+	Logger    *slog.Logger // default: slog.Default()
 }
 
 // Limits bound what one layer may do to this node.

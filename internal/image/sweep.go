@@ -2,18 +2,16 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/image/keeper"
 )
 
 var (
@@ -29,74 +27,15 @@ func (s *Store) sweep(ctx context.Context, files content.Store) error {
 	if err := os.RemoveAll(filepath.Join(s.contentDir(), "ingest")); err != nil {
 		return fmt.Errorf("remove broken downloads: %w", err)
 	}
-	if err := s.dropLostBlobs(ctx); err != nil {
+	if err := keeper.DropLost(ctx, s.content(), s.contentDir(), s.log); err != nil {
 		return err
 	}
-	if err := s.dropUnknownBlobs(ctx, files); err != nil {
+	if err := keeper.DropUnknown(ctx, s.content(), files); err != nil {
 		return err
 	}
 	if c, ok := s.overlay.(snapshots.Cleaner); ok {
 		if err := c.Cleanup(ctx); err != nil && !isNotFound(err) { // not found: no layer yet
 			return fmt.Errorf("remove layers that are not on record: %w", err)
-		}
-	}
-	return nil
-}
-
-// dropLostBlobs forgets blobs whose files somebody has deleted or cut. As long
-// as they are on record, no pull would fetch them again.
-func (s *Store) dropLostBlobs(ctx context.Context) error {
-	var lost []digest.Digest
-	err := s.content().Walk(ctx, func(i content.Info) error {
-		path := filepath.Join(s.contentDir(), "blobs", i.Digest.Algorithm().String(), i.Digest.Encoded())
-		info, err := os.Stat(path)
-		if err == nil && info.Size() == i.Size {
-			return nil
-		}
-		if err == nil { // it would be taken for the whole one
-			err = os.Remove(path)
-		}
-		lost = append(lost, i.Digest)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("look for lost blobs: %w", err)
-	}
-	for _, d := range lost {
-		s.log.WarnContext(ctx, "blob is lost or cut short; images that need it have to be pulled again", "digest", d.String())
-		if err := s.content().Delete(ctx, d); err != nil {
-			return fmt.Errorf("forget lost blob %s: %w", d, err)
-		}
-	}
-	return nil
-}
-
-// dropUnknownBlobs deletes files that no record is about.
-func (s *Store) dropUnknownBlobs(ctx context.Context, files content.Store) error {
-	known := map[digest.Digest]bool{}
-	err := s.content().Walk(ctx, func(i content.Info) error {
-		known[i.Digest] = true
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list blobs: %w", err)
-	}
-	var unknown []digest.Digest
-	err = files.Walk(ctx, func(i content.Info) error {
-		if !known[i.Digest] {
-			unknown = append(unknown, i.Digest)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("look for blobs that are not on record: %w", err)
-	}
-	for _, d := range unknown {
-		if err := files.Delete(ctx, d); err != nil {
-			return fmt.Errorf("remove blob %s: %w", d, err)
 		}
 	}
 	return nil

@@ -314,7 +314,7 @@ func TestOpenTwice(t *testing.T) {
 func TestOpenDamaged(t *testing.T) {
 	for _, file := range []string{"metadata.db", "snapshots/metadata.db"} {
 		for name, damage := range map[string]func([]byte) []byte{
-			"cut short":    func(b []byte) []byte { return b[:len(b)/2] },
+			"cut short":    func(b []byte) []byte { return b[:8192] }, // what is in the second half may be of no use
 			"first page":   func(b []byte) []byte { copy(b, make([]byte, 8192)); return b },
 			"zeroed pages": func(b []byte) []byte { copy(b[16384:], make([]byte, len(b)-16384)); return b },
 			"text":         func([]byte) []byte { return []byte("hello") },

@@ -44,27 +44,19 @@ func (d *Driver) ownTop() string {
 	if !d.cfg.SystemdCgroups {
 		return d.cfg.Cgroup
 	}
-	// systemd nests slices: a-b.slice is in a.slice.
-	var dir, grown string
-	for _, step := range strings.Split(d.cfg.Cgroup, "-") {
-		grown += step
-		dir = filepath.Join(dir, grown+".slice")
-		grown += "-"
-	}
-	return dir
+	return slicePath(d.cfg.Cgroup + ".slice")
 }
 
 // podOf is the pod of a cgroup by its name, or "".
 func (d *Driver) podOf(name string) pod.ID {
-	if !d.cfg.SystemdCgroups {
-		id, _ := strings.CutPrefix(name, "pod")
-		return pod.ID(id)
+	before, after := "pod", ""
+	if d.cfg.SystemdCgroups {
+		before, after = d.cfg.Cgroup+"-pod", ".slice"
 	}
-	id, ok := strings.CutPrefix(name, d.cfg.Cgroup+"-pod")
-	if id, slice := strings.CutSuffix(id, ".slice"); ok && slice {
-		return pod.ID(id)
+	if !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) {
+		return ""
 	}
-	return ""
+	return pod.ID(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
 }
 
 // heldCgroups lists the cgroups of pods in our own, and the containers' in
@@ -138,7 +130,7 @@ func (d *Driver) dropCgroup(ctx context.Context, h pod.Held) error {
 	}
 	// The name of a pod's cgroup under systemd is that of the slice alone.
 	rest := strings.TrimPrefix(strings.TrimPrefix(h.Name, "/"), d.cfg.Cgroup+"/")
-	if rest == "" || !filepath.IsLocal(rest) {
+	if top, _, _ := strings.Cut(rest, "/"); d.podOf(top) == "" || !filepath.IsLocal(rest) {
 		return fmt.Errorf("remove cgroup %q: it is not in %s: %w", h.Name, d.cfg.Cgroup, errdefs.ErrInvalidArgument)
 	}
 	var dirs []string
