@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"fairlead.run/test/bench/arena"
@@ -17,7 +19,7 @@ import (
 // options are the flags.
 type options struct {
 	programs, fairlead, plugins, tmp string
-	json, page, plot                 string
+	json, page, only                 string
 	short                            bool
 	compare                          bool
 }
@@ -30,6 +32,7 @@ func main() {
 	flag.StringVar(&o.tmp, "tmp", "/var/tmp", "folder on disk for images and containers")
 	flag.StringVar(&o.json, "json", "", "write the result to this file")
 	flag.StringVar(&o.page, "page", "", "write the page to this file, and the plot beside it")
+	flag.StringVar(&o.only, "only", strings.Join(parts, ","), "parts to measure")
 	flag.BoolVar(&o.short, "short", false, "only see whether it works")
 	flag.BoolVar(&o.compare, "compare", false, "compare two results, named as arguments, and measure nothing")
 	flag.Parse()
@@ -69,6 +72,7 @@ func compare(files []string) error {
 type bench struct {
 	cfg      peer.Config
 	plan     plan
+	only     []string // parts
 	kinds    []peer.Kind
 	variants []variant
 	registry *registry
@@ -94,11 +98,15 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 		return err
 	}
 	for _, kind := range b.kinds {
-		if err := b.rest(ctx, kind); err != nil {
+		if err := b.part("rest", func() error { return b.rest(ctx, kind) }); err != nil {
 			return err
 		}
 	}
-	if result.Trace, err = b.trace(ctx); err != nil {
+	err = b.part("trace", func() (err error) {
+		result.Trace, err = b.trace(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	result.Took = time.Since(b.begin).Round(time.Second).String()
@@ -134,13 +142,29 @@ func (b *bench) together(ctx context.Context) (programs map[string]string, err e
 			pullers = append(pullers, variant{k, "runc"})
 		}
 	}
-	return programs, b.pulls(ctx, s, pullers)
+	return programs, b.part("pull", func() error { return b.pulls(ctx, s, pullers) })
+}
+
+// parts are what -only may name.
+var parts = []string{"serial", "parallel", "sustained", "pull", "rest", "trace"}
+
+// part runs a part of the benchmark if it was asked for.
+func (b *bench) part(name string, run func() error) error {
+	if !slices.Contains(b.only, name) {
+		return nil
+	}
+	return run()
 }
 
 // prepare finds the programs and makes the images. Without containerd, only
 // Fairlead is measured.
 func prepare(a arena.Arena, o options) (*bench, error) {
-	b := &bench{begin: time.Now(), plan: fullPlan(), registry: newRegistry()}
+	b := &bench{begin: time.Now(), plan: fullPlan(), registry: newRegistry(), only: strings.Split(o.only, ",")}
+	for _, name := range b.only {
+		if !slices.Contains(parts, name) {
+			return nil, fmt.Errorf("-only %s: there is no such part; there are %s", name, strings.Join(parts, ", "))
+		}
+	}
 	if o.short {
 		b.plan = shortPlan()
 	}

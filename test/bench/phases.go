@@ -46,7 +46,7 @@ func (b *bench) take(v variant, scenario string, times *load.Times) {
 func brief(times *load.Times) string {
 	var out string
 	all := times.All()
-	for _, name := range []string{load.PodStart, load.PodEnd, load.Exec} {
+	for _, name := range []string{load.PodStart, load.PodEnd, load.Exec, load.PullTime} {
 		if v := all[name]; len(v) > 0 {
 			out += fmt.Sprintf("%s %.1f ms  ", name, report.Quantile(v, 0.5))
 		}
@@ -56,12 +56,21 @@ func brief(times *load.Times) string {
 
 // churn is everything that starts and ends pods.
 func (b *bench) churn(ctx context.Context, s *stage) error {
-	err := b.rounds(ctx, s, b.variants, phase{report.Serial, func(ctx context.Context, t load.Target) error {
-		return t.Serial(ctx, b.plan.serialPods, b.plan.execs)
-	}}, b.plan.serialRounds)
+	err := b.part("serial", func() error {
+		return b.rounds(ctx, s, b.variants, phase{report.Serial, func(ctx context.Context, t load.Target) error {
+			return t.Serial(ctx, b.plan.serialPods, b.plan.execs)
+		}}, b.plan.serialRounds)
+	})
 	if err != nil {
 		return err
 	}
+	if err := b.part("parallel", func() error { return b.parallel(ctx, s) }); err != nil {
+		return err
+	}
+	return b.part("sustained", func() error { return b.sustained(ctx, s) })
+}
+
+func (b *bench) parallel(ctx context.Context, s *stage) error {
 	for _, clients := range slices.Sorted(maps.Keys(b.plan.parallel)) {
 		err := b.rounds(ctx, s, b.variants, phase{report.Parallel(clients), func(ctx context.Context, t load.Target) error {
 			return t.Parallel(ctx, clients, b.plan.parallel[clients])
@@ -70,8 +79,12 @@ func (b *bench) churn(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (b *bench) sustained(ctx context.Context, s *stage) error {
+	const clients = 16
 	for _, v := range b.variants {
-		const clients = 16
 		rate, err := s.target(v, nil).Sustain(ctx, clients, b.plan.sustain)
 		if err != nil {
 			return fmt.Errorf("sustained: %w\n%s", err, s.systems[v.kind].Said())

@@ -164,7 +164,7 @@ func (s *System) connect(ctx context.Context, socket string, registry http.Handl
 func (s *System) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	last := errors.New("it does not answer")
+	var last error
 	for {
 		r, err := s.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 		switch {
