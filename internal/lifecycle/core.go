@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/lifecycle/again"
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
@@ -46,7 +47,7 @@ type Core struct {
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
 	inAir     ops.Ledger
-	later     *later
+	later     *again.List
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
 }
@@ -59,7 +60,7 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pod records: %w", err)
 	}
-	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: newLater()}
+	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: again.New()}
 	if log.Enabled(ctx, slog.LevelDebug) {
 		c.inAir.Trace = c.logStages
 	}

@@ -27,7 +27,7 @@ const tidyTimeout = 20 * time.Second
 func (c *Core) exited(id string, e pod.Exit) {
 	if err := c.recordEnd(context.Background(), id, e); err != nil {
 		c.log.Error("the end of a process cannot be recorded, and is tried again", "id", id, "error", err)
-		c.later.add("record the end of process "+id, func(ctx context.Context) error { return c.recordEnd(ctx, id, e) })
+		c.later.Add("record the end of process "+id, func(ctx context.Context) error { return c.recordEnd(ctx, id, e) })
 	}
 }
 

@@ -17,7 +17,7 @@ func (c *Core) unmadePod(ctx context.Context, id pod.ID, err *error) {
 	if *err == nil || !c.halfMade(id, "") {
 		return
 	}
-	c.later.add("take back pod "+string(id), func(ctx context.Context) error { return c.takePodBack(ctx, id) })
+	c.later.Add("take back pod "+string(id), func(ctx context.Context) error { return c.takePodBack(ctx, id) })
 }
 
 // takePodBack removes a pod that was never made, if it is still there.
@@ -39,7 +39,7 @@ func (c *Core) unmadeContainer(ctx context.Context, id pod.ContainerID, err *err
 	if *err == nil || !c.halfMade("", id) {
 		return
 	}
-	c.later.add("take back container "+string(id), func(ctx context.Context) error { return c.takeContainerBack(ctx, id) })
+	c.later.Add("take back container "+string(id), func(ctx context.Context) error { return c.takeContainerBack(ctx, id) })
 }
 
 // takeContainerBack removes a container that was never made, if it is still there.

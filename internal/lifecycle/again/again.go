@@ -1,4 +1,7 @@
-package lifecycle
+// Package again does what has failed and has to be done all the same, though
+// nobody waits for it. It knows nothing of pods. What must outlive the daemon is
+// in the records, where the next one finds it; here it is only memory.
+package again
 
 import (
 	"context"
@@ -8,28 +11,27 @@ import (
 	"time"
 )
 
-// How long the core waits before it tries again what has failed.
+// How long Run waits before it tries again what has failed.
 const (
 	againFirst = 500 * time.Millisecond
 	againLast  = 30 * time.Second
 )
 
-// later is what has failed and has to be done all the same, though nobody waits
-// for it: the end of a container that could not be recorded, or a pod that was
-// not made and could not be taken back. It is tried again until it succeeds or
-// the daemon ends; the next one finds in the records what is still to be done.
-type later struct {
+// List is what is tried until it succeeds or the daemon ends. Make one with New
+// and give it a goroutine with Run.
+type List struct {
 	mu   sync.Mutex
 	todo map[string]func(context.Context) error
 	wake chan struct{} // capacity 1
 }
 
-func newLater() *later {
-	return &later{todo: map[string]func(context.Context) error{}, wake: make(chan struct{}, 1)}
+// New makes an empty list.
+func New() *List {
+	return &List{todo: map[string]func(context.Context) error{}, wake: make(chan struct{}, 1)}
 }
 
-// add notes something to do, in place of what had this name.
-func (l *later) add(name string, do func(context.Context) error) {
+// Add notes something to do, in place of what had this name.
+func (l *List) Add(name string, do func(context.Context) error) {
 	l.mu.Lock()
 	l.todo[name] = do
 	l.mu.Unlock()
@@ -40,7 +42,7 @@ func (l *later) add(name string, do func(context.Context) error) {
 }
 
 // Run tries everything again until ctx ends.
-func (l *later) Run(ctx context.Context, log *slog.Logger) error {
+func (l *List) Run(ctx context.Context, log *slog.Logger) error {
 	timer := time.NewTimer(againLast)
 	defer timer.Stop()
 	pause := againFirst
@@ -62,7 +64,7 @@ func (l *later) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // try does everything once and returns how much is left.
-func (l *later) try(ctx context.Context, log *slog.Logger) int {
+func (l *List) try(ctx context.Context, log *slog.Logger) int {
 	l.mu.Lock()
 	todo := maps.Clone(l.todo)
 	clear(l.todo)

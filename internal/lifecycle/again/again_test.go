@@ -1,4 +1,4 @@
-package lifecycle
+package again
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-func TestLaterTriesUntilItSucceeds(t *testing.T) {
+func TestTriesUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLater()
+		l := New()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.Run(ctx, slog.New(slog.DiscardHandler)) }()
 		tries := map[string]int{}
 		add := func(name string, fails int) {
-			l.add(name, func(context.Context) error {
+			l.Add(name, func(context.Context) error {
 				if tries[name]++; tries[name] <= fails {
 					return errors.New("not yet")
 				}
