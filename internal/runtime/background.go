@@ -46,6 +46,20 @@ func (b *background) await(ctx context.Context) {
 	}
 }
 
+// leave waits for the end of f, which was told to end, or of ctx.
+func (b *background) leave(ctx context.Context) {
+	b.mu.Lock()
+	done := b.done
+	b.mu.Unlock()
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

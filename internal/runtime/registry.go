@@ -100,7 +100,23 @@ func (r *Registry[H]) Run(ctx context.Context) error {
 		e.refreshed.await(ctx)
 	}
 	r.warnMissing()
+	if ctx.Err() != nil {
+		r.leave(context.WithoutCancel(ctx), all)
+	}
 	return ctx.Err()
+}
+
+// leaveTime is how long trials that are given up may tidy up after themselves.
+const leaveTime = 3 * time.Second
+
+// leave waits for them, but not for one that hangs.
+func (r *Registry[H]) leave(ctx context.Context, all []*entry[H]) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	r.found.leave(ctx)
+	for _, e := range all {
+		e.refreshed.leave(ctx)
+	}
 }
 
 // Get resolves a name, "" being the default. The error of a name that stands
