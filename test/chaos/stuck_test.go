@@ -343,3 +343,35 @@ func TestRecoveryOnADeadMount(t *testing.T) {
 	})
 	inside.Exec("true")
 }
+
+// A log folder hangs in the monitor, which all containers share: it costs the
+// container that logs there, and no other.
+func TestLogsOnADeadMount(t *testing.T) {
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	dead := mountDead(t, filepath.Join(t.TempDir(), "dead"))
+	s := n.RunPod("crun", func(c *runtimeapi.PodSandboxConfig) { c.LogDirectory = filepath.Join(dead.dir, "logs") })
+	cfg := node.Script("sleep 1000")
+	c := s.Create(cfg)
+	dead.hang(deaf)
+	start := func(ctx context.Context) error {
+		_, err := n.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
+		return err
+	}
+	wantNamed(t, start(withDeadline(t)), "start container "+objectName(s, cfg), `"run"`)
+	othersWork(n, "crun")
+	again := sendOff(start)
+	node.Eventually(t, "the one who came back", func() bool {
+		return awaitStuck(n, "start", objectName(s, cfg), "run").Waiting == 1
+	})
+	dead.free() // the folder is made where the mount was, if the error did not come first
+	state := runtimeapi.ContainerState_CONTAINER_RUNNING
+	if err := <-again; err != nil {
+		state = runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	if st := c.Status(); st.State != state {
+		t.Errorf("the container is %s: %s", st.State, st.Message)
+	}
+	othersWork(n, "crun")
+	s.Remove()
+}
