@@ -100,7 +100,7 @@ var layers = []layer{
 	{place: "test/images/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/image", "internal/rootfs", "internal/pod"}},
 	// What drives the real programs talks to their sockets, the monitor's too.
 	{place: "test/node", may: []string{"test/images", "test/hostprep", "internal/monitor/client", "@api", "@leaves"}},
-	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/monitor/client", "internal/lifecycle"}},
+	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/monitor/client", "internal/store"}},
 }
 
 // fence keeps modules of others to a few places. An import belongs to the fence
