@@ -100,7 +100,9 @@ func (l *Ledger) Join(id, path string) (elsewhere int) {
 	// Others may use the cgroup above too; what happened to them until now is
 	// of no more interest. While somebody's count is open it stays as it is.
 	if ok && !slices.ContainsFunc(gone, func(g *member) bool { return g != m }) {
-		f.elsewhere = total - f.known()
+		// Less than before means that a neighbour is losing a process at this
+		// moment: the kernel counts it below first.
+		f.elsewhere = max(f.elsewhere, total-f.known())
 	}
 	return f.elsewhere
 }

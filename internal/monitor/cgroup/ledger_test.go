@@ -163,6 +163,19 @@ func TestLedgerOfTheFirst(t *testing.T) {
 	tr.settle("a", byKill, true)
 }
 
+// TestLedgerOfAKillBeingCounted has one begin while the kernel has counted a
+// neighbour's loss below and not yet above.
+func TestLedgerOfAKillBeingCounted(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	tr.run("b")
+	tr.write("/pod/b", 1)
+	tr.run("a")
+	tr.write("/pod", 1)
+	tr.remove("/pod/a")
+	tr.settle("a", byKill, false)
+}
+
 // TestLedgerOfANewNeighbour has one begin before the end of another is known.
 func TestLedgerOfANewNeighbour(t *testing.T) {
 	tr := newTree(t)
@@ -356,7 +369,10 @@ func TestLedgerOfASharedParent(t *testing.T) {
 		tr.oom("/pod/service")
 		tr.run("a")
 		tr.oom("/pod/service")
-		tr.run("b") // what happened to others before does not count
+		tr.run("c") // what happened to others before does not count
+		tr.remove("/pod/c")
+		tr.settle("c", killed, false)
+		tr.run("b")
 		tr.oom("/pod/service")
 		tr.remove("/pod/b")
 		tr.settle("b", killed, killed) // it cannot be told from a's; who ends by itself is spared
@@ -368,23 +384,29 @@ func TestLedgerReadsAtOneMoment(t *testing.T) {
 	tr := newTree(t)
 	tr.make("/pod")
 	tr.run("b")
+	var files []*os.File
+	for _, path := range []string{"/pod/b", "/pod"} { // in the kernel's order
+		f, err := os.OpenFile(filepath.Join(tr.root, path, eventsFile), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for n := 1; ; n++ {
-			for _, path := range []string{"/pod/b", "/pod"} { // in the kernel's order
-				f, err := os.OpenFile(filepath.Join(tr.root, path, eventsFile), os.O_WRONLY, 0)
-				if err != nil {
+			line := fmt.Appendf(nil, "oom_kill %09d\n", n)
+			for _, f := range files {
+				if _, err := f.WriteAt(line, 0); err != nil {
 					t.Error(err)
-					return
 				}
-				_, _ = fmt.Fprintf(f, "oom_kill %09d\n", n)
-				_ = f.Close()
 			}
 			select {
 			case <-stop:
 				return
-			case <-time.After(100 * time.Microsecond):
+			case <-time.After(20 * time.Microsecond):
 			}
 		}
 	}()

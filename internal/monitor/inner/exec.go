@@ -92,31 +92,29 @@ func (in *Inner) startExec(ctx context.Context, p *process, c *launch.Command, w
 		wire.CloseAll(with.ends)
 		return err
 	}
-	nothing := func() error { return nil }
 	if !p.spec().TTY {
 		c.Stdio = [3]int(with.ends)
-		err := in.runAndAdopt(ctx, p, c, with.ends, nothing)
-		if err != nil {
+		if err := in.runAndAdopt(ctx, p, c, with.ends, watch{}); err != nil {
 			return c.Explain(err, nil)
 		}
 		return nil
 	}
-	console, argv, ends, err := in.launcher.NewConsole(c.Argv, with.size)
+	console, argv, ends, err := in.launcher.NewConsole(c.Argv, with.size, nil)
 	if err != nil {
 		return err
 	}
 	defer console.Close()
 	c.Argv, c.Stdio = argv, [3]int(ends)
-	if err := in.runAndAdopt(ctx, p, c, ends[1:], nothing); err != nil {
-		return c.Explain(err, console.Quote())
-	}
-	fd, err := console.Terminal()
-	if err != nil {
+	ended := func() error {
+		fd, err := console.Terminal()
+		p.mu.Lock()
+		p.master = fd
+		p.mu.Unlock()
 		return err
 	}
-	p.mu.Lock()
-	p.master = fd
-	p.mu.Unlock()
+	if err := in.runAndAdopt(ctx, p, c, ends[1:], watch{ended: ended}); err != nil {
+		return c.Explain(err, console.Quote())
+	}
 	return failpoint.Hit(execTerminal)
 }
 

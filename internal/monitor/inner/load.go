@@ -147,6 +147,10 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	}
 	if err := old.Await(ctx, who); err != nil {
 		c.KillLeft()
+		if spec.TTY {
+			// It failed because nobody took the terminal.
+			return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+		}
 		return err
 	}
 	pid, err := c.ReadPID()

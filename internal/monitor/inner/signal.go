@@ -10,12 +10,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/linux"
-	"fairlead.run/internal/monitor/record"
 )
-
-// passes is how often the processes are looked through for those that a
-// process started: some may be born while others are killed.
-const passes = 5
 
 // signalAll sends a signal to the process, its descendants and all of its
 // session. One that has left the session and whose parent has ended is not found; the
@@ -27,46 +22,14 @@ func (p *process) signalAll(sig syscall.Signal) error {
 	if state == monitorv1.Starting {
 		return fmt.Errorf("signal process %s: it has not started: %w", p.id, errdefs.ErrPrecondition)
 	}
-	sent := map[record.Ident]bool{}
-	for range passes {
-		found, err := linux.Family(who.PID, who.Start, func(pid int) bool { return cgroup.Of(pid) == cgroups })
-		if err != nil {
-			return fmt.Errorf("signal process %s with its descendants: %w", p.id, err)
-		}
-		fresh := false
-		for _, f := range found {
-			member := record.Ident{PID: f.PID, Start: f.Start}
-			if sent[member] {
-				continue
-			}
-			sent[member], fresh = true, true
-			if err := signalOne(member, sig); err != nil {
-				return fmt.Errorf("signal process %s with its descendants: %w", p.id, err)
-			}
-		}
-		if !fresh {
-			break
-		}
+	sent, err := linux.SignalFamily(who.PID, who.Start, func(pid int) bool { return cgroup.Of(pid) == cgroups }, sig)
+	if err != nil {
+		return fmt.Errorf("signal process %s with its descendants: %w", p.id, err)
 	}
-	if len(sent) == 0 {
+	if sent == 0 {
 		return fmt.Errorf("signal process %s with its descendants: all have ended: %w", p.id, errdefs.ErrNotFound)
 	}
 	return nil
-}
-
-func signalOne(who record.Ident, sig syscall.Signal) error {
-	f, err := linux.OpenProcess(who.PID, who.Start)
-	if err != nil {
-		return nil // it has ended
-	}
-	err = linux.SignalProcess(f, sig)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if errors.Is(err, syscall.EPERM) || err == nil {
-		return err
-	}
-	return nil // it has ended
 }
 
 // signal sends a signal to the process, and with all to everything that it

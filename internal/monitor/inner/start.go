@@ -164,7 +164,7 @@ func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Comma
 	}
 	c.Stdio = [3]int(ends)
 	talk := &talk{in: in, io: io, command: c}
-	if err := in.runAndAdopt(ctx, p, c, ends, talk.look); err != nil {
+	if err := in.runAndAdopt(ctx, p, c, ends, watch{look: talk.look}); err != nil {
 		return c.Explain(err, io.LastWords())
 	}
 	if err := io.Start(in.pool, 0); err != nil {
@@ -175,28 +175,41 @@ func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Comma
 }
 
 func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *launch.Command, size monitorv1.WindowSize) error {
-	console, argv, ends, err := in.launcher.NewConsole(c.Argv, size)
+	// Held before the container is recorded as running: who has it running has
+	// its terminal.
+	hold := func(fd int) { in.link.Hold(handover.KeyTTY+p.id, fd) }
+	console, argv, ends, err := in.launcher.NewConsole(c.Argv, size, hold)
 	if err != nil {
 		return err
 	}
 	defer console.Close()
 	c.Argv, c.Stdio = argv, [3]int(ends)
+	master := -1
+	watch := watch{ended: func() (err error) {
+		master, err = console.Terminal()
+		return err
+	}}
 	// The null device is there twice.
-	if err := in.runAndAdopt(ctx, p, c, ends[1:], func() error { return nil }); err != nil {
-		return c.Explain(err, console.Quote())
+	err = in.runAndAdopt(ctx, p, c, ends[1:], watch)
+	if err == nil {
+		err = p.io.SetMaster(master)
 	}
-	fd, err := console.Terminal()
 	if err != nil {
-		return err
-	}
-	in.link.Hold(handover.KeyTTY+p.id, fd)
-	if err := p.io.SetMaster(fd); err != nil {
-		return err
+		if ctx.Err() == nil {
+			in.link.Drop(handover.KeyTTY + p.id)
+		}
+		return c.Explain(err, console.Quote())
 	}
 	if err := failpoint.Hit(ttyTaken); err != nil {
 		return err
 	}
 	return p.io.Start(in.pool, 0)
+}
+
+// watch is what is to be done while a runtime command runs and when it has
+// ended well. Each may be nil.
+type watch struct {
+	look, ended func() error
 }
 
 // markOf is the entry in the environment of a runtime command by which a
@@ -207,7 +220,7 @@ func markOf(id string, spec record.Spec) string {
 
 // runAndAdopt runs the command, closes the descriptors that were for it, and
 // makes the process that it leaves p's.
-func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command, ends []int, look func() error) error {
+func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command, ends []int, w watch) error {
 	c.Mark = markOf(p.id, p.spec())
 	run, err := in.launcher.Fork(c)
 	wire.CloseAll(ends)
@@ -222,7 +235,7 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 		return err
 	}
 	_ = failpoint.Hit(afterCommand)
-	if err := in.launcher.Await(ctx, c, run, look); err != nil {
+	if err := in.launcher.Await(ctx, c, run, w.look); err != nil {
 		if ctx.Err() == nil {
 			c.KillLeft()
 		}
@@ -233,7 +246,13 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 	if err != nil {
 		return err
 	}
-	if err := in.adopt(p, pid, c.Began); err != nil {
+	if w.ended != nil {
+		err = w.ended()
+	}
+	if err == nil {
+		err = in.adopt(p, pid, c.Began)
+	}
+	if err != nil {
 		c.KillLeft()
 		return err
 	}

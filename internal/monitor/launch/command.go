@@ -84,7 +84,7 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 	return Running{Who: who, Done: l.Children.Expect(pid)}, nil
 }
 
-// Await waits for the command, calling look now and then, and kills it at its
+// Await waits for the command, calling look, unless it is nil, now and then, and kills it at its
 // deadline or when look returns an error.
 func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func() error) error {
 	timer := time.NewTimer(time.Until(c.Deadline))
@@ -102,7 +102,9 @@ func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %w", c.Name(), context.Cause(ctx), errdefs.ErrUnavailable)
 		case <-ticker.C:
-			cause = look()
+			if look != nil {
+				cause = look()
+			}
 		}
 		if cause == nil {
 			continue

@@ -23,13 +23,15 @@ type Console struct {
 	listener *wire.Listener
 	size     monitorv1.WindowSize
 	master   chan int // one descriptor, or nothing
+	arrived  func(fd int)
 	said     *os.File // read end of the runtime's output
 	output   chan []byte
 }
 
 // NewConsole listens, and puts the path of the socket into argv. It returns
-// the descriptors for the runtime: input, output, error.
-func (l *Launcher) NewConsole(argv []string, size monitorv1.WindowSize) (*Console, []string, []int, error) {
+// the descriptors for the runtime: input, output, error. arrived, unless it is
+// nil, is called with the terminal's master end as soon as that is here.
+func (l *Launcher) NewConsole(argv []string, size monitorv1.WindowSize, arrived func(fd int)) (*Console, []string, []int, error) {
 	// Short, because the address of a socket holds 107 bytes.
 	path := filepath.Join(l.ConsoleDir, fmt.Sprintf("%x", time.Now().UnixNano()))
 	if len(path) > wire.MaxPath {
@@ -43,7 +45,7 @@ func (l *Launcher) NewConsole(argv []string, size monitorv1.WindowSize) (*Consol
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	c := &Console{path: path, listener: listener, size: size, master: make(chan int, 1), output: make(chan []byte, 1)}
+	c := &Console{path: path, listener: listener, size: size, arrived: arrived, master: make(chan int, 1), output: make(chan []byte, 1)}
 	ends, err := c.openEnds()
 	if err != nil {
 		c.Close()
@@ -89,6 +91,9 @@ func (c *Console) accept() {
 		// As early as can be: the container may ask for it at once. What is no
 		// terminal is refused later.
 		_ = setSize(fd, c.size)
+		if c.arrived != nil {
+			c.arrived(fd)
+		}
 		c.master <- fd
 	}
 }

@@ -1,5 +1,10 @@
 package linux
 
+import (
+	"errors"
+	"syscall"
+)
+
 // Family finds the living processes that belong to the one that pid and start
 // name: itself, its descendants, and its session, whose number cannot be
 // another's as long as one of them lives. same says whether a process is where
@@ -37,4 +42,54 @@ func Family(pid int, start uint64, same func(pid int) bool) ([]Stat, error) {
 		}
 	}
 	return found, nil
+}
+
+// passes is how often the processes are looked through for those that a
+// process started: some may be born while others are killed.
+const passes = 5
+
+// SignalFamily sends a signal to each process that Family finds, and returns to
+// how many.
+func SignalFamily(pid int, start uint64, same func(pid int) bool, sig syscall.Signal) (int, error) {
+	type ident struct {
+		pid   int
+		start uint64
+	}
+	sent := map[ident]bool{}
+	for range passes {
+		found, err := Family(pid, start, same)
+		if err != nil {
+			return len(sent), err
+		}
+		fresh := false
+		for _, f := range found {
+			member := ident{f.PID, f.Start}
+			if sent[member] {
+				continue
+			}
+			sent[member], fresh = true, true
+			if err := signalOne(f.PID, f.Start, sig); err != nil {
+				return len(sent), err
+			}
+		}
+		if !fresh {
+			break
+		}
+	}
+	return len(sent), nil
+}
+
+func signalOne(pid int, start uint64, sig syscall.Signal) error {
+	f, err := OpenProcess(pid, start)
+	if err != nil {
+		return nil // it has ended
+	}
+	err = SignalProcess(f, sig)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if errors.Is(err, syscall.EPERM) || err == nil {
+		return err
+	}
+	return nil // it has ended
 }
