@@ -416,6 +416,9 @@ func TestLedgerReadsAtOneMoment(t *testing.T) {
 	}
 	close(stop)
 	<-done
+	if got := tr.Join("a", "/pod/a"); got != 0 {
+		t.Errorf("%d of the neighbour's kills are held for others'", got)
+	}
 }
 
 func TestLedgerOfStartsThatFail(t *testing.T) {
