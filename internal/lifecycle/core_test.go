@@ -98,7 +98,7 @@ func TestRunPodFailureUndoesEverything(t *testing.T) {
 			c, _ := boot(t, h, newDisk())
 			cfg := podConfig("web")
 			cfg.Security.Namespaces.PID = pod.NamespacePod // needs the sandbox process too
-			h.fail[step] = errBoom
+			h.set(func() { h.fail[step] = errBoom })
 			if _, err := c.RunPod(ctx, cfg, ""); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "at stage") {
 				t.Fatalf("got %v", err)
 			}
@@ -148,7 +148,7 @@ func TestTheSameRequestJoins(t *testing.T) {
 	h := newHost()
 	c, _ := boot(t, h, newDisk())
 	release := make(chan struct{})
-	h.hold["net.attach"] = release
+	h.set(func() { h.hold["net.attach"] = release })
 	impatient, cancel := context.WithCancel(ctx)
 	first := make(chan error, 1)
 	go func() { _, err := c.RunPod(impatient, podConfig("web"), ""); first <- err }()

@@ -189,6 +189,9 @@ func (f fakeNetwork) Detach(_ context.Context, id pod.ID) error {
 }
 func (f fakeNetwork) Status(context.Context) error { return nil }
 func (f fakeNetwork) Reconcile(_ context.Context, live func(pod.ID) bool) error {
+	if err := f.step("net.reconcile"); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for t := range f.things {

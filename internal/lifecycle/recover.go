@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 )
 
 var (
+	recoverSynced     = failpoint.Register("recover.images-synced")
 	recoverSwept      = failpoint.Register("recover.swept")
 	recoverReleased   = failpoint.Register("recover.released")
 	recoverObserved   = failpoint.Register("recover.observed")
@@ -75,21 +77,29 @@ func (c *Core) recoverInTime(ctx context.Context, r *pod.Record) {
 	}
 }
 
-// release gives back what no record knows.
+// release gives back what no record knows. What fails is tried again: after a
+// reboot, a network's plugins may be there later than this daemon.
 func (c *Core) release(ctx context.Context) {
-	if err := c.syncImages(ctx); err != nil {
-		c.log.Error("images of containers of the past could not be released; the next start tries again", "error", err)
-	}
-	c.sweep(ctx)
-	err := failpoint.Hit(recoverSwept)
-	if err == nil {
-		err = c.Network.Reconcile(ctx, c.book.live)
-	}
-	if err == nil {
-		err = failpoint.Hit(recoverReleased)
-	}
-	if err != nil {
-		c.log.Error("addresses of pods of the past could not all be released; the next start tries again", "error", err)
+	reconcile := func(ctx context.Context) error { return c.Network.Reconcile(ctx, c.book.live) }
+	// The images that are in use count from the first call on, also if it fails.
+	collect := func(ctx context.Context) error { return c.Images.SyncUses(ctx, nil) }
+	for _, s := range []struct {
+		what      string
+		do, again func(context.Context) error
+		place     string
+	}{
+		{"images of containers of the past", c.syncImages, collect, recoverSynced},
+		{"writable layers of the past", c.sweep, c.sweep, recoverSwept},
+		{"addresses of pods of the past", reconcile, reconcile, recoverReleased},
+	} {
+		err := s.do(ctx)
+		if err == nil {
+			err = failpoint.Hit(s.place)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Error("what an earlier daemon has left cannot all be released; it is tried again", "what", s.what, "error", err)
+			c.later.Add("release "+s.what, s.again)
+		}
 	}
 }
 
@@ -106,13 +116,16 @@ func (c *Core) syncImages(ctx context.Context) error {
 }
 
 // sweep deletes the writable layers of containers that no record knows.
-func (c *Core) sweep(ctx context.Context) {
+func (c *Core) sweep(ctx context.Context) error {
+	var left []pod.ContainerID
+	var failed []error
 	for _, id := range c.orphans {
 		if err := c.Roots.Remove(ctx, id); err != nil {
-			c.log.Error("a writable layer of the past cannot be deleted; the next start tries again", "container", id, "error", err)
+			left, failed = append(left, id), append(failed, err)
 		}
 	}
-	c.orphans = nil
+	c.orphans = left
+	return errors.Join(failed...)
 }
 
 func (c *Core) recoverPod(ctx context.Context, r *pod.Record) (err error) {

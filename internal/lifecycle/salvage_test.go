@@ -139,3 +139,21 @@ func TestImagesDelayNoStart(t *testing.T) {
 		}
 	})
 }
+
+// What the last boot held is released although it could not be at first, as
+// when a network's plugins come up later than the daemon.
+func TestReleaseIsTriedAgain(t *testing.T) {
+	h := newHost()
+	h.things["root old"], h.things["net old"] = true, true
+	steps := []string{"image.sync", "root.remove", "net.reconcile"}
+	for _, s := range steps {
+		h.fail[s] = errBoom
+	}
+	_, kill := boot(t, h, newDisk())
+	defer kill()
+	for _, s := range steps {
+		eventually(t, s+" is tried", func() bool { return h.count(s) > 0 })
+	}
+	h.set(func() { clear(h.fail) })
+	eventually(t, "everything is released", func() bool { return len(h.left()) == 0 && h.count("image.sync") > 1 })
+}
