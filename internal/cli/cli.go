@@ -20,6 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/cli/remote"
@@ -73,7 +75,17 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	return a.exitCode(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if ctx.Err() != nil && cancelled(err) {
+		err = errors.Join(errInterrupted, err)
+	}
+	return a.exitCode(err)
+}
+
+// cancelled says whether an error comes of a call that was given up, by us or
+// on the way to the daemon.
+func cancelled(err error) bool {
+	return errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
 }
 
 // exitCode prints an error and says which code it stands for.

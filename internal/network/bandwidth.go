@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -25,6 +26,12 @@ type Bandwidth struct {
 // Kubernetes takes bandwidths from 1k to 1P.
 var minBandwidth, maxBandwidth = resource.MustParse("1k"), resource.MustParse("1P")
 
+// A number beyond these is no bandwidth, and one of a billion digits would keep
+// a processor busy for hours.
+const maxText = 64
+
+var hugeExponent = regexp.MustCompile(`[eE][-+]?[0-9]{3,}$`)
+
 // BandwidthOf reads the limits from a pod's annotations.
 func BandwidthOf(annotations map[string]string) (Bandwidth, error) {
 	in, err := bandwidth(annotations, IngressBandwidth)
@@ -42,6 +49,9 @@ func bandwidth(annotations map[string]string, key string) (uint64, error) {
 	text, ok := annotations[key]
 	if !ok {
 		return 0, nil
+	}
+	if len(text) > maxText || hugeExponent.MatchString(text) {
+		return 0, fmt.Errorf("annotation %s: %.64q is not a quantity such as 10M: %w", key, text, errdefs.ErrInvalidArgument)
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil {

@@ -20,6 +20,8 @@ func TestBandwidthOf(t *testing.T) {
 		"too small": {"999", "", Bandwidth{}, true},
 		"too large": {"", "2P", Bandwidth{}, true},
 		"negative":  {"-10M", "", Bandwidth{}, true},
+		"vast":      {"1e1000000000", "", Bandwidth{}, true},
+		"tiny":      {"1e-1000000000", "", Bandwidth{}, true},
 		"word":      {"fast", "", Bandwidth{}, true},
 	} {
 		a := map[string]string{}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,6 +51,30 @@ func TestSignalEndsReading(t *testing.T) {
 		if text := j.out.String() + j.err.String(); text != "" {
 			t.Errorf("%q says %q", tt.args, text)
 		}
+	}
+}
+
+// TestSignalEndsPull interrupts a pull from a registry that never answers.
+func TestSignalEndsPull(t *testing.T) {
+	m := newMachine(t)
+	silent, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	if err := silent.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	j := m.background("image", "pull", silent.Addr().String()+"/none:1")
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	j.signal(syscall.SIGINT)
+	j.ends(130)
+	if text := j.err.String(); strings.Contains(text, "canceled") {
+		t.Errorf("it says %q", text)
 	}
 }
 
