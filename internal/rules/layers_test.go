@@ -44,7 +44,7 @@ var layers = []layer{
 	{place: "internal/telemetry"},
 	{place: "internal/stage"},
 	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
-	{place: "internal/hostpath", may: []string{"internal/keylock", "internal/stage"}},
+	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
 	// A program that go generate runs; nothing links it.
 	{place: "api/config/v1alpha1/docgen", may: []string{"api/config/v1alpha1"}},
@@ -59,7 +59,8 @@ var layers = []layer{
 	// its common part in the folder above it.
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
 	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/oci/filter", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime/oci/filter", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},

@@ -45,7 +45,7 @@ func (b *build) mounts(ctx context.Context) error {
 		}
 		wanted[path.Clean(m.ContainerPath)] = true
 	}
-	for _, m := range b.kernelMounts() {
+	for _, m := range b.kernelMounts(ctx) {
 		if !wanted[m.Destination] && (!wanted["/dev"] || !strings.HasPrefix(m.Destination, "/dev/")) {
 			b.spec.Mounts = append(b.spec.Mounts, m)
 		}
@@ -96,7 +96,7 @@ func depth(p string) int { return strings.Count(p, "/") }
 
 // kernelMounts are what every container has. A privileged one may write to
 // /sys and to the cgroups.
-func (b *build) kernelMounts() []specs.Mount {
+func (b *build) kernelMounts(ctx context.Context) []specs.Mount {
 	access := "ro"
 	if b.security().Privileged {
 		access = "rw"
@@ -107,7 +107,7 @@ func (b *build) kernelMounts() []specs.Mount {
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: b.cgroupOptions(access)},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: b.cgroupOptions(ctx, access)},
 	}
 	if b.privateIPC() {
 		out = append(out, specs.Mount{Destination: devShm, Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}})
@@ -118,13 +118,13 @@ func (b *build) kernelMounts() []specs.Mount {
 // cgroupOptions keep the options of the host's mount where a container sees the
 // host's cgroups: cgroup v2 is one file system, and mounting it once more
 // without them would take them from the host.
-func (b *build) cgroupOptions(access string) []string {
+func (b *build) cgroupOptions(ctx context.Context, access string) []string {
 	options := []string{"nosuid", "noexec", "nodev", "relatime", access}
 	own := slices.ContainsFunc(b.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 	if !b.cfg.Host.Unified || own {
 		return options
 	}
-	info, err := mountOf("/sys/fs/cgroup")
+	info, err := hostpath.MountOf(ctx, "/sys/fs/cgroup")
 	if err != nil {
 		return options
 	}

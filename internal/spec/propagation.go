@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
-
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/pod"
@@ -40,7 +37,7 @@ func (b *build) propagation(ctx context.Context, field, source string, m pod.Mou
 
 // propagates says no unless the mount that holds source has one of the tags.
 func propagates(ctx context.Context, source string, tags ...string) error {
-	info, err := hostpath.Look(ctx, source, func() (*mountinfo.Info, error) { return mountOf(source) })
+	info, err := hostpath.MountOf(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -60,27 +57,4 @@ func describeTags(tags []string) string {
 		return "shared or a slave"
 	}
 	return "shared"
-}
-
-// mountOf is the mount that a path is on. Its id, which the kernel tells, is
-// right even where one mount covers another.
-func mountOf(p string) (*mountinfo.Info, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, p, 0, unix.STATX_MNT_ID, &st); err != nil {
-		return nil, fmt.Errorf("look for the mount of %s: %w", p, err)
-	}
-	if st.Mask&unix.STATX_MNT_ID == 0 {
-		return nil, fmt.Errorf("look for the mount of %s: this kernel does not tell (Linux 5.8 does): %w", p, errdefs.ErrUnimplemented)
-	}
-	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
-		is := uint64(i.ID) == st.Mnt_id
-		return !is, is
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the mounts of this process: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("look for the mount of %s: it went away meanwhile: %w", p, errdefs.ErrUnavailable)
-	}
-	return found[0], nil
 }
