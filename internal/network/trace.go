@@ -14,7 +14,7 @@ func (l *Ledger) Traces(_ context.Context, known func(id string) bool) ([]pod.Tr
 	var out []pod.Trace
 	for id, e := range l.entries {
 		if e.State != Damaged && !known(string(id)) {
-			out = append(out, pod.Trace{Pod: id, Metadata: e.Request.Metadata, Made: e.Created, Durable: true})
+			out = append(out, pod.Trace{Pod: id, Metadata: e.Request.Metadata, Labels: e.Request.Labels, Made: e.Created, Durable: true})
 		}
 	}
 	return out, nil

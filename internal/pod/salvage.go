@@ -13,6 +13,7 @@ import (
 type Trace struct {
 	Pod      ID
 	Metadata Metadata // of the pod
+	Labels   map[string]string
 	Handler  string
 	Made     time.Time // when the thing that tells was made, about
 	// Durable says that it is kept on disk: it may be of an earlier boot, and is
@@ -28,6 +29,7 @@ type Trace struct {
 type ContainerTrace struct {
 	ID       ContainerID
 	Metadata ContainerMetadata
+	Labels   map[string]string
 	Image    string // id
 }
 
@@ -79,6 +81,9 @@ func (r *Record) add(t Trace) {
 	if t.Metadata.Name != "" {
 		r.Config.Metadata = t.Metadata
 	}
+	if len(t.Labels) > 0 { // by which a kubelet knows its pods
+		r.Config.Labels = t.Labels
+	}
 	if t.Handler != "" {
 		r.Handler, r.Requested = t.Handler, t.Handler
 	}
@@ -93,7 +98,9 @@ func (r *Record) add(t Trace) {
 	}
 	r.Containers = append(r.Containers, &Container{
 		ID: t.Container.ID, State: Unknown, Reason: ReasonUnknown, Message: lostContainer, CreatedAt: t.Made,
-		Config:     ContainerConfig{Metadata: t.Container.Metadata, Image: ImageSpec{Image: t.Container.Image}},
+		Config: ContainerConfig{
+			Metadata: t.Container.Metadata, Labels: t.Container.Labels, Image: ImageSpec{Image: t.Container.Image},
+		},
 		Image:      ContainerImage{ID: t.Container.Image, Ref: t.Container.Image},
 		StopSignal: "SIGTERM",
 	})

@@ -18,11 +18,11 @@ func TestSalvage(t *testing.T) {
 		{Pod: lostID, Made: at.Add(time.Second)},
 		{Pod: broken, Made: at},
 		{Pod: broken, Metadata: web, Handler: "runc", Made: at.Add(time.Second), Container: &ContainerTrace{
-			ID: ctr, Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Image: "sha256:1",
+			ID: ctr, Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Labels: map[string]string{"c": "d"}, Image: "sha256:1",
 		}},
 		{Pod: broken, Metadata: web, Handler: "runc", Pause: true, Made: at.Add(2 * time.Second)},
 		{Pod: old, Metadata: web, Durable: true}, // of an earlier boot: no proof of anything
-		{Pod: lostID, Metadata: Metadata{Name: "db", Namespace: "x"}, Durable: true},
+		{Pod: lostID, Metadata: Metadata{Name: "db", Namespace: "x"}, Labels: map[string]string{"a": "b"}, Durable: true},
 	})
 	want := map[ID]*Record{
 		broken: {
@@ -30,12 +30,17 @@ func TestSalvage(t *testing.T) {
 			Config: Config{Metadata: web}, Sandbox: Sandbox{Pause: &RunningProcess{}},
 			Containers: []*Container{{
 				ID: ctr, State: Unknown, Reason: ReasonUnknown, CreatedAt: at.Add(time.Second),
-				Config:     ContainerConfig{Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Image: ImageSpec{Image: "sha256:1"}},
+				Config: ContainerConfig{
+					Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Labels: map[string]string{"c": "d"}, Image: ImageSpec{Image: "sha256:1"},
+				},
 				Image:      ContainerImage{ID: "sha256:1", Ref: "sha256:1"},
 				StopSignal: "SIGTERM",
 			}},
 		},
-		lostID: {ID: lostID, State: Unknown, CreatedAt: at.Add(time.Second), Config: Config{Metadata: Metadata{Name: "db", Namespace: "x"}}},
+		lostID: {
+			ID: lostID, State: Unknown, CreatedAt: at.Add(time.Second),
+			Config: Config{Metadata: Metadata{Name: "db", Namespace: "x"}, Labels: map[string]string{"a": "b"}},
+		},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%d pods", len(got))

@@ -20,6 +20,8 @@ func TestTraces(t *testing.T) {
 	tc.record.Config.Metadata = pod.Metadata{Name: "web", Namespace: "default", UID: "u", Attempt: 3}
 	tc.req.Container.ID, tc.req.Container.Image.ID = pod.NewContainerID(), "sha256:1"
 	tc.c.Metadata.Attempt = 2
+	tc.record.Config.Labels = map[string]string{"io.kubernetes.pod.uid": "u", "odd": "\"\n"}
+	tc.c.Labels = map[string]string{"io.kubernetes.container.name": "app"}
 	b, err := New(tc.cfg)
 	must(t, err)
 	_, err = b.Write(t.Context(), tc.req)
@@ -34,10 +36,10 @@ func TestTraces(t *testing.T) {
 	reader := origin.Reader{StateDir: tc.cfg.StateDir}
 	got, err := reader.Traces(t.Context(), isKnown)
 	must(t, err)
-	of := pod.Trace{Pod: tc.record.ID, Metadata: tc.record.Config.Metadata, Handler: "runc"}
+	of := pod.Trace{Pod: tc.record.ID, Metadata: tc.record.Config.Metadata, Labels: tc.record.Config.Labels, Handler: "runc"}
 	own, ctr := of, of
 	own.Pause = true
-	ctr.Container = &pod.ContainerTrace{ID: tc.req.Container.ID, Metadata: tc.c.Metadata, Image: "sha256:1"}
+	ctr.Container = &pod.ContainerTrace{ID: tc.req.Container.ID, Metadata: tc.c.Metadata, Labels: tc.c.Labels, Image: "sha256:1"}
 	pausesLast := cmpopts.SortSlices(func(a, b pod.Trace) bool { return !a.Pause && b.Pause })
 	if d := cmp.Diff([]pod.Trace{ctr, own}, got, pausesLast, cmpopts.IgnoreFields(pod.Trace{}, "Made")); d != "" {
 		t.Error(d)

@@ -7,6 +7,7 @@
 package origin
 
 import (
+	"encoding/json"
 	"strconv"
 
 	"fairlead.run/internal/pod"
@@ -26,6 +27,9 @@ const (
 	ContainerAttempt = "run.fairlead.container-attempt"
 	Handler          = "run.fairlead.handler"
 	Image            = "run.fairlead.image"
+	// Labels are those of the pod and of the container, as JSON.
+	SandboxLabels   = "run.fairlead.sandbox-labels"
+	ContainerLabels = "run.fairlead.container-labels"
 )
 
 // The values of Type.
@@ -42,6 +46,18 @@ func OfPod(out map[string]string, r *pod.Record) {
 	out[Name], out[Namespace], out[UID] = m.Name, m.Namespace, m.UID
 	out[SandboxAttempt] = strconv.FormatUint(uint64(m.Attempt), 10)
 	out[Handler] = r.Handler
+	addLabels(out, SandboxLabels, r.Config.Labels)
+}
+
+func addLabels(out map[string]string, name string, labels map[string]string) {
+	delete(out, name)
+	if len(labels) == 0 {
+		return
+	}
+	text, err := json.Marshal(labels)
+	if err == nil { // strings always can
+		out[name] = string(text)
+	}
 }
 
 // OfContainer adds what the bundle of a container says.
@@ -51,4 +67,5 @@ func OfContainer(out map[string]string, r *pod.Record, c *pod.Container) {
 	out[Container] = c.Config.Metadata.Name
 	out[ContainerAttempt] = strconv.FormatUint(uint64(c.Config.Metadata.Attempt), 10)
 	out[Image] = c.Image.ID
+	addLabels(out, ContainerLabels, c.Config.Labels)
 }

@@ -61,6 +61,7 @@ func readTrace(path, id string) (pod.Trace, error) {
 	a := s.Annotations
 	t := pod.Trace{
 		Pod: pod.ID(a[Sandbox]), Handler: a[Handler], Pause: a[Type] == TypeSandbox,
+		Labels: labels(a[SandboxLabels]),
 		Metadata: pod.Metadata{
 			Name: a[Name], Namespace: a[Namespace], UID: a[UID],
 			Attempt: number(a[SandboxAttempt]),
@@ -74,11 +75,18 @@ func readTrace(path, id string) (pod.Trace, error) {
 	}
 	if !t.Pause {
 		t.Container = &pod.ContainerTrace{
-			ID: pod.ContainerID(id), Image: a[Image],
+			ID: pod.ContainerID(id), Image: a[Image], Labels: labels(a[ContainerLabels]),
 			Metadata: pod.ContainerMetadata{Name: a[Container], Attempt: number(a[ContainerAttempt])},
 		}
 	}
 	return t, nil
+}
+
+// labels are none where they cannot be read: better than no trace.
+func labels(text string) map[string]string {
+	var out map[string]string
+	_ = json.Unmarshal([]byte(text), &out)
+	return out
 }
 
 // number is zero for what is none: better a wrong attempt than no trace.
