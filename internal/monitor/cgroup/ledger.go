@@ -218,7 +218,7 @@ func (f *family) known() (sum int) {
 }
 
 // tries bounds how often counts are read that change in the meantime.
-const tries = 20
+const tries = 200
 
 // tally reads the counts of a family as they were at one moment, and lists the
 // members that have none any more, or not yet. Where the cgroup above is not

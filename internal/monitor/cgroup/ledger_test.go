@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -379,46 +381,60 @@ func TestLedgerOfASharedParent(t *testing.T) {
 	}
 }
 
-// TestLedgerReadsAtOneMoment has a neighbour lose processes all the time.
+// TestLedgerReadsAtOneMoment has a neighbour lose processes all the time, of
+// which both counts are seen to change at once.
 func TestLedgerReadsAtOneMoment(t *testing.T) {
 	tr := newTree(t)
-	tr.make("/pod")
-	tr.run("b")
-	var files []*os.File
-	for _, path := range []string{"/pod/b", "/pod"} { // in the kernel's order
-		f, err := os.OpenFile(filepath.Join(tr.root, path, eventsFile), os.O_WRONLY, 0)
-		if err != nil {
+	for _, path := range []string{"/pod", "/pod/b"} {
+		tr.make(path)
+		file := filepath.Join(tr.root, path, eventsFile)
+		if err := errors.Join(os.Remove(file), os.Symlink(tr.root+"/now/"+strings.ReplaceAll(path[1:], "/", "."), file)); err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
-		files = append(files, f)
 	}
+	version, own := 0, 0
+	show := func() error {
+		version++
+		next := fmt.Sprintf("%s/%d", tr.root, version)
+		return errors.Join(
+			os.MkdirAll(next, 0o755),
+			os.WriteFile(next+"/pod.b", fmt.Appendf(nil, "oom_kill %d\n", version), 0o600),
+			os.WriteFile(next+"/pod", fmt.Appendf(nil, "oom_kill %d\n", version+own), 0o600),
+			os.Symlink(next, next+".link"), os.Rename(next+".link", tr.root+"/now"))
+	}
+	if err := show(); err != nil {
+		t.Fatal(err)
+	}
+	var turn sync.Mutex
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 1; ; n++ {
-			line := fmt.Appendf(nil, "oom_kill %09d\n", n)
-			for _, f := range files {
-				if _, err := f.WriteAt(line, 0); err != nil {
-					t.Error(err)
-				}
+		for {
+			turn.Lock()
+			if err := show(); err != nil {
+				t.Error(err)
 			}
+			turn.Unlock()
 			select {
 			case <-stop:
 				return
-			case <-time.After(20 * time.Microsecond):
+			default:
 			}
 		}
 	}()
-	for range 500 {
+	tr.Join("b", "/pod/b")
+	for range 100 {
 		tr.Join("a", "/pod/a")
-		tr.settle("a", byKill, false)
+		turn.Lock()
+		own++
+		if err := show(); err != nil {
+			t.Error(err)
+		}
+		turn.Unlock()
+		tr.settle("a", byKill, true)
 	}
 	close(stop)
 	<-done
-	if got := tr.Join("a", "/pod/a"); got != 0 {
-		t.Errorf("%d of the neighbour's kills are held for others'", got)
-	}
 }
 
 func TestLedgerOfStartsThatFail(t *testing.T) {
