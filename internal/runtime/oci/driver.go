@@ -13,6 +13,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/filter"
 )
 
 // Monitor is what handlers need of fairlead-monitor; internal/monitor/client
@@ -40,7 +41,9 @@ type Config struct {
 	// Log gets what cannot be returned; nil means slog.Default().
 	Log *slog.Logger
 
-	warmth *warmth // set by New, one for all handlers
+	// Set by New, one for all handlers.
+	warmth  *warmth
+	filters *filter.Cache
 }
 
 // Driver makes handlers of the kind "oci".
@@ -64,7 +67,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	cfg.warmth = &warmth{}
+	cfg.warmth, cfg.filters = &warmth{}, &filter.Cache{}
 	return &Driver{cfg: cfg}, nil
 }
 

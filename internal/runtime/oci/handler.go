@@ -63,6 +63,10 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 	if req.Timeout, err = timeout(ctx, startTimeout); err != nil {
 		return monitorv1.Started{}, err
 	}
+	key, err := h.cfg.filters.Give(s.Bundle.Path, h.info().Path+" "+h.info().Version)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return monitorv1.Started{}, err
+	}
 	ctx, cancel := unhurried(ctx, req.Timeout)
 	defer cancel()
 	started, err := h.cfg.Monitor.Start(ctx, req)
@@ -70,6 +74,7 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 		return h.startedBefore(ctx, s.ID, err)
 	}
 	if err == nil {
+		h.cfg.filters.Take(key, filepath.Join(h.tool.root, s.ID))
 		return started, nil
 	}
 	if isThere.MatchString(readLog(log)) {

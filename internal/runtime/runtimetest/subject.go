@@ -100,6 +100,7 @@ var contract = []rule{
 	{"observe the unknown", false, observeUnknown},
 	{"a new daemon goes on", false, reopened},
 	{"recursive read-only mounts as promised", true, recursiveReadOnly},
+	{"each container has its own seccomp filter", true, seccompFilters},
 }
 
 // checkNothingLeft looks for what containers leave on a host.
