@@ -62,7 +62,6 @@ func halfMade(t *testing.T, n *node.Node, handler string) []request {
 		{name: "stop the pod", do: st.stopPod},
 		{name: "remove the pod", do: st.removePod},
 		{name: "remove the other pod", do: other.removePod},
-		{name: "remove the image", do: func() error { return st.removeImage(st.tag) }},
 		{name: endDaemon, do: st.end},
 	}
 }

@@ -29,12 +29,13 @@ type request struct {
 	makes bool
 }
 
-// story is all that a caller does with one pod and two images, from the start
-// of the daemon to its end. It passes every place but those of recovery.
+// story is all that a caller does with one pod or with two images, from the
+// start of the daemon to its end. It passes every place but those of recovery.
 type story struct {
 	n       *node.Node
 	handler string
-	tag     string // the image's name in the registry
+	tag     string // the image of the pod's containers
+	pulled  string // another image in the registry, which no container has
 	archive string // a file with another image
 
 	pod *node.Sandbox
@@ -54,13 +55,20 @@ const importedName = "localhost/imported:1"
 // newStory writes what the caller has before it asks for anything.
 func newStory(t *testing.T, n *node.Node, handler string) *story {
 	t.Helper()
-	tag, err := node.PushImage("chaos/image:1", ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Volumes: map[string]struct{}{"/data": {}}},
-		images.Layer{Files: map[string]images.File{"second": {Body: []byte("layer")}}})
+	tag, err := node.PushImage("chaos/image:1", ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Volumes: map[string]struct{}{"/data": {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := &story{n: n, handler: handler, tag: tag, archive: filepath.Join(n.Dir, "archive.tar")}
-	img, err := images.Build(images.Spec{Layers: []images.Layer{{Files: map[string]images.File{"file": {Body: []byte("imported")}}}}})
+	layer := func(text string) images.Layer {
+		return images.Layer{Files: map[string]images.File{text: {Body: []byte(text)}}}
+	}
+	pulled, err := images.Build(images.Spec{Layers: []images.Layer{layer("first"), layer("second")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.pulled = node.Registry.Push("chaos/pulled:1", pulled)
+	img, err := images.Build(images.Spec{Layers: []images.Layer{layer("imported")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,27 +103,30 @@ func (st *story) container() *node.Container {
 	return &node.Container{Sandbox: st.pod, Config: c}
 }
 
-// requests are the whole story. The first starts the daemon, the last ends it.
-func (st *story) requests() []request {
+// requests are what passes a place. The first starts the daemon, the last ends
+// it. The image of a pod stays: the next story has it already.
+func (st *story) requests(place string) []request {
 	all := []request{{name: startDaemon, do: st.n.TryStart}}
-	all = append(all, st.imageRequests()...)
-	all = append(all, st.podRequests()...)
-	return append(all,
-		request{name: "remove the image", do: func() error { return st.removeImage(st.tag) }},
-		request{name: "remove the imported image", do: func() error { return st.removeImage(importedName) }},
-		request{name: endDaemon, do: st.end},
-	)
+	if strings.HasPrefix(place, "image.") {
+		all = append(all, st.imageRequests()...)
+	} else {
+		all = append(all, st.podRequests()...)
+	}
+	return append(all, request{name: endDaemon, do: st.end})
 }
 
 func (st *story) imageRequests() []request {
 	return []request{
-		{name: "pull", makes: true, do: func() error { _, err := st.n.TryPull(st.tag); return err }},
+		{name: "pull", makes: true, do: func() error { _, err := st.n.TryPull(st.pulled); return err }},
 		{name: "import", makes: true, do: func() error { _, err := st.n.CLI("image", "import", st.archive); return err }},
+		{name: "remove the image", do: func() error { return st.removeImage(st.pulled) }},
+		{name: "remove the imported image", do: func() error { return st.removeImage(importedName) }},
 	}
 }
 
 func (st *story) podRequests() []request {
 	return []request{
+		{name: "have the image", do: func() error { _, err := st.n.TryPull(st.tag); return err }},
 		{name: "run the pod", makes: true, do: st.run},
 		{name: "create the first container", makes: true, do: func() error { return st.create(st.first) }},
 		{name: "create the second container", makes: true, do: func() error { return st.create(st.second) }},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/test/node"
 )
@@ -21,6 +22,8 @@ type walker struct {
 	network string
 	handler string
 	hit     string   // the file that the place makes when it acts
+	images  bool     // the story is about images
+	before  []string // what there was of images before
 	known   []string // what earlier stories have left, and were told of
 }
 
@@ -71,6 +74,9 @@ func (w *walker) tellKilled(all []request) (cut string) {
 		if err != nil {
 			w.t.Errorf("%s: %v", r.name, err)
 		}
+		if cut == r.name && r.name != endDaemon {
+			w.wantInOrder("after the request came again")
+		}
 	}
 	return cut
 }
@@ -90,6 +96,7 @@ func (w *walker) tellFailed(all []request, kept bool) (failed error) {
 			failed = fmt.Errorf("%s: %w", r.name, err)
 			if r.makes && !kept {
 				w.wantNothing("of the request that failed", func() []string { return minus(w.left(), before) })
+				w.wantInOrder("after the failure")
 			}
 			err = r.do()
 		}
@@ -112,11 +119,18 @@ func (w *walker) beforeTheEnd(r request) {
 	default:
 		if r.name == endDaemon {
 			w.wantNothing("while the daemon runs", w.left)
+			w.wantInOrder("before the daemon ends")
 		}
 	}
 }
 
-func (w *walker) left() []string { return append(w.n.OfPods(), w.n.OfImages()...) }
+// left is what a story may not leave: of images only where it was about them.
+func (w *walker) left() []string {
+	if w.images {
+		return append(w.n.OfPods(), minus(w.n.OfImages(), w.before)...)
+	}
+	return w.n.OfPods()
+}
 
 // minus is a without what is in b.
 func minus(a, b []string) []string {
@@ -133,6 +147,12 @@ func (w *walker) wantNothing(when string, what func() []string) {
 	}
 }
 
+// wantInOrder fails the test where the host is not as the records say.
+func (w *walker) wantInOrder(when string) {
+	w.t.Helper()
+	w.wantNothing("for an audit to find "+when, func() []string { return told(audit(w.t, w.n, adminv1.FsckRequest{}).Findings) })
+}
+
 // finish leaves the node as it was before the story, with no daemon.
 func (w *walker) finish() {
 	w.n.Env = nil
@@ -142,5 +162,5 @@ func (w *walker) finish() {
 		w.n.RemoveAll()
 		w.n.Kill(syscall.SIGTERM)
 	}
-	w.wantNothing("after the story", func() []string { return append(w.n.Left(), w.n.OfImages()...) })
+	w.wantNothing("after the story", func() []string { return append(w.n.Left(), w.left()...) })
 }
