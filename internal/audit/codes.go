@@ -54,6 +54,8 @@ const (
 // comes first, and what lies under it last.
 var rules = []Rule{
 	{Kind: pod.KindRecord, Problem: Faulty, Means: "the record of the pod cannot be read", Advice: "remove the pod, which frees what it holds"},
+	{Kind: pod.KindRecord, Problem: Leftover, Means: "a record that the daemon does not have in memory", Advice: "start the daemon again"},
+	{Kind: pod.KindRecord, Problem: Missing, Means: "the record of the pod is in memory only", Repair: "write it again"},
 
 	{Kind: pod.KindProcess, Problem: Leftover, Means: "the monitor follows a process of no pod", Repair: "kill it and forget it"},
 	{Kind: pod.KindState, Problem: Leftover, Means: "an OCI runtime keeps a container of no pod", Repair: "kill what is in it and let the runtime delete it"},

@@ -30,6 +30,7 @@ func (p *parts) auditor(core audit.Core, verifyContent bool) *audit.Auditor {
 		return img.Lower, err
 	}
 	return audit.New(core, []audit.Part{
+		{Name: "records", Keeper: p.records},
 		{Name: "processes and runtimes", Keeper: p.keepers.handlers},
 		{Name: "sandboxes", Keeper: p.keepers.sandboxes},
 		{Name: "the network", Keeper: p.network},

@@ -44,8 +44,9 @@ func (k Keeper) Held(ctx context.Context, records []*pod.Record) ([]pod.Held, er
 	return out, nil
 }
 
-// heldProcesses asks the monitor. Execs of this run of the daemon are in the
-// hands of whoever asked for them.
+// heldProcesses asks the monitor. An exec that runs is its container's, and ends
+// with it; one that has ended is forgotten by who asked for it, unless that was
+// an earlier run of the daemon.
 func (k Keeper) heldProcesses(ctx context.Context, _ []*pod.Record) (out []pod.Held, err error) {
 	list, err := k.cfg.Monitor.List(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func (k Keeper) heldProcesses(ctx context.Context, _ []*pod.Record) (out []pod.H
 		switch {
 		case p.Kind != monitorv1.KindExec:
 			out = append(out, pod.Held{Kind: pod.KindProcess, Name: p.ID, Owner: p.ID})
-		case !isOwnExec(p.ID):
+		case p.State == monitorv1.Exited && !isOwnExec(p.ID):
 			out = append(out, pod.Held{Kind: pod.KindProcess, Name: p.ID})
 		}
 	}
