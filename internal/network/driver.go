@@ -129,8 +129,9 @@ func validatePort(p *pod.PortMapping) error {
 	return nil
 }
 
-// forLedger is the part of the request that releasing needs. Labels and
-// annotations can be large and are of no use then.
+// forLedger is the part of the request that releasing needs, and the labels: by
+// them a kubelet knows its pod, should the pod's own record be lost. Annotations
+// can be large and are of no use then.
 func (r Request) forLedger() Request {
-	return Request{ID: r.ID, Metadata: r.Metadata, NetNS: r.NetNS, Ports: r.Ports}
+	return Request{ID: r.ID, Metadata: r.Metadata, NetNS: r.NetNS, Ports: r.Ports, Labels: r.Labels}
 }
