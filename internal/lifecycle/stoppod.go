@@ -50,7 +50,7 @@ func (c *Core) stopPod(ctx context.Context, id pod.ID) error {
 	if r.State != pod.Exited {
 		// The intent: from here on no container starts, and a crash is
 		// followed by the same steps again.
-		if r, err = c.book.change(ctx, id, func(r *pod.Record) error {
+		if _, err = c.book.change(ctx, id, func(r *pod.Record) error {
 			return advance(&r.State, pod.Ended)
 		}); err != nil {
 			return err

@@ -67,6 +67,7 @@ func (s slowNetwork) added() int {
 // is, those who come back join it and get one pod, and who wants another one of
 // that name is refused at once.
 func TestSlowPodIsJoined(t *testing.T) {
+	t.Parallel()
 	slow, toml := newSlowNetwork(t)
 	n := node.Start(t, toml)
 	cfg := n.PodConfig()
@@ -75,11 +76,20 @@ func TestSlowPodIsJoined(t *testing.T) {
 		r, err := n.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: "crun"})
 		return r.GetPodSandboxId(), err
 	}
+	first, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := ask(first, cfg)
+		left <- err
+	}()
+	awaitStuck(n, "run", name, "network plugin slow ADD")
 	_, err := ask(withDeadline(t), cfg)
 	wantNamed(t, err, "run pod "+name, "network plugin slow ADD")
-	if op := awaitStuck(n, "run", name, "slow"); op.Waiting != 0 || op.Kind != "pod" {
-		t.Errorf("after its caller has left: %+v", op)
+	leave()
+	if err := <-left; status.Code(err) != rpccodes.Canceled {
+		t.Errorf("who gave up got %v", err)
 	}
+	node.Eventually(t, "nobody waits", func() bool { return awaitStuck(n, "run", name, "slow").Waiting == 0 })
 	const many = 4
 	ids, errs := make(chan string, many), make(chan error, many)
 	for range many {
@@ -103,16 +113,16 @@ func TestSlowPodIsJoined(t *testing.T) {
 		t.Errorf("the verbose status has %q, %v", st.GetInfo()["operations"], err)
 	}
 	slow.letGo(t)
-	first := ""
+	made := ""
 	for range many {
 		id, err := <-ids, <-errs
-		if err != nil || id == "" || (first != "" && id != first) {
-			t.Errorf("joined, got %q, %v; another has %q", id, err, first)
+		if err != nil || id == "" || (made != "" && id != made) {
+			t.Errorf("joined, got %q, %v; another has %q", id, err, made)
 		}
-		first = id
+		made = id
 	}
-	if again, err := ask(n.Ctx(), cfg); again != first || err != nil {
-		t.Errorf("asked once more: %q, %v; want %q", again, err, first)
+	if again, err := ask(n.Ctx(), cfg); again != made || err != nil {
+		t.Errorf("asked once more: %q, %v; want %q", again, err, made)
 	}
 	if got := slow.added(); got != 1 {
 		t.Errorf("the pod was attached %d times", got)
@@ -125,6 +135,7 @@ func TestSlowPodIsJoined(t *testing.T) {
 // A pull whose client is gone goes on, is listed with how far it has come, and
 // is joined by the client that comes back: nothing is fetched twice.
 func TestPullOutlivesItsClient(t *testing.T) {
+	t.Parallel()
 	n := node.Start(t, "")
 	const repo = "outlives"
 	ref, err := node.PushImage(repo+":1", ocispec.ImageConfig{})
