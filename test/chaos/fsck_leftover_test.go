@@ -89,8 +89,11 @@ func TestFsckLeftovers(t *testing.T) {
 		{"trial", func(t *testing.T, id string) {
 			shell(t, fmt.Sprintf("mkdir -p %s/trials/crun-%.16s/rootfs", n.State, id))
 		}, []string{"trial-leftover"}, func(id string) string { return fmt.Sprintf("%s/trials/crun-%.16s", n.State, id) }},
-		{"process", func(t *testing.T, id string) { startForeign(t, n, id) },
-			[]string{"bundle-leftover", "fifo-leftover", "process-leftover"}, func(id string) string { return n.State + "/containers/" + id }},
+		{
+			"process", func(t *testing.T, id string) { startForeign(t, n, id) },
+			[]string{"bundle-leftover", "fifo-leftover", "process-leftover"},
+			func(id string) string { return n.State + "/containers/" + id },
+		},
 		{"blob", func(t *testing.T, id string) {
 			shell(t, fmt.Sprintf("echo > %s/content/blobs/sha256/%s", n.Root, id))
 		}, []string{"blob-leftover"}, func(id string) string { return n.Root + "/content/blobs/sha256/" + id }},

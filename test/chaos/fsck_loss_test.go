@@ -2,14 +2,13 @@ package chaos
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"io"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -82,8 +81,11 @@ func TestFsckLosses(t *testing.T) {
 		{"rules", "nft flush chain inet " + n.Bridge + " prerouting", []string{"table-missing"}, nil},
 		{"entry of the ledger", "rm " + n.Root + "/network/attachments/" + s.ID + ".json", []string{"attachment-missing"}, nil},
 		{"root file system of a container that waits", "umount " + n.State + "/containers/" + waiting.ID + "/rootfs", []string{"mount-missing"}, nil},
-		{"address in the pod", "nsenter --net=" + pods + "/ns/net ip addr add 10.9.9.9/32 dev eth0; nsenter --net=" + pods + "/ns/net ip -6 addr flush dev eth0 scope global",
-			[]string{"address-faulty"}, []string{"address-faulty"}},
+		{
+			"address in the pod", "nsenter --net=" + pods + "/ns/net ip addr add 10.9.9.9/32 dev eth0; nsenter --net=" + pods + "/ns/net ip -6 addr flush dev eth0 scope global",
+			[]string{"address-faulty"},
+			[]string{"address-faulty"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shell(t, tt.damage)

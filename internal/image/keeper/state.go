@@ -97,8 +97,7 @@ func (k Keeper) readLeases(ctx context.Context, t *state) error {
 // reach is what images, containers and leases lead to.
 func (t *state) reach() (blobs map[digest.Digest]bool, layers map[string]bool) {
 	blobs, layers = map[digest.Digest]bool{}, map[string]bool{}
-	var layer func(string)
-	layer = func(key string) {
+	layer := func(key string) {
 		for ; key != "" && !layers[key]; key = t.parents[key] {
 			layers[key] = true
 		}
