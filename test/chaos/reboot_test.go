@@ -23,11 +23,13 @@ import (
 func crash(n *node.Node, withLinks bool) {
 	n.T.Helper()
 	n.Kill(syscall.SIGKILL)
-	n.KillMonitor("both")
-	for _, pid := range processesOf(n) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with the others
-	}
-	node.Eventually(n.T, "the node has no process", func() bool { return len(processesOf(n)) == 0 })
+	node.Eventually(n.T, "the node has no process", func() bool {
+		pids := append(processesOf(n), monitorOf(n)...) // one half of it replaces the other
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with the others
+		}
+		return len(pids) == 0
+	})
 	unmountBelow(n.T, n.Dir)
 	if err := os.RemoveAll(n.State); err != nil {
 		n.T.Fatal(err)
@@ -58,6 +60,17 @@ func processesOf(n *node.Node) (pids []int) {
 		}
 		first, _, _ := bytes.Cut(mounts, []byte("\n"))
 		if _, err := fmt.Sscanf(p, "/proc/%d", &pid); err == nil && bytes.Contains(first, []byte(n.Root)) && lives(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// monitorOf are the processes of the node's monitor.
+func monitorOf(n *node.Node) (pids []int) {
+	for _, what := range n.Left() {
+		var pid int
+		if _, err := fmt.Sscanf(what, "process %d ", &pid); err == nil {
 			pids = append(pids, pid)
 		}
 	}

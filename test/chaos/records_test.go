@@ -37,7 +37,7 @@ func TestTheFileOfRecordsIsLost(t *testing.T) {
 				s, c = inhabited(n, h, node.SharedPID)
 				all = append(all, victim{s, c, pidOf(c), "no record"})
 			}
-			empty := n.RunPod("crun")
+			empty := n.RunPod("crun", labelled)
 			n.Kill(syscall.SIGKILL)
 			path := filepath.Join(n.State, store.File)
 			whole, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ func TestTheFileOfRecordsIsLost(t *testing.T) {
 			for _, v := range all {
 				wantUnknown(n, v)
 			}
-			if r, d := inspect(n, empty.ID); d.State != "Unknown" || r.Status.Metadata.Name != empty.Config.Metadata.Name {
+			if r, d := inspect(n, empty.ID); d.State != "Unknown" || r.Status.Metadata.Name != empty.Config.Metadata.Name || r.Status.Labels[uidLabel] == "" {
 				t.Errorf("the pod without containers: %+v, %v", d, r.Status.Metadata)
 			}
 			// A container that is killed now is seen to end.

@@ -23,9 +23,14 @@ func sleeper() *runtimeapi.ContainerConfig { return node.Script("while :; do sle
 // inhabited runs a pod with one container.
 func inhabited(n *node.Node, handler string, change ...func(*runtimeapi.PodSandboxConfig)) (*node.Sandbox, *node.Container) {
 	n.T.Helper()
-	s := n.RunPod(handler, change...)
+	s := n.RunPod(handler, append(change, labelled)...)
 	return s, s.Start(sleeper())
 }
+
+// uidLabel is how a kubelet asks for the sandboxes of a pod.
+const uidLabel = "io.kubernetes.pod.uid"
+
+func labelled(p *runtimeapi.PodSandboxConfig) { p.Labels = map[string]string{uidLabel: p.Metadata.Uid} }
 
 // details are what the verbose status of a pod says beside the CRI's fields.
 type details struct {
@@ -279,6 +284,12 @@ func wantUnknown(n *node.Node, v victim) {
 	m := r.Status.Metadata
 	if m.Name != v.Config.Metadata.Name || m.Uid != v.Config.Metadata.Uid || m.Namespace != v.Config.Metadata.Namespace || r.Status.CreatedAt <= 0 {
 		t.Errorf("its owner cannot know it: %+v, created %d", m, r.Status.CreatedAt)
+	}
+	byLabel, err := n.Runtime.ListPodSandbox(n.Ctx(), &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{uidLabel: v.Config.Metadata.Uid}},
+	})
+	if err != nil || len(byLabel.Items) != 1 || byLabel.Items[0].Id != v.ID {
+		t.Errorf("a kubelet does not find it by its label: %v, %v", byLabel, err)
 	}
 	if len(r.ContainersStatuses) != 1 || r.ContainersStatuses[0].Metadata.Name != v.c.Config.Metadata.Name {
 		t.Fatalf("containers: %v", r.ContainersStatuses)
