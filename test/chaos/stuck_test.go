@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -386,4 +387,32 @@ func TestLogsOnADeadMount(t *testing.T) {
 	}
 	othersWork(n, "crun")
 	s.Remove()
+}
+
+// A folder of network plugins that hangs makes the node not ready, and says so;
+// it does not hold up who asks.
+func TestPluginsOnADeadMount(t *testing.T) {
+	t.Parallel()
+	slow, toml := newSlowNetwork(t)
+	slow.letGo(t)
+	dead := mountDead(t, filepath.Join(t.TempDir(), "dead"))
+	toml = strings.Replace(toml, "bin_dirs = [", fmt.Sprintf("bin_dirs = [%q, ", filepath.Join(dead.dir, "bin")), 1)
+	n := node.Start(t, toml)
+	dead.hang(deaf)
+	for range 3 {
+		r, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.Status.Conditions {
+			if c.Type == runtimeapi.NetworkReady && (c.Status || !strings.Contains(c.Message, "no answer for")) {
+				t.Errorf("the network is %t: %s", c.Status, c.Message)
+			}
+		}
+	}
+	dead.free()
+	node.Eventually(t, "the network is back", func() bool {
+		r, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
+		return err == nil && r.Status.Conditions[1].Status
+	})
 }

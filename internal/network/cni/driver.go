@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/network"
 )
 
@@ -100,7 +102,7 @@ func (d *Driver) Status(ctx context.Context) error {
 	case cl.err != nil:
 		return cl.err
 	}
-	if err := d.cfg.missing(cl.list); err != nil {
+	if err := d.lookForPlugins(ctx, cl.list); err != nil {
 		return fmt.Errorf("CNI configuration %s: %w", cl.file, err)
 	}
 	d.mu.Lock()
@@ -110,6 +112,17 @@ func (d *Driver) Status(ctx context.Context) error {
 		return h.err
 	}
 	return d.ask(ctx, cl)
+}
+
+// lookLimit bounds the look for plugins: whoever asks for the status is to hear
+// that their folder hangs before giving up.
+const lookLimit = 2 * time.Second
+
+func (d *Driver) lookForPlugins(ctx context.Context, list *libcni.NetworkConfigList) error {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	_, err := hostpath.Look(ctx, strings.Join(d.cfg.BinDirs, ", "), func() (any, error) { return nil, d.cfg.missing(list) })
+	return err
 }
 
 // ask runs STATUS, which exists since CNI 1.1.
