@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 
 	adminv1 "fairlead.run/api/admin/v1"
 	config "fairlead.run/api/config/v1alpha1"
@@ -22,6 +24,10 @@ import (
 // daemon that starts.
 func Fsck(ctx context.Context, cfg *config.Config, log *slog.Logger, req adminv1.FsckRequest) (_ adminv1.FsckReply, err error) {
 	var none adminv1.FsckReply
+	if missing(cfg.State) && missing(cfg.Root) {
+		none.Findings = []adminv1.Finding{}
+		return none, nil // Fairlead never ran here
+	}
 	if err := makeDirs(cfg); err != nil {
 		return none, err
 	}
@@ -41,6 +47,11 @@ func Fsck(ctx context.Context, cfg *config.Config, log *slog.Logger, req adminv1
 		}
 	}
 	return fsck(ctx, p.auditor(core, req.VerifyContent), req.Repair)
+}
+
+func missing(dir string) bool {
+	_, err := os.Stat(dir)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // openIdle is openParts for an audit: nothing is started and nothing tidied.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -163,6 +164,18 @@ func TestFsckCNI(t *testing.T) {
 	}
 	s.Remove()
 	wantInOrder(t, n)
+}
+
+// TestFsckWhereNothingRan wants no folder made by looking.
+func TestFsckWhereNothingRan(t *testing.T) {
+	dir := t.TempDir()
+	out, err := exec.Command(filepath.Join(node.Bin, "fairlead"), "fsck", "-o", "json", "--state", dir+"/run", "--root", dir+"/lib").Output()
+	if err != nil || !strings.Contains(string(out), `"findings": []`) {
+		t.Errorf("%s, %v", out, err)
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("made %v (%v)", made, err)
+	}
 }
 
 // TestFsckLeavesExecsAlone wants a process to go on that somebody has started in
