@@ -58,6 +58,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if err := failpoint.Enable(os.Getenv(failpoint.Env)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
 	}
+	saveMemory()
 	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version}
 	defer func() {
 		if err != nil {
