@@ -77,9 +77,10 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 		h.cfg.filters.Take(key, filepath.Join(h.tool.root, s.ID))
 		return started, nil
 	}
-	if isThere.MatchString(readLog(log)) {
-		// The runtime knows a container that the monitor does not: what is left
-		// of a start that a crash cut off. Nobody was told of it.
+	if isThere.MatchString(readLog(log)) || errors.Is(err, errdefs.ErrUnavailable) {
+		// The runtime knows a container that the monitor does not, or may: what is
+		// left of a start that a crash of the monitor cut off, now or earlier.
+		// Nobody was told of it.
 		if started, err = h.startAfresh(ctx, s.ID, req); err == nil {
 			return started, nil
 		}

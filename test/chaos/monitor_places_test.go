@@ -1,0 +1,306 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/tools/remotecommand"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/monitor/client"
+	"fairlead.run/test/node"
+)
+
+// aimed is a node whose monitor dies at one place, once, when it is told to.
+type aimed struct {
+	*node.Node
+	t       *testing.T
+	dir     string // has a file for each place at which the monitor does not die
+	monitor *client.Client
+}
+
+// startAimed starts a node whose monitor can die at all places that there are.
+func startAimed(t *testing.T) (*aimed, []string) {
+	t.Helper()
+	a := &aimed{t: t, dir: t.TempDir()}
+	places := node.MonitorPlaces(t)
+	var spec []string
+	for _, place := range places {
+		spec = append(spec, place+"=kill!"+a.file(place))
+		a.spare(place)
+	}
+	a.Node = node.Start(t, "", node.Plain, node.WithEnv(failpoint.MonitorEnv+"="+strings.Join(spec, ",")))
+	m, err := client.Ensure(a.Ctx(), client.Options{StateDir: a.State, Binary: filepath.Join(node.Bin, "fairlead-monitor")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.monitor = m
+	return a, places
+}
+
+func (a *aimed) file(place string) string { return filepath.Join(a.dir, place) }
+
+// spare lets the monitor live at the place.
+func (a *aimed) spare(place string) {
+	if err := os.WriteFile(a.file(place), nil, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *aimed) aim(place string) {
+	if err := os.Remove(a.file(place)); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *aimed) died(place string) bool {
+	_, err := os.Stat(a.file(place))
+	return err == nil
+}
+
+func (a *aimed) info() monitorv1.Info {
+	a.t.Helper()
+	i, err := a.monitor.Info(a.Ctx())
+	if err != nil {
+		a.t.Fatalf("ask the monitor: %v", err)
+	}
+	return i
+}
+
+// The monitor dies at every place that there is, while a caller of the daemon
+// does what callers do. Requests succeed, if need be when they are repeated;
+// containers that it has nothing to do with go on; every exit code and line
+// arrives; nothing is left.
+func TestMonitorKilledAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	a, places := startAimed(t)
+	a.Pull(node.Busybox)
+	handlers := map[string]*node.Sandbox{}
+	var bystanders []*node.Container
+	for _, h := range node.Handlers {
+		handlers[h] = a.RunPod(h)
+		bystanders = append(bystanders, handlers[h].Start(node.Script(slowNumbers)))
+	}
+	var last []string // those of the monitor's end
+	for i, place := range places {
+		if strings.HasPrefix(place, "monitor.shutdown.") || place == "monitor.outer.leaving" {
+			last = append(last, place)
+			continue
+		}
+		handler := node.Handlers[i%len(node.Handlers)]
+		t.Run(strings.TrimPrefix(place, "monitor.")+"/"+handler, func(t *testing.T) {
+			s := &monitorStory{aimed: a, t: t, pod: handlers[handler]}
+			s.tell(place)
+			if !a.died(place) {
+				t.Error("the monitor never came by")
+				a.spare(place)
+			}
+		})
+	}
+	for _, c := range bystanders {
+		c.StopNumbers()
+		if st := c.Wait(); st.ExitCode != 0 || st.Reason != "Completed" {
+			t.Errorf("bystander: code %d, %s", st.ExitCode, st.Reason)
+		}
+		t.Logf("%d lines of a bystander", node.CheckNumbers(t, c.Log()))
+	}
+	a.RemoveAll()
+	for _, place := range last {
+		a.aim(place)
+		a.Kill(syscall.SIGTERM) // ends the monitor, as there are no pods
+		if !a.died(place) {
+			t.Errorf("the monitor never came by %s", place)
+		}
+		a.Start()
+		a.info()
+	}
+}
+
+// slowNumbers is node.Numbers for a container that runs for long.
+const slowNumbers = `i=0; while [ ! -e /stop ]; do i=$((i+1)); echo $i; [ $((i%10)) = 0 ] && usleep 20000; done; echo end`
+
+// monitorStory is what a caller does while the monitor dies once.
+type monitorStory struct {
+	*aimed
+	t   *testing.T
+	pod *node.Sandbox
+}
+
+// again repeats a request that failed, as a kubelet does.
+func (s *monitorStory) again(what string, do func() error) {
+	s.t.Helper()
+	var failed []error
+	for range 4 {
+		err := do()
+		if err == nil {
+			return
+		}
+		failed = append(failed, err)
+	}
+	s.t.Fatalf("%s: %v", what, errors.Join(failed...))
+}
+
+func (s *monitorStory) tell(place string) {
+	early := s.pod.Start(node.Script("while [ ! -e /go ]; do usleep 10000; done; echo went; exit 9"))
+	before := s.info()
+	s.aim(place)
+	switch {
+	case strings.HasPrefix(place, "monitor.upgrade."), place == "monitor.inner.leaving":
+		s.signal(before.OuterPID, syscall.SIGHUP)
+	case strings.HasPrefix(place, "monitor.outer."), strings.HasPrefix(place, "monitor.inner."):
+		pid := before.InnerPID
+		if place == "monitor.outer.begun" || place == "monitor.inner.becoming-outer" {
+			pid = before.OuterPID
+		}
+		s.signal(pid, syscall.SIGKILL)
+	}
+	// Both processes are dead for a moment at some of the places; who has ended
+	// in it is said to be lost.
+	s.again("exec", func() error {
+		_, err := s.Runtime.ExecSync(s.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: early.ID, Cmd: []string{"touch", "/go"}})
+		return err
+	})
+	if st := early.Wait(); st.ExitCode != 9 || st.Reason != "Error" || early.Log() != "went\n" {
+		s.t.Errorf("container that ended meanwhile: code %d, reason %s, log %q", st.ExitCode, st.Reason, early.Log())
+	}
+	s.remove(early)
+	s.terminal()
+	s.refused()
+	s.input()
+}
+
+func (s *monitorStory) signal(pid int, sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// terminal is about a container that ends by itself, and has a terminal. Who
+// has a terminal when the monitor dies as a whole loses it.
+func (s *monitorStory) terminal() {
+	cfg := node.Script("echo here; exit 3")
+	cfg.Tty = true
+	c := s.create(cfg)
+	s.again("start a container with a terminal", c.TryStart)
+	if st := c.Wait(); st.ExitCode != 3 {
+		s.t.Errorf("container with a terminal: code %d, reason %s", st.ExitCode, st.Reason)
+	}
+	node.Eventually(s.t, "output of the terminal", func() bool { return c.Log() == "here\r\n" })
+	s.remove(c)
+}
+
+func (s *monitorStory) create(cfg *runtimeapi.ContainerConfig) *node.Container {
+	s.t.Helper()
+	c := &node.Container{Sandbox: s.pod, Config: cfg}
+	s.again("create", func() (err error) {
+		c.ID, err = s.pod.TryCreate(cfg)
+		return err
+	})
+	return c
+}
+
+func (s *monitorStory) remove(c *node.Container) {
+	s.t.Helper()
+	s.again("remove", func() error {
+		_, err := s.Runtime.RemoveContainer(s.Ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
+		return err
+	})
+}
+
+// refused is about a container that cannot start.
+func (s *monitorStory) refused() {
+	cfg := node.Script("")
+	cfg.Command = []string{"/no/such/program"}
+	c := s.create(cfg)
+	if err := c.TryStart(); err == nil {
+		s.t.Error("a container without its program started")
+	}
+	if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+		s.t.Errorf("a container that did not start is %s", st.State)
+	}
+	s.remove(c)
+}
+
+// input is about one that reads, while others run in it and its log is rotated.
+func (s *monitorStory) input() {
+	cfg := node.Script("cat; exit 7")
+	cfg.Stdin, cfg.StdinOnce = true, true
+	c := s.create(cfg)
+	s.again("start", c.TryStart)
+	s.again("exec", func() error {
+		r, err := s.Runtime.ExecSync(s.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"sh", "-c", "echo from exec; exit 5"}, Timeout: 30})
+		if err == nil && (r.ExitCode != 5 || string(r.Stdout) != "from exec\n") {
+			s.t.Errorf("exec: code %d, output %q", r.ExitCode, r.Stdout)
+		}
+		return err
+	})
+	s.again("exec with a terminal", func() error { return s.execTerminal(c) })
+	old := c.LogPath() + ".1"
+	if err := os.Rename(c.LogPath(), old); err != nil {
+		s.t.Fatal(err)
+	}
+	s.again("reopen", func() error {
+		_, err := s.Runtime.ReopenContainerLog(s.Ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.ID})
+		return err
+	})
+	// Whoever attaches again after the monitor died may have written already.
+	s.again("attach", func() error { return s.attach(c) })
+	if st := c.Wait(); st.ExitCode != 7 {
+		s.t.Errorf("container with input: code %d, reason %s", st.ExitCode, st.Reason)
+	}
+	if log := c.Log(); strings.ReplaceAll(log, "typed\n", "") != "" || log == "" {
+		s.t.Errorf("log %q", log)
+	}
+	s.remove(c)
+	if err := os.Remove(old); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *monitorStory) execTerminal(c *node.Container) error {
+	url := c.ExecURL(&runtimeapi.ExecRequest{ContainerId: c.ID, Cmd: []string{"echo", "on a terminal"}, Tty: true, Stdin: true, Stdout: true})
+	e, err := node.SPDYExecutor(url)
+	if err != nil {
+		return err
+	}
+	in, w := io.Pipe()
+	defer w.Close()
+	var out bytes.Buffer
+	ctx, cancel := context.WithTimeout(s.Ctx(), node.Patience)
+	defer cancel()
+	err = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: &out, Tty: true})
+	if err == nil && out.String() != "on a terminal\r\n" {
+		return fmt.Errorf("it said %q", out.String())
+	}
+	return err
+}
+
+// attach writes a line, after which the container's input ends. One that has
+// ended was reached by an earlier attempt.
+func (s *monitorStory) attach(c *node.Container) error {
+	if c.Status().State == runtimeapi.ContainerState_CONTAINER_EXITED {
+		return nil
+	}
+	r, err := s.Runtime.Attach(s.Ctx(), &runtimeapi.AttachRequest{ContainerId: c.ID, Stdin: true, Stdout: true})
+	if err != nil {
+		return err
+	}
+	e, err := node.SPDYExecutor(r.Url)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.Ctx(), node.Patience)
+	defer cancel()
+	return e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("typed\n"), Stdout: io.Discard})
+}
