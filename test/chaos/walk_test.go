@@ -59,6 +59,10 @@ func (w *walker) dead() bool {
 // to. It returns that request's name.
 func (w *walker) tellKilled(all []request) (cut string) {
 	for _, r := range all {
+		if r.name == endDaemon && cut == "" && w.diedLate() {
+			cut = "what is done after the last answer"
+			w.n.Start()
+		}
 		w.beforeTheEnd(r)
 		err := r.do()
 		if cut == "" && w.dead() {
@@ -109,6 +113,18 @@ func (w *walker) tellFailed(all []request, kept bool) (failed error) {
 		w.n.Kill(syscall.SIGTERM)
 	}
 	return failed
+}
+
+// diedLate waits until the daemon has done what it does after its last answer,
+// and says whether it died of that.
+func (w *walker) diedLate() bool {
+	settled(func() []string {
+		if w.wasHit() {
+			return nil
+		}
+		return w.left()
+	})
+	return w.dead()
 }
 
 // beforeTheEnd looks for what is left of the story while the daemon still runs,
