@@ -52,6 +52,9 @@ func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 		if err == nil {
 			return e, nil
 		}
+		if ctx.Err() != nil { // nothing answers such a call, and our own daemon may be well
+			return nil, errors.Join(ctx.Err(), err)
+		}
 		if !errors.Is(err, errdefs.ErrNotFound) && !errors.Is(err, errdefs.ErrUnavailable) {
 			return nil, err
 		}
