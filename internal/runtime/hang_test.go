@@ -96,7 +96,33 @@ func TestGetOfAHandlerThatHangsEnds(t *testing.T) {
 	}
 }
 
-// A daemon that ends does not wait for a handler that hangs.
+// A daemon that ends waits for the trials, which clean up after themselves.
+func TestRunEndsAfterTrials(t *testing.T) {
+	l, begun, release := newLab(), make(chan struct{}), make(chan struct{})
+	kind := l.kinds()[KindOCI]
+	var cleaned atomic.Bool
+	kind.Probe = func(context.Context, Definition) pod.HandlerInfo {
+		close(begun)
+		<-release
+		cleaned.Store(true)
+		return pod.HandlerInfo{}
+	}
+	r, err := New(Config{Handlers: configured("crun"), Log: slog.New(slog.DiscardHandler)}, map[string]Kind[driver]{KindOCI: kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-begun
+	cancel()
+	time.AfterFunc(20*time.Millisecond, func() { close(release) })
+	if err := <-ended; !errors.Is(err, context.Canceled) || !cleaned.Load() {
+		t.Errorf("got %v before the trial had cleaned up", err)
+	}
+}
+
+// A daemon that ends does not wait for ever for a handler that hangs.
 func TestRunEndsWhileAHandlerHangs(t *testing.T) {
 	l, release := newLab(), make(chan struct{})
 	defer close(release)
