@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -94,6 +95,22 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 		Version: report.Version, Date: time.Now().UTC().Truncate(time.Second), Short: o.short,
 		Machine: machine(a.Dir),
 	}
+	failed := b.run(ctx, result)
+	result.Took = time.Since(b.begin).Round(time.Second).String()
+	result.Series = b.results.Series()
+	if failed == nil {
+		return write(result, o)
+	}
+	if o.json == "" || len(result.Series) == 0 {
+		return failed
+	}
+	// A quarter of an hour is not thrown away, nor taken for a whole result.
+	partial := o.json + ".partial"
+	return errors.Join(failed, fmt.Errorf("what was measured until then is in %s", partial), result.Write(partial))
+}
+
+// run measures all parts.
+func (b *bench) run(ctx context.Context, result *report.Result) (err error) {
 	if result.Programs, err = b.together(ctx); err != nil {
 		return err
 	}
@@ -102,16 +119,10 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 			return err
 		}
 	}
-	err = b.part("trace", func() (err error) {
+	return b.part("trace", func() (err error) {
 		result.Trace, err = b.trace(ctx)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	result.Took = time.Since(b.begin).Round(time.Second).String()
-	result.Series = b.results.Series()
-	return write(result, o)
 }
 
 // together measures everything for which the daemons take turns.
