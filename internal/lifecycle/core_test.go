@@ -436,14 +436,27 @@ func TestWhatCannotBeSeenIsUnknownAndKept(t *testing.T) {
 	if r.State != pod.Unknown || r.Reason == "" || state(t, c, ctr).State != pod.Unknown {
 		t.Fatalf("%+v", r)
 	}
+	found := func() bool {
+		r, err := c.FindPod(string(id))
+		return err == nil && r.State == pod.Running && state(t, c, ctr).State == pod.Running
+	}
+	// It is found again by the same daemon, and by the next one.
+	h.set(func() { clear(h.fail) })
+	eventually(t, "the same daemon finds it again", found)
+	kill()
+	h.set(func() { h.fail["observe"], h.fail["sandbox.observe"] = errBoom, errBoom })
+	c, kill = boot(t, h, d)
+	if err := c.book.await(ctx, id); err != nil {
+		t.Fatal(err)
+	}
 	kill()
 	h.set(func() { clear(h.fail) })
 	c, _ = boot(t, h, d)
 	if err := c.book.await(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := c.FindPod(string(id)); r.State != pod.Running || state(t, c, ctr).State != pod.Running {
-		t.Fatalf("found again: %+v", r)
+	if !found() {
+		t.Fatal("the next daemon does not find it again")
 	}
 	if len(h.left()) == 0 {
 		t.Fatal("a failed look deleted something")

@@ -70,6 +70,7 @@ func (c *Core) recoverInTime(ctx context.Context, r *pod.Record) {
 		defer c.book.recovered(r.ID)
 		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
+		defer c.lookLater(r.ID)
 		return "", c.recoverPod(ctx, r)
 	})
 	if err != nil {
