@@ -26,6 +26,7 @@ type host struct {
 	things map[string]bool // "sandbox ID", "net ID", "use ID", "root ID", "bundle ID"
 	procs  map[string]*proc
 	fail   map[string]error // by step
+	once   map[string]error // as fail, for one call
 	calls  map[string]int
 	hold   map[string]chan struct{} // a step waits for it
 	feed   chan ended
@@ -58,6 +59,10 @@ func (h *host) step(name string) error {
 	h.mu.Lock()
 	h.calls[name]++
 	hold, err := h.hold[name], h.fail[name]
+	if first, ok := h.once[name]; ok {
+		err = first
+		delete(h.once, name)
+	}
 	h.mu.Unlock()
 	if hold != nil {
 		<-hold

@@ -143,10 +143,7 @@ func (c *Core) recoverPod(ctx context.Context, r *pod.Record) (err error) {
 		c.book.recovered(r.ID)
 		return c.stopPod(ctx, r.ID)
 	}
-	seen := c.observePod(ctx, r)
-	if err := failpoint.Hit(recoverObserved); err != nil {
-		seen = pod.Seen{Err: err}
-	}
+	seen := look(ctx, recoverObserved, func() pod.Seen { return c.observePod(ctx, r) })
 	switch pod.Recover(r.State, seen) {
 	case pod.Rollback:
 		defer c.unmadePod(ctx, r.ID, &err)
@@ -246,10 +243,7 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 		defer c.unmadeContainer(ctx, ctr.ID, &err)
 		return c.rollBackContainer(ctx, h, ctr.ID)
 	}
-	seen := h.Observe(ctx, string(ctr.ID), ctr.Process)
-	if err := failpoint.Hit(recoverLooked); err != nil {
-		seen = pod.Seen{Err: err}
-	}
+	seen := look(ctx, recoverLooked, func() pod.Seen { return h.Observe(ctx, string(ctr.ID), ctr.Process) })
 	switch pod.Recover(ctr.State, seen) {
 	case pod.MarkStarted:
 		return c.adoptStarted(ctx, ctr.ID, seen)

@@ -157,3 +157,23 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	h.set(func() { clear(h.fail) })
 	eventually(t, "everything is released", func() bool { return len(h.left()) == 0 && h.count("image.sync") > 1 })
 }
+
+// An observation that fails for a moment makes nothing Unknown.
+func TestAFailedObservationIsRepeated(t *testing.T) {
+	for _, step := range []string{"observe", "sandbox.observe"} {
+		t.Run(step, func(t *testing.T) {
+			h, d := newHost(), newDisk()
+			c, kill := boot(t, h, d)
+			id, ctr := started(t, c, "web")
+			kill()
+			h.set(func() { h.once = map[string]error{step: errBoom} })
+			c, _ = boot(t, h, d)
+			if err := c.book.await(ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := c.FindPod(string(id)); err != nil || r.State != pod.Running || state(t, c, ctr).State != pod.Running || len(h.once) > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
