@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,6 +70,11 @@ func TestHandlerIsNotConfiguredAnyMore(t *testing.T) {
 		n.Start()
 	}
 	configure(strings.Replace(string(with), "[handlers.mine]", "[handlers.other]", 1))
+	// Its trial is over: only a daemon that knows the handler could end it.
+	node.Eventually(t, "the other handler works", func() bool {
+		st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
+		return err == nil && slices.ContainsFunc(st.RuntimeHandlers, func(h *runtimeapi.RuntimeHandler) bool { return h.Name == "other" })
+	})
 	for what, call := range map[string]func() error{
 		"StopContainer": func() error {
 			_, err := n.Runtime.StopContainer(n.Ctx(), &runtimeapi.StopContainerRequest{ContainerId: c.ID})
