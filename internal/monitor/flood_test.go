@@ -171,7 +171,7 @@ func (n *node) private(pid int) int {
 type longLine struct {
 	n    *node
 	seen int    // bytes
-	part []byte // of a number, at the end of an entry
+	part []byte // of a block, at the end of an entry
 	last int    // entries that end a line
 }
 
@@ -184,7 +184,7 @@ func (l *longLine) await(byte int) {
 		if err != nil {
 			l.n.t.Fatal(err)
 		}
-		if l.seen+int(st.Size()) >= byte {
+		if l.seen+len(l.part)+int(st.Size()) >= byte {
 			return
 		}
 		if l.n.ctx.Err() != nil {
@@ -219,23 +219,25 @@ func (l *longLine) read(path string) {
 		} else if fields[2] != "P" || l.last > 0 {
 			l.n.t.Fatalf("%s: entry %.80q after the end of the line", path, entry)
 		}
-		l.numbers(fields[3])
+		l.blocks(fields[3])
 	}
 	if err := os.Remove(path); err != nil {
 		l.n.t.Fatal(err)
 	}
 }
 
-func (l *longLine) numbers(text string) {
+// blocks checks what is complete of the line.
+func (l *longLine) blocks(text string) {
 	l.n.t.Helper()
 	l.part = append(l.part, text...)
-	for ; len(l.part) >= 16; l.part = l.part[16:] {
-		if i, err := strconv.ParseInt(string(l.part[:16]), 16, 64); err != nil || i != int64(l.seen/16) {
-			l.n.t.Fatalf("%.16q where %d was to be", l.part, l.seen/16)
+	const size = 64 << 10
+	for len(l.part) >= size {
+		if i, err := strconv.Atoi(string(l.part[:16])); err != nil || i != l.seen/size || string(l.part[16:size]) != lineBlock {
+			l.n.t.Fatalf("%.40q... where block %d was to be", l.part, l.seen/size)
 		}
-		l.seen += 16
+		l.seen += size
+		l.part = append(l.part[:0], l.part[size:]...)
 	}
-	l.part = append([]byte(nil), l.part...)
 }
 
 // Each of many sizes arrives, whatever happens to the monitor meanwhile.

@@ -183,9 +183,11 @@ func countMain(args []string) int {
 	return 0
 }
 
+// lineBlock is what lineMain writes again and again, after a number of 16 digits.
+var lineBlock = strings.Repeat("0123456789abcdef", 4<<10-1)
+
 // lineMain is "line CHUNKS MIB": as many chunks of so many MiB without a newline,
-// and then one. Each 16 bytes are the number of those before. After each chunk it
-// waits for a line of input.
+// and then one. After each chunk it waits for a line of input.
 func lineMain(args []string) int {
 	chunks, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -195,17 +197,11 @@ func lineMain(args []string) int {
 	if err != nil {
 		return 2
 	}
-	var block []byte
-	for i := range chunks * mib << 16 {
-		block = fmt.Appendf(block, "%016x", i)
-		if len(block) < 64<<10 {
-			continue
-		}
-		if _, err := os.Stdout.Write(block); err != nil {
+	for i := range chunks * mib * 16 {
+		if _, err := fmt.Fprintf(os.Stdout, "%016d%s", i, lineBlock); err != nil {
 			return 3
 		}
-		block = block[:0]
-		if (i+1)%(mib<<16) > 0 {
+		if (i+1)%(mib*16) > 0 {
 			continue
 		}
 		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {

@@ -46,7 +46,7 @@ func TestKillAtRandom(t *testing.T) {
 	var ids []string
 	for i := range 4 {
 		id := fmt.Sprintf("p%d", i)
-		n.start(n.container(id, n.bin, "print", id, stop, "20"))
+		n.start(n.container(id, n.bin, "print", id, stop, "4"))
 		ids = append(ids, id)
 	}
 	both := 0
@@ -164,7 +164,7 @@ func TestStop(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
 			stop := n.dir + "/stop"
-			n.start(n.container("p", n.bin, "print", "p", stop, "20"))
+			n.start(n.container("p", n.bin, "print", "p", stop, "4"))
 			path, open := n.valve("valve")
 			n.start(n.shell("during", "read x < "+path+"; echo bye; exit 7"))
 			i := n.info()
@@ -181,7 +181,9 @@ func TestStop(t *testing.T) {
 			for j := range 100 {
 				wg.Go(func() {
 					id := fmt.Sprintf("s%d", j)
-					_, err := n.Start(n.ctx, n.shell(id, fmt.Sprintf("echo %d; exit %d", j, j)))
+					req := n.shell(id, fmt.Sprintf("echo %d; exit %d", j, j))
+					req.Timeout = 4 * stopped
+					_, err := n.Start(n.ctx, req)
 					if err != nil {
 						t.Errorf("start %s: %v", id, err)
 					}

@@ -84,6 +84,9 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 	return Running{Who: who, Done: l.Children.Expect(pid)}, nil
 }
 
+// reapGrace is how long the end of a command may take to be noticed.
+const reapGrace = 100 * time.Millisecond
+
 // Await waits for the command, calling look, unless it is nil, now and then, and kills it at its
 // deadline or when look returns an error.
 func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func() error) error {
@@ -98,6 +101,12 @@ func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func
 		case e := <-run.Done:
 			return c.verdict(e)
 		case <-timer.C:
+			// Who was stopped past the deadline has yet to reap what ended in time.
+			select {
+			case e := <-run.Done:
+				return c.verdict(e)
+			case <-time.After(reapGrace):
+			}
 			cause = fmt.Errorf("%s did not end within %s and was killed: %w", c.Name(), time.Since(c.Began).Round(time.Millisecond), errdefs.ErrDeadline)
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %w", c.Name(), context.Cause(ctx), errdefs.ErrUnavailable)
