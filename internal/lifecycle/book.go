@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/keylock"
@@ -26,6 +27,7 @@ type book struct {
 	containers map[pod.ContainerID]pod.ID
 	ended      map[pod.ContainerID]chan struct{} // closed when the container is Exited
 	early      map[pod.ContainerID]pod.Exit      // ends seen before the start was committed
+	undone     map[pod.ContainerID]time.Time     // when a start was taken back; ends until then are of nobody
 	recovering map[pod.ID]chan struct{}          // closed when the pod was observed after a restart
 }
 
@@ -36,6 +38,7 @@ func newBook(s Store) *book {
 		containers: map[pod.ContainerID]pod.ID{},
 		ended:      map[pod.ContainerID]chan struct{}{},
 		early:      map[pod.ContainerID]pod.Exit{},
+		undone:     map[pod.ContainerID]time.Time{},
 		recovering: map[pod.ID]chan struct{}{},
 	}
 }
@@ -186,6 +189,7 @@ func (b *book) forgetContainers(old, kept *pod.Record) {
 		delete(b.ended, c.ID)
 		delete(b.containers, c.ID)
 		delete(b.early, c.ID)
+		delete(b.undone, c.ID)
 	}
 }
 
@@ -216,11 +220,30 @@ func (b *book) keepEarly(id pod.ContainerID, e pod.Exit) {
 	b.early[id] = e
 }
 
+// undo notes that the container's process was ended because its start could not
+// be recorded. That end is told later, and is not the next process's.
+func (b *book) undo(id pod.ContainerID, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.undone[id] = now
+}
+
+// ofUndone says whether an end is that of a process whose start was taken back.
+func (b *book) ofUndone(id pod.ContainerID, e pod.Exit) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	at, ok := b.undone[id]
+	return ok && !e.FinishedAt.After(at)
+}
+
 func (b *book) takeEarly(id pod.ContainerID) (pod.Exit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.early[id]
 	delete(b.early, id)
+	if at, undone := b.undone[id]; undone && !e.FinishedAt.After(at) {
+		return e, false
+	}
 	return e, ok
 }
 

@@ -41,6 +41,9 @@ func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
 	}
 	ended := false
 	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
+		if c.book.ofUndone(now.ID, e) {
+			return errUnchanged
+		}
 		switch now.State {
 		case pod.Running, pod.Unknown:
 			if err := failpoint.Hit(exitSeen); err != nil {

@@ -94,7 +94,11 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 	// A process whose start is not on record would run beside the next attempt.
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
-	u.Push("end the process", func(ctx context.Context) error { return c.dropProcess(ctx, h, string(ctr.ID)) })
+	u.Push("end the process", func(ctx context.Context) error {
+		err := c.dropProcess(ctx, h, string(ctr.ID))
+		c.book.undo(ctr.ID, c.now())
+		return err
+	})
 	if err := failpoint.Hit(startRan); err != nil {
 		return err
 	}

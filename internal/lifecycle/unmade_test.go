@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"fairlead.run/internal/pod"
 )
@@ -97,6 +98,7 @@ func TestStartThatCannotBeRecorded(t *testing.T) {
 	}
 	before := len(h.left())
 	d.refuse(errBoom)
+	old := pod.Exit{Code: 137, FinishedAt: time.Now()}
 	if err := c.StartContainer(ctx, ctr); !errors.Is(err, errBoom) {
 		t.Fatalf("got %v", err)
 	}
@@ -104,7 +106,15 @@ func TestStartThatCannotBeRecorded(t *testing.T) {
 		t.Fatal(left)
 	}
 	d.refuse(nil)
+	// The end of the first process is told when it likes, and is not the second's.
+	c.exited(string(ctr), old)
 	if err := c.StartContainer(ctx, ctr); err != nil {
 		t.Fatal(err)
 	}
+	c.exited(string(ctr), old)
+	if got := state(t, c, ctr); got.State != pod.Running {
+		t.Errorf("after the end of the first process: %+v", got)
+	}
+	h.die(string(ctr), pod.Exit{Code: 3, FinishedAt: time.Now()})
+	eventually(t, "its own end", func() bool { return state(t, c, ctr).ExitCode == 3 })
 }
