@@ -10,9 +10,9 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// The pauses after an observation that failed: what is Unknown stays so until
-// the next start, so one that only failed for a moment, as while the monitor
-// is being replaced, is not to count.
+// The pauses after an observation that failed. A kubelet replaces a pod that is
+// Unknown, so one that only failed for a moment, as while the monitor is being
+// replaced, is not to count. What goes on to fail is looked at later.
 const (
 	lookPause = 50 * time.Millisecond
 	lookLast  = 500 * time.Millisecond
