@@ -24,7 +24,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # What the tests and the demo need besides Go, gcc, make and git.
 PACKAGES := runc crun containernetworking-plugins nftables iproute2 \
-	busybox-static ca-certificates
+	busybox-static ca-certificates dmsetup e2fsprogs
 
 # Packages are tested two at a time; within each, go test's own limit holds. Results
 # are never taken from the cache: it does not see the programs that tests build and run.
