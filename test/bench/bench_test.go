@@ -108,6 +108,7 @@ func wantComplete(t *testing.T, r *report.Result) {
 			want(report.Memory, report.Idle(n), v)
 			want(report.CPU, report.Idle(n), v)
 		}
+		want(report.PerPod, report.Between(5, 20), v)
 		want(load.ListContainers, report.Idle(20), v)
 		want(load.ContainerStatus, report.Idle(20), v)
 	}
@@ -144,6 +145,26 @@ func TestImagesHaveTheirSize(t *testing.T) {
 	}
 	if n := packed.Len(); n < size*9/10 || n > size*11/10 {
 		t.Errorf("compressed to %d bytes of %d, want about %d", n, raw.Len(), size)
+	}
+}
+
+// What lacks parts must not replace a result that has them.
+func TestOnlySomePartsAreNotWritten(t *testing.T) {
+	all := strings.Join(parts, ",")
+	for _, tt := range []struct {
+		o    options
+		want string
+	}{
+		{options{only: all, json: "x", page: "y"}, ""},
+		{options{only: "serial"}, ""},
+		{options{only: "serial", json: "x"}, "-only without parallel"},
+		{options{only: "serial", page: "y"}, "-only without parallel"},
+		{options{only: "serial,nonsense"}, "no such part"},
+	} {
+		err := tt.o.check()
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
+		}
 	}
 }
 

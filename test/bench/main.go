@@ -40,10 +40,29 @@ func main() {
 	if o.compare {
 		os.Exit(failed(compare(flag.Args())))
 	}
+	if err := o.check(); err != nil {
+		os.Exit(failed(err))
+	}
 	if os.Geteuid() != 0 {
 		os.Exit(failed(fmt.Errorf("it makes namespaces, mounts and cgroups and needs root")))
 	}
 	os.Exit(arena.Main(o.tmp, func(a arena.Arena) int { return failed(measure(context.Background(), a, o)) }))
+}
+
+// check refuses to write a result that lacks parts: it would replace a whole one.
+func (o options) check() error {
+	only := strings.Split(o.only, ",")
+	for _, name := range only {
+		if !slices.Contains(parts, name) {
+			return fmt.Errorf("-only %s: there is no such part; there are %s", name, strings.Join(parts, ", "))
+		}
+	}
+	for _, name := range parts {
+		if !slices.Contains(only, name) && (o.json != "" || o.page != "") {
+			return fmt.Errorf("-only without %s: -json and -page are for a run of all parts; leave them out, or -only", name)
+		}
+	}
+	return nil
 }
 
 func failed(err error) int {
@@ -171,11 +190,6 @@ func (b *bench) part(name string, run func() error) error {
 // Fairlead is measured.
 func prepare(a arena.Arena, o options) (*bench, error) {
 	b := &bench{begin: time.Now(), plan: fullPlan(), registry: newRegistry(), only: strings.Split(o.only, ",")}
-	for _, name := range b.only {
-		if !slices.Contains(parts, name) {
-			return nil, fmt.Errorf("-only %s: there is no such part; there are %s", name, strings.Join(parts, ", "))
-		}
-	}
 	if o.short {
 		b.plan = shortPlan()
 	}
@@ -211,7 +225,7 @@ func prepare(a arena.Arena, o options) (*bench, error) {
 
 func write(r *report.Result, o options) error {
 	for _, p := range r.Promises() {
-		fmt.Fprintf(os.Stderr, "%-60s %8.3f  limit %g %s\n", p.What, p.Got, p.Limit, p.Unit)
+		fmt.Fprintf(os.Stderr, "%-60s %8.3f  limit %g %s: %s\n", p.What, p.Got, p.Limit, p.Unit, p.Verdict())
 	}
 	if o.json != "" {
 		if err := r.Write(o.json); err != nil {

@@ -84,15 +84,17 @@ func (b *bench) parallel(ctx context.Context, s *stage) error {
 
 func (b *bench) sustained(ctx context.Context, s *stage) error {
 	const clients = 16
-	for _, v := range b.variants {
-		rate, err := s.target(v, nil).Sustain(ctx, clients, b.plan.sustain)
+	return b.rounds(ctx, s, b.variants, phase{report.Sustained, func(ctx context.Context, t load.Target) error {
+		v := variant{t.System.Kind, t.Handler}
+		t.Times = nil // the calls are those of the other parts; only their number counts here
+		rate, err := t.Sustain(ctx, clients, b.plan.sustain)
 		if err != nil {
-			return fmt.Errorf("sustained: %w\n%s", err, s.systems[v.kind].Said())
+			return err
 		}
 		b.results.Add(report.Key{Metric: report.Rate, Scenario: report.Sustained, Variant: v.String()}, "pods/s", rate)
 		b.say("%-14s %-34s %.1f pods/s", report.Sustained, v, rate)
-	}
-	return nil
+		return nil
+	}}, b.plan.sustainRounds)
 }
 
 // pulls takes the time of pulls. The handler does not matter, nor does the network.

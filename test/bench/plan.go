@@ -6,8 +6,9 @@ import "time"
 type plan struct {
 	serialRounds, serialPods, execs int
 	parallelRounds                  int
-	parallel                        map[int]int // clients to pods
-	sustain                         time.Duration
+	parallel                        map[int]int   // clients to pods
+	sustain                         time.Duration // of each round
+	sustainRounds                   int
 	pulls                           []pulled
 	pullRounds                      int
 	idle                            []int // pods
@@ -21,8 +22,8 @@ func fullPlan() plan {
 	return plan{
 		serialRounds: 6, serialPods: 10, execs: 3,
 		parallelRounds: 3, parallel: map[int]int{4: 32, 16: 48},
-		sustain: 60 * time.Second,
-		pulls:   []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 3,
+		sustain: 20 * time.Second, sustainRounds: 3,
+		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 3,
 		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 20 * time.Second,
 		looks: 50, traced: 20,
 	}
@@ -33,9 +34,9 @@ func shortPlan() plan {
 	return plan{
 		serialRounds: 1, serialPods: 2, execs: 2,
 		parallelRounds: 1, parallel: map[int]int{4: 4, 16: 16},
-		sustain: 2 * time.Second,
-		pulls:   []pulled{{2, 1}, {45, 5}}, pullRounds: 1,
-		idle: []int{0, 20}, settle: time.Second, watch: 2 * time.Second,
+		sustain: 2 * time.Second, sustainRounds: 1,
+		pulls: []pulled{{2, 1}, {45, 5}}, pullRounds: 1,
+		idle: []int{0, 5, 20}, settle: time.Second, watch: 2 * time.Second,
 		looks: 5, traced: 3,
 	}
 }

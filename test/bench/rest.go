@@ -25,7 +25,10 @@ func (b *bench) rest(ctx context.Context, kind peer.Kind) (err error) {
 	times := &load.Times{}
 	t := s.target(v, times)
 	var pods []*load.Pod
-	var empty float64
+	var few struct { // the smallest number of pods that is not none
+		pods   int
+		memory float64
+	}
 	for _, n := range b.plan.idle {
 		more, err := s.target(v, nil).UpAll(ctx, 4, n-len(pods))
 		if err != nil {
@@ -39,10 +42,13 @@ func (b *bench) rest(ctx context.Context, kind peer.Kind) (err error) {
 		scenario := report.Idle(n)
 		b.results.Add(report.Key{Metric: report.Memory, Scenario: scenario, Variant: v.String()}, "MB", memory)
 		b.results.Add(report.Key{Metric: report.CPU, Scenario: scenario, Variant: v.String()}, "% of a core", cpu)
-		if n == 0 {
-			empty = memory
-		} else {
-			b.results.Add(report.Key{Metric: report.PerPod, Scenario: scenario, Variant: v.String()}, "MB", (memory-empty)/float64(n))
+		if few.pods == 0 {
+			few.pods, few.memory = n, memory
+		}
+		// Not from none on: what a daemon needs once it has any pod is no pod's.
+		if n > few.pods && n == b.plan.idle[len(b.plan.idle)-1] {
+			b.results.Add(report.Key{Metric: report.PerPod, Scenario: report.Between(few.pods, n), Variant: v.String()},
+				"MB", (memory-few.memory)/float64(n-few.pods))
 		}
 		b.say("%-14s %-34s %.1f MB, %.3f%% of a core", scenario, v, memory, cpu)
 	}

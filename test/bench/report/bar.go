@@ -2,18 +2,20 @@ package report
 
 import (
 	"fmt"
+	"math"
 
 	"fairlead.run/test/bench/load"
 )
 
 // Promise is one row of what the project has promised about its speed and size.
 type Promise struct {
-	What    string
-	Got     float64
-	Limit   float64
-	AtLeast bool   // Limit is a floor, not a ceiling
-	Unit    string // empty: a ratio to containerd
-	Kept    bool
+	What     string
+	Measured bool
+	Got      float64 // NaN if it was not measured
+	Limit    float64
+	AtLeast  bool   // Limit is a floor, not a ceiling
+	Unit     string // empty: a ratio to containerd
+	Kept     bool
 }
 
 // promised is a promise before anything was measured.
@@ -22,6 +24,7 @@ type promised struct {
 	of, base Key // base is zero where the limit is absolute
 	limit    float64
 	atLeast  bool
+	unit     string // empty: a ratio to base
 }
 
 var (
@@ -38,8 +41,8 @@ func bar() []promised {
 	versus := func(what, metric, scenario, of, base string, limit float64) promised {
 		return promised{what: what, of: Key{metric, scenario, of}, base: Key{metric, scenario, base}, limit: limit}
 	}
-	absolute := func(what, metric, scenario, of string, limit float64) promised {
-		return promised{what: what, of: Key{metric, scenario, of}, limit: limit}
+	absolute := func(what, metric, scenario, unit string, limit float64) promised {
+		return promised{what: what, of: Key{metric, scenario, fairleadRunc}, unit: unit, limit: limit}
 	}
 	rows := []promised{
 		versus("pod start, same runc, same conflist", load.PodStart, Serial, fairleadRunc, containerdRunc, 0.40),
@@ -53,10 +56,10 @@ func bar() []promised {
 		},
 		versus("ExecSync of true, runc", load.Exec, Serial, fairleadRunc, containerdRunc, 0.6),
 		versus("ExecSync of true, crun", load.Exec, Serial, fairleadCrun, containerdCrun, 0.6),
-		versus("memory per idle pod beside the workload", PerPod, Idle(100), fairleadRunc, containerdRunc, 0.02),
-		absolute("memory per idle pod beside the workload", PerPod, Idle(100), fairleadRunc, 0.1),
-		absolute("daemon and monitor at 100 pods", Memory, Idle(100), fairleadRunc, 45),
-		absolute("CPU at rest with 100 pods", CPU, Idle(100), fairleadRunc, 0.1),
+		versus("memory per idle pod beside the workload", PerPod, Between(20, 300), fairleadRunc, containerdRunc, 0.02),
+		absolute("memory per idle pod beside the workload", PerPod, Between(20, 300), "MB", 0.1),
+		absolute("daemon and monitor at 100 pods", Memory, Idle(100), "MB", 45),
+		absolute("CPU at rest with 100 pods", CPU, Idle(100), "% of a core", 0.1),
 	}
 	for _, mb := range []int{2, 45, 300} {
 		name := fmt.Sprintf("pull %d MB", mb)
@@ -66,27 +69,44 @@ func bar() []promised {
 }
 
 // Promises compares what was measured with what was promised. What was not
-// measured is left out.
+// measured is there too, and not kept.
 func (r *Result) Promises() []Promise {
 	var out []Promise
 	for _, b := range bar() {
-		of, ok := r.Find(b.of)
-		if !ok {
-			continue
-		}
-		p := Promise{What: b.what, Got: of.P50, Limit: b.limit, AtLeast: b.atLeast, Unit: of.Unit}
-		if b.base != (Key{}) {
-			base, ok := r.Find(b.base)
-			if !ok {
-				continue
-			}
-			p.Got, p.Unit = of.P50/base.P50, ""
-		}
-		p.Kept = p.Got <= p.Limit
+		p := Promise{What: b.what, Limit: b.limit, AtLeast: b.atLeast, Unit: b.unit}
+		p.Got, p.Measured = r.got(b)
+		p.Kept = p.Measured && p.Got <= p.Limit
 		if p.AtLeast {
-			p.Kept = p.Got >= p.Limit
+			p.Kept = p.Measured && p.Got >= p.Limit
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// got is what was measured of a promise: a median, or the ratio of two.
+func (r *Result) got(b promised) (float64, bool) {
+	of, ok := r.Find(b.of)
+	if !ok {
+		return math.NaN(), false
+	}
+	if b.base == (Key{}) {
+		return of.P50, true
+	}
+	base, ok := r.Find(b.base)
+	if !ok {
+		return math.NaN(), false
+	}
+	return of.P50 / base.P50, true
+}
+
+// Verdict says in a word or two what became of the promise.
+func (p Promise) Verdict() string {
+	switch {
+	case !p.Measured:
+		return "not measured"
+	case p.Kept:
+		return "holds"
+	}
+	return "MISSED"
 }

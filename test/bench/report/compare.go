@@ -13,8 +13,9 @@ type Change struct {
 	Key
 	Unit     string
 	Old, New float64
-	// Clear says that the rounds of the two runs do not overlap and that the
-	// medians are more than a tenth apart, so that chance is a poor explanation.
+	// Clear says that both runs had two rounds or more, that the rounds of one do
+	// not overlap those of the other, and that the medians are more than a tenth
+	// apart, so that chance is a poor explanation.
 	Clear bool
 }
 
@@ -30,8 +31,7 @@ func Compare(before, after *Result) []Change {
 			continue
 		}
 		c := Change{Key: a.Key, Unit: a.Unit, Old: b.P50, New: a.P50}
-		apart := slices.Min(a.Rounds) > slices.Max(b.Rounds) || slices.Max(a.Rounds) < slices.Min(b.Rounds)
-		c.Clear = apart && math.Abs(math.Log(c.Ratio())) > math.Log(1.1)
+		c.Clear = apart(a.Rounds, b.Rounds) && math.Abs(math.Log(c.Ratio())) > math.Log(1.1)
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(x, y Change) int {
@@ -45,6 +45,15 @@ func Compare(before, after *Result) []Change {
 		return 0
 	})
 	return out
+}
+
+// apart says that all rounds of one run are above all of the other. A single
+// round does not show how far rounds differ by chance.
+func apart(a, b []float64) bool {
+	if len(a) < 2 || len(b) < 2 {
+		return false
+	}
+	return slices.Min(a) > slices.Max(b) || slices.Max(a) < slices.Min(b)
 }
 
 // WriteChanges says what changed from one result to the next.
@@ -73,7 +82,7 @@ func WriteChanges(w io.Writer, before, after *Result) error {
 		if i := slices.IndexFunc(old, func(q Promise) bool { return q.What == p.What && q.Unit == p.Unit }); i >= 0 {
 			was = number(old[i].Got)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.What, was, number(p.Got), p.limit(), verdict(p.Kept))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.What, was, number(p.Got), p.limit(), p.Verdict())
 	}
 	return t.Flush()
 }
@@ -88,13 +97,6 @@ func (p Promise) limit() string {
 		unit = " " + unit
 	}
 	return word + number(p.Limit) + unit
-}
-
-func verdict(kept bool) string {
-	if kept {
-		return "holds"
-	}
-	return "MISSED"
 }
 
 // number shows three digits that count.

@@ -37,11 +37,14 @@ func (r *Result) Page(plot string) string {
 	if r.Short {
 		p.line("**This was a short run, made to see whether the benchmark works. Its numbers mean little.**\n")
 	}
+	if m := r.Machine; m.Load > 0.5*float64(m.CPUs) {
+		p.line("**The machine was not at rest: its load in the minute before was %.2f on %d processors. Milliseconds and processor time mean little, ratios less than usual.**\n", m.Load, m.CPUs)
+	}
 	p.machine()
 	p.promises()
 	p.line("![Pod start, and stop and remove, by call](%s)\n", plot)
 	p.calls()
-	p.single("Pods per second", "Whole lives of pods (run, create, start, stop, remove) by 16 clients at once.", Sustained, Rate)
+	p.rates()
 	p.atRest()
 	p.pulls()
 	p.trace()
@@ -71,7 +74,7 @@ func (p *page) promises() {
 	p.line("| | measured | limit | |")
 	p.line("| --- | ---: | ---: | --- |")
 	for _, row := range p.r.Promises() {
-		p.line("| %s | %s | %s | %s |", row.What, number(row.Got), row.limit(), verdict(row.Kept))
+		p.line("| %s | %s | %s | %s |", row.What, number(row.Got), row.limit(), row.Verdict())
 	}
 	p.line("")
 }
@@ -135,13 +138,30 @@ func (p *page) table(scenario string, metrics []string) {
 	p.line("")
 }
 
-func (p *page) single(title, text, scenario, metric string) {
-	variants := p.variants(scenario)
+// rates shows the median of the rounds and how far they are apart: of so few,
+// a 95th percentile would say nothing.
+func (p *page) rates() {
+	variants := p.variants(Sustained)
 	if len(variants) == 0 {
 		return
 	}
-	p.line("## %s\n\n%s\n", title, text)
-	p.table(scenario, []string{metric})
+	p.line("## Pods per second\n")
+	p.line("Whole lives of pods (run, create, start, stop, remove) by 16 clients at once: the median of the rounds, and their range.\n")
+	p.line("| | %s |", strings.Join(variants, " | "))
+	p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
+	row := "| " + Rate
+	for _, v := range variants {
+		s, ok := p.r.Find(Key{Rate, Sustained, v})
+		cell := "-"
+		if ok {
+			cell = number(s.P50)
+		}
+		if len(s.Rounds) > 1 {
+			cell += fmt.Sprintf(" (%s to %s)", number(slices.Min(s.Rounds)), number(slices.Max(s.Rounds)))
+		}
+		row += " | " + cell
+	}
+	p.line("%s |\n", row)
 }
 
 func (p *page) atRest() {
@@ -154,10 +174,14 @@ func (p *page) atRest() {
 	p.line("Fairlead's monitor; containerd's shims and pause processes. The workload is not in it. MB are 10^6 bytes.\n")
 	variants := p.variants(scenarios[0])
 	for _, metric := range []string{Memory, PerPod, CPU} {
-		s, _ := p.r.Find(Key{metric, scenarios[len(scenarios)-1], variants[0]})
+		of := p.scenarios(metric)
+		if len(of) == 0 {
+			continue
+		}
+		s, _ := p.r.Find(Key{metric, of[0], variants[0]})
 		p.line("| %s, %s | %s |", metric, s.Unit, strings.Join(variants, " | "))
 		p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
-		for _, scenario := range scenarios {
+		for _, scenario := range of {
 			p.restRow(metric, scenario, variants)
 		}
 		p.line("")

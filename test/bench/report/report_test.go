@@ -101,8 +101,17 @@ func TestPromises(t *testing.T) {
 func TestPromisesThatWereNotMeasured(t *testing.T) {
 	r := result(40)
 	r.Series = r.Series[:1] // the daemon that it would be compared with is missing
-	if p := r.Promises(); len(p) != 0 {
-		t.Errorf("promises %+v, want none", p)
+	promises := r.Promises()
+	if len(promises) != len(bar()) {
+		t.Fatalf("%d promises, want %d", len(promises), len(bar()))
+	}
+	for _, p := range promises {
+		if p.Measured || p.Kept || p.Verdict() != "not measured" {
+			t.Errorf("%+v: want not measured", p)
+		}
+	}
+	if text := r.Page("plot.svg"); !strings.Contains(text, "| pod start, same runc, same conflist | - | at most 0.40 | not measured |") {
+		t.Errorf("the page does not say what was not measured:\n%s", text)
 	}
 }
 
@@ -145,6 +154,29 @@ func TestCompareOverlappingRounds(t *testing.T) {
 	}
 }
 
+// One round says nothing of chance, however far it is from the other run.
+func TestCompareSingleRounds(t *testing.T) {
+	k := Key{"m", "s", "v"}
+	of := func(p50 float64, rounds ...float64) *Result {
+		return &Result{Series: []Series{{Key: k, P50: p50, Rounds: rounds}}}
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after *Result
+		clear         bool
+	}{
+		{"one each", of(10, 10), of(30, 30), false},
+		{"one before", of(10, 10), of(30, 29, 31), false},
+		{"one after", of(10, 9, 11), of(30, 30), false},
+		{"none", of(10), of(30), false},
+		{"two each", of(10, 9, 11), of(30, 29, 31), true},
+	} {
+		if c := Compare(tt.before, tt.after); len(c) != 1 || c[0].Clear != tt.clear {
+			t.Errorf("%s: %+v, want clear: %t", tt.name, c, tt.clear)
+		}
+	}
+}
+
 func TestReadIsWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.json")
 	want := result(40)
@@ -171,7 +203,7 @@ func TestPage(t *testing.T) {
 	text := result(41).Page("plot.svg")
 	for _, want := range []string{
 		"| pod start, same runc, same conflist | 0.41 | at most 0.40 | MISSED |",
-		"| memory per idle pod beside the workload | 0.10 | at most 0.10 ms | holds |",
+		"| memory per idle pod beside the workload | 0.10 | at most 0.10 MB | holds |",
 		"| run pod | attach network | 25.0 |",
 		"](plot.svg)", "## How it is measured", "| runc | 1.5.2 |", "### Serial",
 	} {
@@ -181,6 +213,17 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(text, "%!") || strings.Contains(text, "NaN") {
 		t.Errorf("the page has a mistake of formatting in it:\n%s", text)
+	}
+}
+
+// Only a page of a machine that did something else says so.
+func TestPageWarnsOfLoad(t *testing.T) {
+	for load, want := range map[float64]bool{1.0: false, 1.1: true} {
+		r := result(40) // on two processors
+		r.Machine.Load = load
+		if got := strings.Contains(r.Page("p.svg"), "was not at rest"); got != want {
+			t.Errorf("with a load of %g the page warns: %t, want %t", load, got, want)
+		}
 	}
 }
 
