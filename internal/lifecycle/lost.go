@@ -9,7 +9,7 @@ import (
 )
 
 // againTimeout bounds another look at one pod, during which its other operations
-// and the looks at others wait.
+// wait. The looks at other pods do not.
 const againTimeout = 2 * time.Second
 
 // lookLater has a pod observed again that could not be observed, wholly or in

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 )
 
@@ -17,7 +18,17 @@ func (c *Core) unmadePod(ctx context.Context, id pod.ID, err *error) {
 	if *err == nil || !c.halfMade(id, "") {
 		return
 	}
-	c.later.Add("take back pod "+string(id), func(ctx context.Context) error { return c.takePodBack(ctx, id) })
+	c.takeBackLater(c.aboutPod(ops.TakeBack, id), string(id), func(ctx context.Context) error { return c.takePodBack(ctx, id) })
+}
+
+// takeBackLater has something done as an operation, which is listed, and which
+// the next try joins if it hangs.
+func (c *Core) takeBackLater(about ops.About, id string, do func(context.Context) error) {
+	t := ops.Task{Key: ops.TakeBack + " " + id, About: about}
+	c.later.Add(about.Verb+" "+about.Kind+" "+id, func(ctx context.Context) error {
+		_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) { return "", do(ctx) })
+		return err
+	})
 }
 
 // takePodBack removes a pod that was never made, if it is still there.
@@ -39,7 +50,7 @@ func (c *Core) unmadeContainer(ctx context.Context, id pod.ContainerID, err *err
 	if *err == nil || !c.halfMade("", id) {
 		return
 	}
-	c.later.Add("take back container "+string(id), func(ctx context.Context) error { return c.takeContainerBack(ctx, id) })
+	c.takeBackLater(c.aboutContainer(ops.TakeBack, id), string(id), func(ctx context.Context) error { return c.takeContainerBack(ctx, id) })
 }
 
 // takeContainerBack removes a container that was never made, if it is still there.

@@ -21,6 +21,8 @@ const (
 	Reopen  = "reopen log of"
 	Recover = "recover"
 	Tidy    = "tidy up after"
+	// TakeBack is what follows a failed run or create that left something.
+	TakeBack = "take back"
 )
 
 // The kinds of objects that operations are on.
