@@ -84,6 +84,7 @@ func (c *Core) release(ctx context.Context) {
 	reconcile := func(ctx context.Context) error { return c.Network.Reconcile(ctx, c.book.live) }
 	// The images that are in use count from the first call on, also if it fails.
 	collect := func(ctx context.Context) error { return c.Images.SyncUses(ctx, nil) }
+	var all errgroup.Group
 	for _, s := range []struct {
 		what      string
 		do, again func(context.Context) error
@@ -93,15 +94,19 @@ func (c *Core) release(ctx context.Context) {
 		{"writable layers of the past", c.sweep, c.sweep, recoverSwept},
 		{"addresses of pods of the past", reconcile, reconcile, recoverReleased},
 	} {
-		err := s.do(ctx)
-		if err == nil {
-			err = failpoint.Hit(s.place)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.log.Error("what an earlier daemon has left cannot all be released; it is tried again", "what", s.what, "error", err)
-			c.later.Add("release "+s.what, s.again)
-		}
+		all.Go(func() error { // one that hangs holds no other up
+			err := s.do(ctx)
+			if err == nil {
+				err = failpoint.Hit(s.place)
+			}
+			if err != nil && ctx.Err() == nil {
+				c.log.Error("what an earlier daemon has left cannot all be released; it is tried again", "what", s.what, "error", err)
+				c.later.Add("release "+s.what, s.again)
+			}
+			return nil
+		})
 	}
+	_ = all.Wait()
 }
 
 // syncImages tells which images the containers of an earlier daemon use. Until

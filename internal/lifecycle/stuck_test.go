@@ -46,3 +46,57 @@ func TestAPodThatHangsDelaysNoRecovery(t *testing.T) {
 		return err == nil && r.State == pod.Exited
 	})
 }
+
+// Taking a container back that hangs is listed, and keeps no pod from being
+// taken back.
+func TestTakingBackThatHangsDelaysNoOther(t *testing.T) {
+	h := newHost()
+	c, _ := boot(t, h, newDisk())
+	web, err := c.RunPod(ctx, podConfig("web"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.set(func() { h.fail["bundle.write"], h.fail["root.remove"] = errBoom, errBoom })
+	if _, err := c.CreateContainer(ctx, web, containerConfig("a")); !errors.Is(err, errBoom) {
+		t.Fatalf("got %v", err)
+	}
+	release := hold(h, "root.remove")
+	h.set(func() { clear(h.fail) })
+	eventually(t, "the container being taken back", func() bool { return len(c.Operations()) == 1 })
+	if op := only(t, c, ops.TakeBack); op.Name != "default/web/a" {
+		t.Errorf("listed as %+v", op)
+	}
+	h.set(func() { h.fail["sandbox.files"], h.fail["net.detach"] = errBoom, errBoom })
+	if _, err := c.RunPod(ctx, podConfig("other"), ""); !errors.Is(err, errBoom) {
+		t.Fatalf("got %v", err)
+	}
+	h.set(func() { clear(h.fail) })
+	eventually(t, "only the pod that hangs is left", func() bool { return len(c.Pods()) == 1 })
+	release()
+	eventually(t, "the container is taken back", func() bool {
+		r, err := c.FindPod(string(web))
+		return err == nil && len(r.Containers) == 0 && len(c.Operations()) == 0
+	})
+}
+
+// What the past has left and cannot be deleted, because that hangs, keeps
+// nothing else from being released.
+func TestAReleaseThatHangsDelaysNoOther(t *testing.T) {
+	h := newHost()
+	h.set(func() { h.things["net of-nobody"] = true; h.things["root of-nobody"] = true })
+	release := hold(h, "root.remove")
+	boot(t, h, newDisk())
+	gone := func(thing string) func() bool {
+		return func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return !h.things[thing]
+		}
+	}
+	eventually(t, "the release of the address", gone("net of-nobody"))
+	if gone("root of-nobody")() {
+		t.Error("the layer whose removal hangs is gone")
+	}
+	release()
+	eventually(t, "the release of the layer", gone("root of-nobody"))
+}
