@@ -19,8 +19,8 @@
 //	FAIRLEAD_FAILPOINTS=lifecycle.after-attach=kill
 //
 // The value is a list of name=action, separated by commas. The actions are
-// kill (SIGKILL to the own process), error (Hit returns ErrInjected) and
-// sleep:DURATION. An action followed by @N happens at the Nth hit only. One
+// kill (SIGKILL to the own process), error (Hit returns ErrInjected),
+// sleep:DURATION and wait:FILE (until there is such a file). An action followed by @N happens at the Nth hit only. One
 // followed by !FILE happens only while FILE does not exist, and makes it first:
 // once for all the processes that the variable reaches, and for a test to see.
 package failpoint
@@ -96,7 +96,7 @@ func Enable(spec string) error {
 	return nil
 }
 
-// Hit does what was asked for name: nothing (the normal case), die, sleep, or
+// Hit does what was asked for name: nothing (the normal case), die, sleep, wait, or
 // return an error that wraps ErrInjected.
 func Hit(name string) error {
 	if !on.Load() {
@@ -121,8 +121,19 @@ func hit(name string) error {
 		return fmt.Errorf("failpoint %s: %w", name, ErrInjected)
 	case sleep:
 		time.Sleep(act.sleep)
+	case wait:
+		await(act.file)
 	}
 	return nil
+}
+
+func await(file string) {
+	for {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // next counts the hit and says what to do now, if anything.

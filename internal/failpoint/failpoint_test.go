@@ -106,6 +106,24 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+func TestWait(t *testing.T) {
+	file := t.TempDir() + "/go"
+	enable(t, "test.two=wait:"+file)
+	over := make(chan error)
+	go func() { over <- Hit(two) }()
+	select {
+	case err := <-over:
+		t.Fatalf("did not wait, and returned %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestKill(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -142,6 +160,9 @@ func TestParse(t *testing.T) {
 		{spec: "a=kill:now", err: "takes no argument"},
 		{spec: "a=sleep", err: "needs a duration"},
 		{spec: "a=sleep:-1s", err: "needs a duration"},
+		{spec: "a=wait:/go@2!/once", want: map[string]action{"a": {kind: wait, file: "/go", nth: 2, once: "/once"}}},
+		{spec: "a=wait", err: "absolute path"},
+		{spec: "a=wait:here", err: "absolute path"},
 		{spec: "a=kill@0", err: "number of a hit"},
 		{spec: "a=kill@x", err: "number of a hit"},
 		{spec: "a=error!/once", want: map[string]action{"a": {kind: fail, once: "/once"}}},

@@ -15,11 +15,13 @@ const (
 	kill kind = iota
 	fail
 	sleep
+	wait
 )
 
 type action struct {
 	kind  kind
 	sleep time.Duration
+	file  string // that wait waits for
 	nth   int    // 1 is the first hit; 0 means every hit
 	once  string // a file; see the package's doc
 }
@@ -85,8 +87,13 @@ func parseAction(what string) (action, error) {
 			return act, fmt.Errorf("sleep needs a duration such as sleep:1s, got %q", arg)
 		}
 		act.kind, act.sleep = sleep, d
+	case "wait":
+		if !filepath.IsAbs(arg) {
+			return act, fmt.Errorf("wait needs the absolute path of a file, got %q", arg)
+		}
+		act.kind, act.file = wait, arg
 	default:
-		return act, fmt.Errorf("%q is not an action, want kill, error or sleep:DURATION", what)
+		return act, fmt.Errorf("%q is not an action, want kill, error, sleep:DURATION or wait:FILE", what)
 	}
 	return act, nil
 }
