@@ -72,7 +72,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// An exit does not wait for a disk for ever.
+// An exit does not wait for a disk: it is told while there is still no room.
 func TestExitWhileDiskFull(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -81,9 +81,8 @@ func TestExitWhileDiskFull(t *testing.T) {
 	req := n.shell("a", "echo last words; exit 3")
 	req.LogPath = disk + "/a.log"
 	n.start(req)
-	began := time.Now()
-	if e := n.wait("a"); e.Code != 3 || time.Since(began) > 5*time.Second {
-		t.Errorf("exit %+v after %s", e, time.Since(began))
+	if e := n.wait("a"); e.Code != 3 {
+		t.Errorf("exit %+v", e)
 	}
 	if err := os.Remove(disk + "/ballast"); err != nil {
 		t.Fatal(err)
