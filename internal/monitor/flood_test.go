@@ -2,6 +2,7 @@ package monitor_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -24,12 +25,13 @@ import (
 func TestUpgradeInFlood(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	const lines = 20_000_000
+	const wanted = 3
+	stop := n.dir + "/stop"
 	began := time.Now()
-	n.start(n.container("a", n.bin, "count", strconv.Itoa(lines)))
+	n.start(n.container("a", n.bin, "flood", stop))
 	first := n.info()
-	upgrades := 0
-	for last := first; n.running("a"); upgrades++ {
+	size := n.logged("a")
+	for last, upgrades := first, 0; upgrades < wanted; upgrades++ {
 		if err := unix.Kill(first.OuterPID, unix.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
@@ -39,53 +41,68 @@ func TestUpgradeInFlood(t *testing.T) {
 			last = i
 			return upgraded
 		})
-		time.Sleep(100 * time.Millisecond)
+		// The next one comes in the middle of output, too.
+		n.eventually("more of the flood", func() bool { return n.logged("a") > size+100<<20 })
+		size = n.logged("a")
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if e := n.wait("a"); e.Code != 0 || e.Lost {
 		t.Errorf("exit %+v", e)
 	}
 	took := time.Since(began)
-	size := n.streamed("a", lines)
-	t.Logf("%d upgrades within %s, in which a log of %d MB grew", upgrades, took, size/1_000_000)
-	if upgrades < 2 {
-		t.Errorf("the flood was over after %d upgrades", upgrades)
-	}
+	payload := n.flooded("a")
+	t.Logf("%d upgrades within %s, in which %d MB were printed: %.0f MB/s",
+		wanted, took, payload/1_000_000, float64(payload)/1e6/took.Seconds())
 }
 
-func (n *node) running(id string) bool {
+// logged is the size of a log that exists.
+func (n *node) logged(id string) int64 {
 	n.t.Helper()
-	list, err := n.List(n.ctx)
+	st, err := os.Stat(n.dir + "/" + id + ".log")
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return slices.ContainsFunc(list, func(p monitorv1.Process) bool { return p.ID == id && p.State == monitorv1.Running })
+	return st.Size()
 }
 
-// streamed is counted for a log that does not fit memory well. It returns the
-// size of the log.
-func (n *node) streamed(id string, want int) int64 {
+// flooded checks the log of a flood, which does not fit memory well. It returns
+// how many bytes were printed.
+func (n *node) flooded(id string) (payload int) {
 	n.t.Helper()
 	f, err := os.Open(n.dir + "/" + id + ".log")
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	got := 0
-	var number []byte
-	for lines := bufio.NewScanner(f); lines.Scan(); got++ {
-		number = strconv.AppendInt(number[:0], int64(got), 10)
-		if line := lines.Text(); len(line) < 40 || line[31:40] != "stdout F " && line[30:40] != " stdout F " || !strings.HasSuffix(line, " "+string(number)) {
+	var line, want []byte
+	entries := bufio.NewScanner(f)
+	for entries.Scan() {
+		fields := bytes.SplitN(entries.Bytes(), []byte(" "), 4)
+		if len(fields) != 4 || string(fields[1]) != "stdout" {
+			n.t.Fatalf("%s: entry %q", id, entries.Text())
+		}
+		// An upgrade may cut a line in two entries.
+		if line = append(line, fields[3]...); string(fields[2]) == "P" {
+			continue
+		}
+		if bytes.HasPrefix(line, []byte("total")) {
+			break
+		}
+		want = floodLine(want[:0], got)
+		if !bytes.Equal(line, want[:len(want)-1]) {
 			n.t.Fatalf("%s: line %q where %d was to be", id, line, got)
 		}
+		payload += len(want)
+		line = line[:0]
+		got++
 	}
-	if got != want {
-		n.t.Errorf("%s: %d lines, not %d", id, got, want)
+	if string(line) != fmt.Sprintf("total %d", got) || entries.Scan() {
+		n.t.Errorf("%s: after %d lines comes %q, where their total was to be and the end", id, got, line)
 	}
-	return st.Size()
+	return payload
 }
 
 // A line of 1 GiB becomes parts and one last entry, and is never kept.
@@ -290,11 +307,17 @@ func (n *node) descriptors() int {
 // While there is no inner process, the outer one records exits, at their time.
 func TestExitWhileInnerIsDead(t *testing.T) {
 	t.Parallel()
-	once := t.TempDir() + "/once"
+	once, gate := t.TempDir()+"/once", t.TempDir()+"/gate"
 	if err := os.WriteFile(once, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(t, failpoint.MonitorEnv+"=monitor.inner.begun=sleep:3s!"+once)
+	n := newNode(t, failpoint.MonitorEnv+"=monitor.inner.begun=wait:"+gate+"!"+once)
+	pass := func() {
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(pass)
 	path, open := n.valve("valve")
 	n.start(n.shell("a", "read x < "+path+"; echo bye; exit 9"))
 	n.start(n.shell("b", "read x < "+path+"; kill -9 $$"))
@@ -303,7 +326,10 @@ func TestExitWhileInnerIsDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.kill(before.InnerPID)
-	n.eventually("the death", func() bool { return !alive(before.InnerPID) })
+	n.eventually("the next inner process, which waits", func() bool {
+		_, err := os.Stat(once)
+		return err == nil && !alive(before.InnerPID)
+	})
 	opened := time.Now()
 	open()
 	n.eventually("records of the outer process", func() bool {
@@ -311,6 +337,7 @@ func TestExitWhileInnerIsDead(t *testing.T) {
 		return err == nil && len(exits) == 2
 	})
 	seen := time.Now()
+	pass()
 	if after := n.info(); after.InnerPID == before.InnerPID || after.OuterPID != before.OuterPID {
 		t.Errorf("after %+v came %+v", before, after)
 	}

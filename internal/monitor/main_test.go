@@ -48,8 +48,8 @@ func program(args []string) int {
 		return strangerMain(args[1])
 	case "print":
 		return printMain(args[1:])
-	case "count":
-		return countMain(args[1:])
+	case "flood":
+		return floodMain(args[1])
 	case "sizes":
 		return sizesMain()
 	case "large":
@@ -163,24 +163,30 @@ func printMain(args []string) int {
 	return 0
 }
 
-// countMain is "count N": the numbers below N, each on a line.
-func countMain(args []string) int {
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return 2
-	}
-	var block []byte
-	for i := range n {
-		block = append(strconv.AppendInt(block, int64(i), 10), '\n')
-		if len(block) < 4000 && i < n-1 {
-			continue
+// floodMain is "flood UNTIL": numbered lines as fast as they are taken until there
+// is such a file, and at the end how many there were.
+func floodMain(until string) int {
+	block := make([]byte, 0, 64<<10)
+	for i := 0; ; {
+		for block = block[:0]; len(block) < 60<<10; i++ {
+			block = floodLine(block, i)
 		}
 		if _, err := os.Stdout.Write(block); err != nil {
 			return 3
 		}
-		block = block[:0]
+		if _, err := os.Stat(until); err == nil {
+			fmt.Println("total", i)
+			return 0
+		}
 	}
-	return 0
+}
+
+// floodLine appends line i of a flood, which has 100 bytes with its newline.
+func floodLine(to []byte, i int) []byte {
+	const filler = " 0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+	begin := len(to)
+	to = strconv.AppendInt(to, int64(i), 10)
+	return append(append(to, filler[:99-(len(to)-begin)]...), '\n')
 }
 
 // lineBlock is what lineMain writes again and again, after a number of 16 digits.
