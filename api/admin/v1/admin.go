@@ -1,11 +1,12 @@
 // Package adminv1 is the service that Fairlead's command line uses beside the
 // CRI, on the same socket: moving image archives in and out, pulls that tell
-// their progress, and removals that tell what went. The CRI has no calls for these.
+// their progress, removals that tell what went, what is in flight, and audits of
+// the node. The CRI has no calls for these.
 //
 // Each message is a google.protobuf.BytesValue, a frame. What a frame holds is
 // said at each method: JSON of a type in this package, or a piece of an
-// archive. The service is written by hand because it is three streams of
-// bytes. It is for Fairlead's own commands of the same version, and no
+// archive. The service is written by hand because each of its methods is one
+// stream of bytes. It is for Fairlead's own commands of the same version, and no
 // interface for others.
 package adminv1
 
