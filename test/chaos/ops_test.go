@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	rpccodes "google.golang.org/grpc/codes"
@@ -142,7 +142,10 @@ func TestPullOutlivesItsClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Registry.Inject(images.Fault{Method: "GET", Path: repo + "/blobs/", Delay: 4 * time.Second, Times: 2})
+	hold := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(letGo)
+	node.Registry.Inject(images.Fault{Method: "GET", Path: repo + "/blobs/", Hold: hold})
 	pull := func(ctx context.Context) (string, error) {
 		r, err := n.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		return r.GetImageRef(), err
@@ -152,8 +155,14 @@ func TestPullOutlivesItsClient(t *testing.T) {
 	if op := awaitStuck(n, "pull", ref, ""); op.Waiting != 0 || op.Kind != "image" {
 		t.Errorf("after its client has left: %+v", op)
 	}
-	id, err := pull(n.Ctx())
-	if err != nil || id == "" {
+	var id string
+	joined := sendOff(func(ctx context.Context) (err error) {
+		id, err = pull(ctx)
+		return err
+	})
+	node.Eventually(t, "the client that came back waits", func() bool { return awaitStuck(n, "pull", ref, "").Waiting == 1 })
+	letGo()
+	if err := <-joined; err != nil || id == "" {
 		t.Fatalf("who came back got %q, %v", id, err)
 	}
 	fetched := map[string]int{}

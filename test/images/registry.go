@@ -44,6 +44,7 @@ type Fault struct {
 	Path    string        // part of the URL's path
 	Times   int           // 0: always
 	Delay   time.Duration // before the answer
+	Hold    chan struct{} // closed when the answer may come; nil: at once
 	Status  int           // answer with this, and nothing else
 	Corrupt bool          // flip a byte of the body
 	Cut     int64         // close the connection after so many bytes of the body
@@ -175,14 +176,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	fault := r.fault(req)
 	r.mu.Unlock()
-	if fault.Delay > 0 {
-		select {
-		case <-time.After(fault.Delay):
-		case <-req.Context().Done():
-			return
-		case <-r.closed:
-			return
-		}
+	if !r.answers(req, fault) {
+		return
 	}
 	if fault.Status != 0 {
 		http.Error(w, `{"errors":[{"code":"UNKNOWN","message":"injected"}]}`, fault.Status)
@@ -203,6 +198,29 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Docker-Content-Digest", digest.FromBytes(body).String())
 	r.deliver(w, req, fault, body)
+}
+
+// answers waits for as long as the fault wants, and says whether somebody still
+// wants the answer then.
+func (r *Registry) answers(req *http.Request, f Fault) bool {
+	var delay <-chan time.Time
+	hold := f.Hold
+	if f.Delay > 0 {
+		delay = time.After(f.Delay)
+	}
+	for delay != nil || hold != nil {
+		select {
+		case <-delay:
+			delay = nil
+		case <-hold:
+			hold = nil
+		case <-req.Context().Done():
+			return false
+		case <-r.closed:
+			return false
+		}
+	}
+	return true
 }
 
 // fault is called with the lock held.
