@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -79,19 +80,23 @@ func below(top, pattern string) (out []string) {
 	return out
 }
 
-// elements are the lines of nftables that name one of the node's pods, and the
-// elements in the maps of its own table.
+// elements are the lines of nftables that name one of the node's pods or its
+// conflist, and the elements in the maps of its own table. The conflist is in
+// rules of pods, too, whose id was never told.
 func (n *Node) elements() (out []string) {
 	rules, err := exec.Command("nft", "list", "ruleset").Output()
 	if err != nil {
 		return nil
 	}
 	own := false
+	// Behind the name no more of a longer one follows, as the comments of rules
+	// have it in quotes.
+	named := regexp.MustCompile(regexp.QuoteMeta(n.conflist()) + `\b`)
 	for line := range strings.Lines(string(rules)) {
 		if strings.HasPrefix(line, "table ") {
 			own = strings.Contains(line, n.Bridge+" ")
 		}
-		if n.ids.in(line) || own && strings.Contains(line, "elements =") {
+		if n.ids.in(line) || named.MatchString(line) || own && strings.Contains(line, "elements =") {
 			out = append(out, strings.TrimSpace(line))
 		}
 	}

@@ -131,6 +131,9 @@ func Plain(n *Node) (err error) {
 // CNIBridge is the bridge of a node with Conflist.
 func (n *Node) CNIBridge() string { return "c" + n.Bridge }
 
+// conflist is the name of the node's list, with which plugins mark their rules.
+func (n *Node) conflist() string { return "net-" + n.Bridge }
+
 // Conflist gives the node's pods the network of the usual CNI plugins, bridge
 // and portmap, in place of the built-in one.
 func Conflist(n *Node) error {
@@ -138,10 +141,10 @@ func Conflist(n *Node) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	list := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"chaos","plugins":[
+	list := fmt.Sprintf(`{"cniVersion":"1.0.0","name":%q,"plugins":[
 		{"type":"bridge","bridge":%q,"isGateway":true,"ipMasq":true,"hairpinMode":true,
 		 "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.197.%d.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
-		{"type":"portmap","capabilities":{"portMappings":true},"snat":true}]}`, n.CNIBridge(), n.Dir+"/ipam", n.setup.number%250)
+		{"type":"portmap","capabilities":{"portMappings":true},"snat":true}]}`, n.conflist(), n.CNIBridge(), n.Dir+"/ipam", n.setup.number%250)
 	return os.WriteFile(filepath.Join(dir, "10-node.conflist"), []byte(list), 0o644)
 }
 
