@@ -21,7 +21,7 @@ func (i coreImages) Use(ctx context.Context, ref string, by pod.ContainerID) (li
 		return lifecycle.Image{}, err
 	}
 	return lifecycle.Image{
-		ContainerImage: pod.ContainerImage{ID: layers.Image.ID, Ref: layers.Image.Ref()},
+		ContainerImage: layers.Image.ContainerImage(),
 		Config:         imageConfig(&layers.Image.Config),
 		Lower:          layers.Dirs,
 	}, nil

@@ -101,9 +101,11 @@ func TestContainerStatusAndFilters(t *testing.T) {
 	for _, specified := range []string{"", "friendly/busybox"} {
 		byID := node.Script("true")
 		byID.Image.Image, byID.Image.UserSpecifiedImage = image, specified
-		if got := s.Create(byID).Status().Image.GetImage(); got != cmp.Or(specified, node.Busybox) {
+		c := s.Create(byID)
+		if got := c.Status().Image.GetImage(); got != cmp.Or(specified, node.Busybox) {
 			t.Errorf("an image that is given by its id, specified as %q, is shown as %q", specified, got)
 		}
+		c.Remove()
 	}
 	if got := b.Status(); got.State != runtimeapi.ContainerState_CONTAINER_CREATED || got.StartedAt != 0 || got.FinishedAt != 0 {
 		t.Errorf("%+v", got)
