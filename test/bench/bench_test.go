@@ -115,6 +115,9 @@ func wantComplete(t *testing.T, r *report.Result) {
 	for _, p := range shortPlan().pulls {
 		want(load.PullTime, p.name(), report.Variant(report.Fairlead, "runc", report.Builtin))
 	}
+	for _, metric := range []string{report.Answer, report.Observed} {
+		want(metric, report.Restart(shortPlan().restartPods), report.Variant(report.Fairlead, "crun", report.Builtin))
+	}
 	stages := map[string]bool{}
 	for _, s := range r.Trace {
 		stages[s.Operation+": "+s.Stage] = true

@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"fairlead.run/test/bench/report"
+)
 
 // plan says how much of each is done.
 type plan struct {
@@ -15,6 +19,7 @@ type plan struct {
 	settle, watch                   time.Duration
 	looks                           int
 	traced                          int
+	restartPods, restarts           int
 }
 
 // fullPlan is what docs/performance.md is written from.
@@ -25,7 +30,7 @@ func fullPlan() plan {
 		sustain: 20 * time.Second, sustainRounds: 3,
 		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 3,
 		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 20 * time.Second,
-		looks: 50, traced: 20,
+		looks: 50, traced: 20, restartPods: report.RestartPods, restarts: 5,
 	}
 }
 
@@ -37,6 +42,6 @@ func shortPlan() plan {
 		sustain: 2 * time.Second, sustainRounds: 1,
 		pulls: []pulled{{2, 1}, {45, 5}}, pullRounds: 1,
 		idle: []int{0, 5, 20}, settle: time.Second, watch: 2 * time.Second,
-		looks: 5, traced: 3,
+		looks: 5, traced: 3, restartPods: 8, restarts: 2,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,17 +50,46 @@ func becomeDaemon() error {
 		return fmt.Errorf("mount /run: %w", err)
 	}
 	argv := strings.Split(os.Getenv(argvEnv), "\x1f")
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "FAIRLEAD_BENCH_") {
-			env = append(env, e)
-		}
-	}
-	if err := unix.Exec(argv[0], argv, env); err != nil {
+	if err := unix.Exec(argv[0], argv, plainEnv()); err != nil {
 		return fmt.Errorf("run %s: %w", argv[0], err)
 	}
 	return errors.New("exec returned")
 }
+
+// plainEnv is the environment without what stages tell each other.
+func plainEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "FAIRLEAD_BENCH_") })
+}
+
+// Place is the network and mount namespace of a daemon. It outlives the daemon.
+type Place struct{ net, mnt *os.File }
+
+// PlaceOf is where a process is. It has to be closed.
+func PlaceOf(pid int) (*Place, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
+	network, err := os.Open(filepath.Join(dir, "net"))
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of process %d: %w", pid, err)
+	}
+	mounts, err := os.Open(filepath.Join(dir, "mnt"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the mount namespace of process %d: %w", pid, err), network.Close())
+	}
+	return &Place{network, mounts}, nil
+}
+
+// Command starts a daemon there. Its pid is the command's.
+func (p *Place) Command(argv ...string) *exec.Cmd {
+	// Not by descriptors of its own, which the daemon would inherit.
+	own := func(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
+	cmd := exec.Command("nsenter", append([]string{"--net=" + own(p.net), "--mount=" + own(p.mnt), "--"}, argv...)...)
+	cmd.Env = plainEnv()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	return cmd
+}
+
+// Close lets go of the namespaces. What runs in them keeps them.
+func (p *Place) Close() error { return errors.Join(p.net.Close(), p.mnt.Close()) }
 
 // Listen listens on a TCP address in the network namespace of a process.
 func Listen(pid int, address string) (net.Listener, error) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -63,10 +64,12 @@ type System struct {
 	// Output is the file with what the daemon says.
 	Output string
 
-	cmd   *exec.Cmd
-	ended chan struct{}
-	conn  *grpc.ClientConn
-	serve net.Listener
+	argv   []string
+	socket string
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	conn   *grpc.ClientConn
+	serve  net.Listener
 }
 
 // Start starts a daemon and waits until it is ready. It finds nothing of one of
@@ -74,7 +77,7 @@ type System struct {
 func Start(ctx context.Context, kind Kind, cfg Config) (*System, error) {
 	s := &System{
 		Kind: kind, Cgroup: filepath.Join(cfg.Arena.Cgroup, string(kind)),
-		Logs: cfg.dir(kind, "logs"), Output: cfg.dir(kind, "output.log"), ended: make(chan struct{}),
+		Logs: cfg.dir(kind, "logs"), Output: cfg.dir(kind, "output.log"),
 	}
 	// An earlier one of this kind may have been here.
 	for _, d := range []string{cfg.dir(kind, ""), cfg.state(kind)} {
@@ -87,14 +90,14 @@ func Start(ctx context.Context, kind Kind, cfg Config) (*System, error) {
 			return nil, fmt.Errorf("start %s: %w", kind, err)
 		}
 	}
-	argv, socket, err := cfg.prepare(kind)
-	if err != nil {
+	var err error
+	if s.argv, s.socket, err = cfg.prepare(kind); err != nil {
 		return nil, fmt.Errorf("start %s: %w", kind, err)
 	}
-	if err := s.launch(cfg, argv); err != nil {
+	if err := s.launch(arena.Command(cfg.dir(kind, "varlib"), s.argv...)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", kind, err)
 	}
-	if err := s.connect(ctx, socket, cfg.Registry); err != nil {
+	if err := s.connect(ctx, cfg.Registry); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", kind, err), s.Stop())
 	}
 	return s, nil
@@ -122,34 +125,48 @@ func (c Config) prepare(kind Kind) (argv []string, socket string, err error) {
 	return c.fairlead(kind)
 }
 
-func (s *System) launch(cfg Config, argv []string) error {
+func (s *System) launch(cmd *exec.Cmd) error {
+	ended := make(chan struct{})
+	s.ended = ended
 	out, err := os.OpenFile(s.Output, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close() // the daemon has a copy
-	s.cmd = arena.Command(cfg.dir(s.Kind, "varlib"), argv...)
+	s.cmd = cmd
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	// containerd looks for its shim beside itself or here.
-	s.cmd.Env = append(s.cmd.Env, "PATH="+filepath.Dir(argv[0])+":"+os.Getenv("PATH"))
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
+	s.cmd.Env = append(s.cmd.Env, "PATH="+filepath.Dir(s.argv[0])+":"+os.Getenv("PATH"))
+	started := make(chan error)
 	go func() {
-		_ = s.cmd.Wait() // how it ended is in its output
-		close(s.ended)
+		// Never unlocked: the kernel kills the daemon when the thread that started it ends.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its output
+			close(ended)
+		}
 	}()
-	return nil
+	return <-started
 }
 
-func (s *System) connect(ctx context.Context, socket string, registry http.Handler) error {
-	conn, err := grpc.NewClient("unix://"+socket,
+// dial connects to the daemon anew.
+func (s *System) dial() error {
+	conn, err := grpc.NewClient("unix://"+s.socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
 	if err != nil {
 		return err
 	}
 	s.conn, s.Runtime, s.Images = conn, runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+	return nil
+}
+
+func (s *System) connect(ctx context.Context, registry http.Handler) (err error) {
+	if err := s.dial(); err != nil {
+		return err
+	}
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}

@@ -60,6 +60,14 @@ func bar() []promised {
 		absolute("memory per idle pod beside the workload", PerPod, Between(20, 300), "MB", 0.1),
 		absolute("daemon and monitor at 100 pods", Memory, Idle(100), "MB", 45),
 		absolute("CPU at rest with 100 pods", CPU, Idle(100), "% of a core", 0.1),
+		{
+			what: "restart among 200 pods, until the first answer", unit: "ms",
+			of: Key{Answer, Restart(RestartPods), builtinCrun}, limit: 100,
+		},
+		{
+			what: "restart among 200 pods, until all are observed", unit: "ms",
+			of: Key{Observed, Restart(RestartPods), builtinCrun}, limit: 1000,
+		},
 	}
 	for _, mb := range []int{2, 45, 300} {
 		name := fmt.Sprintf("pull %d MB", mb)

@@ -47,6 +47,7 @@ func (r *Result) Page(plot string) string {
 	p.rates()
 	p.atRest()
 	p.pulls()
+	p.restarts()
 	p.trace()
 	p.WriteString(strings.TrimRight(notes, "\n") + "\n")
 	return p.String()
@@ -220,6 +221,23 @@ func (p *page) pulls() {
 			row += " | " + number(s.P50)
 		}
 		p.line("%s |", row)
+	}
+	p.line("")
+}
+
+func (p *page) restarts() {
+	scenarios := p.scenarios(Answer)
+	if len(scenarios) == 0 {
+		return
+	}
+	p.line("## Restart\n")
+	p.line("The daemon is killed with SIGKILL and started again while its pods run. Milliseconds from the start of its process.\n")
+	p.line("| | median | longest | restarts |")
+	p.line("| --- | ---: | ---: | ---: |")
+	for _, s := range p.r.Series {
+		if s.Scenario == scenarios[0] && len(s.Rounds) > 0 {
+			p.line("| %s, %s, %s | %s | %s | %d |", strings.TrimPrefix(s.Scenario, "restart, "), s.Variant, s.Metric, number(s.P50), number(slices.Max(s.Rounds)), s.Count)
+		}
 	}
 	p.line("")
 }
