@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,6 +22,29 @@ func TestRuntimeConfigNamesTheCgroupDriver(t *testing.T) {
 
 func podCIDR(cidr string) *runtimeapi.UpdateRuntimeConfigRequest {
 	return &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}}}
+}
+
+// The range that a cluster gives to the node is where pods get addresses from,
+// also from a daemon that was not told itself.
+func TestPodRangeOfTheCluster(t *testing.T) {
+	n := node.Start(t, "[network]\nbridge = \"fltcluster\"\nconf_dir = \"/nonexistent\"\ndisable_ipv6 = true\n", func(n *node.Node) error {
+		n.Bridge = "fltcluster"
+		return nil
+	})
+	if _, err := n.Runtime.UpdateRuntimeConfig(n.Ctx(), podCIDR("10.197.240.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []bool{false, true} {
+		if again {
+			n.Kill(syscall.SIGKILL)
+			n.Start()
+		}
+		s := n.RunPod("crun")
+		if ip := s.IPs()[0]; !strings.HasPrefix(ip, "10.197.240.") {
+			t.Errorf("a pod got %s; the daemon was replaced: %t", ip, again)
+		}
+		s.Remove()
+	}
 }
 
 func TestUpdateRuntimeConfig(t *testing.T) {
