@@ -80,7 +80,7 @@ func (a *aimed) info() monitorv1.Info {
 // The monitor dies at every place that there is, while a caller of the daemon
 // does what callers do. Requests succeed, if need be when they are repeated;
 // containers that it has nothing to do with go on; every exit code and line
-// arrives; nothing is left.
+// arrives; nothing is left, and after each an audit finds nothing.
 func TestMonitorKilledAtEveryPlace(t *testing.T) {
 	t.Parallel()
 	a, places := startAimed(t)
@@ -105,6 +105,7 @@ func TestMonitorKilledAtEveryPlace(t *testing.T) {
 				t.Error("the monitor never came by")
 				a.spare(place)
 			}
+			wantInOrder(t, a.Node)
 		})
 	}
 	for _, c := range bystanders {
