@@ -96,6 +96,7 @@ var (
 	isThere   = regexp.MustCompile(`(?i)container .*already exists|container with (the )?given ID already exists|container with id exists`)
 	notAlive  = regexp.MustCompile(`(?i)cannot exec (in )?a (stopped|container that has stopped)|container .*is not running|container not running|no such process`)
 	noSpace   = regexp.MustCompile(`(?i)no space left on device|cannot allocate memory|resource temporarily unavailable|too many open files`)
+	readOnly  = regexp.MustCompile(`(?i)read-only file system`)
 	hybrid    = regexp.MustCompile(`cgroups in hybrid mode not supported`)
 	badOCI    = regexp.MustCompile(`(?i)unknown version specified|unsupported (oci|spec).*version|spec version`)
 )
@@ -109,7 +110,7 @@ func kindOf(msg string) error {
 		return errdefs.ErrNotFound
 	case isThere.MatchString(msg):
 		return errdefs.ErrAlreadyExists
-	case notAlive.MatchString(msg):
+	case notAlive.MatchString(msg), readOnly.MatchString(msg):
 		return errdefs.ErrPrecondition
 	case noSpace.MatchString(msg):
 		return errdefs.ErrExhausted

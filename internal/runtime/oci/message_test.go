@@ -67,6 +67,7 @@ func TestKindOf(t *testing.T) {
 		"cannot exec in a stopped container":                                     errdefs.ErrPrecondition,
 		"the container `x` is not running":                                       errdefs.ErrPrecondition,
 		"mkdir /x: no space left on device":                                      errdefs.ErrExhausted,
+		"cannot rm state directory `/x`: Read-only file system":                  errdefs.ErrPrecondition,
 		"fork: Cannot allocate memory":                                           errdefs.ErrExhausted,
 		"cgroups in hybrid mode not supported, drop all controllers from cgroup": errdefs.ErrUnavailable,
 		"something new": errdefs.ErrInternal,
