@@ -218,7 +218,7 @@ func breakDisk(t *testing.T, p place, f fault) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attempts := newAttempts(n, s, ready, other)
+	attempts := append(newAttempts(n, s, ready, other), newEnds(old, n.RunPod("crun").Start(node.Script("sleep 1000")))...)
 
 	f.on(d)
 	failed := 0
@@ -305,6 +305,37 @@ func newAttempts(n *node.Node, s *node.Sandbox, ready *node.Container, image str
 				return nil // it was started before
 			}
 			return ready.TryStart()
+		}},
+	}
+}
+
+// newEnds are about a container that runs, and about the end of another one and
+// its pod.
+func newEnds(old, ends *node.Container) []attempt {
+	n, pod := old.Sandbox.Node, ends.Sandbox.ID
+	return []attempt{
+		{"ExecSync", func() error {
+			r, err := n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: old.ID, Cmd: []string{"echo", "here"}, Timeout: 60})
+			if err == nil && (string(r.Stdout) != "here\n" || r.ExitCode != 0) {
+				n.T.Errorf("exec answered %s", r)
+			}
+			return err
+		}},
+		{"StopContainer", func() error {
+			_, err := n.Runtime.StopContainer(n.Ctx(), &runtimeapi.StopContainerRequest{ContainerId: ends.ID})
+			return err
+		}},
+		{"RemoveContainer", func() error {
+			_, err := n.Runtime.RemoveContainer(n.Ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: ends.ID})
+			return err
+		}},
+		{"StopPodSandbox", func() error {
+			_, err := n.Runtime.StopPodSandbox(n.Ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+			return err
+		}},
+		{"RemovePodSandbox", func() error {
+			_, err := n.Runtime.RemovePodSandbox(n.Ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+			return err
 		}},
 	}
 }
