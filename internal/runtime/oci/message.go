@@ -97,6 +97,7 @@ var (
 	notAlive  = regexp.MustCompile(`(?i)cannot exec (in )?a (stopped|container that has stopped)|container .*is not running|container not running|no such process`)
 	noSpace   = regexp.MustCompile(`(?i)no space left on device|cannot allocate memory|resource temporarily unavailable|too many open files`)
 	readOnly  = regexp.MustCompile(`(?i)read-only file system`)
+	badDisk   = regexp.MustCompile(`(?i)input/output error`)
 	hybrid    = regexp.MustCompile(`cgroups in hybrid mode not supported`)
 	badOCI    = regexp.MustCompile(`(?i)unknown version specified|unsupported (oci|spec).*version|spec version`)
 )
@@ -114,7 +115,7 @@ func kindOf(msg string) error {
 		return errdefs.ErrPrecondition
 	case noSpace.MatchString(msg):
 		return errdefs.ErrExhausted
-	case hybrid.MatchString(msg):
+	case hybrid.MatchString(msg), badDisk.MatchString(msg):
 		return errdefs.ErrUnavailable
 	}
 	return errdefs.ErrInternal
@@ -134,6 +135,8 @@ func explain(msg string, argv, env []string) error {
 		msg = fmt.Sprintf("the container has no program %q in its PATH (%s): %s", program, pathOf(env), msg)
 	case noAccess.MatchString(msg):
 		msg = fmt.Sprintf("the container's program %q is not executable for its user: %s", program, msg)
+	case badDisk.MatchString(msg):
+		msg = "the disk under the container's files fails: " + msg
 	case hybrid.MatchString(msg):
 		if remedy := cgroup.HybridRemedy(cgroupRoot); remedy != "" {
 			msg = remedy + ": " + msg
