@@ -48,6 +48,8 @@ func program(args []string) int {
 		return strangerMain(args[1])
 	case "print":
 		return printMain(args[1:])
+	case "count":
+		return countMain(args[1])
 	case "flood":
 		return floodMain(args[1])
 	case "sizes":
@@ -160,6 +162,26 @@ func printMain(args []string) int {
 		}
 	}
 	fmt.Printf("%s total %d\n", args[0], n)
+	return 0
+}
+
+// countMain is "count N": the numbers below N, each on a line.
+func countMain(below string) int {
+	n, err := strconv.Atoi(below)
+	if err != nil {
+		return 2
+	}
+	var block []byte
+	for i := range n {
+		block = append(strconv.AppendInt(block, int64(i), 10), '\n')
+		if len(block) < 4000 && i < n-1 {
+			continue
+		}
+		if _, err := os.Stdout.Write(block); err != nil {
+			return 3
+		}
+		block = block[:0]
+	}
 	return 0
 }
 
