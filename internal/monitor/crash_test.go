@@ -160,7 +160,7 @@ func TestKillBoth(t *testing.T) {
 	n := newNode(t)
 	ids := n.printers(2.5)
 	n.start(n.shell("meanwhile", "sleep 0.6; echo bye; exit 9"))
-	n.start(n.shell("after", "sleep 2; exit 10"))
+	n.start(n.gated("after", "exit 10"))
 	time.Sleep(300 * time.Millisecond)
 	i := n.info()
 	n.kill(i.OuterPID)
@@ -171,6 +171,7 @@ func TestKillBoth(t *testing.T) {
 	if lost := e.Lost && e.Code == monitorv1.LostCode; !lost && e.Code != 9 {
 		t.Errorf("exit that nobody saw: %+v", e)
 	}
+	n.open("after")
 	if e := n.wait("after"); e.Code != 10 && kernelTells() {
 		t.Errorf("exit of an orphan: %+v", e)
 	}

@@ -122,18 +122,18 @@ func TestKillAtEveryPlace(t *testing.T) {
 }
 
 // gated makes a script that waits until open is called, and goes on.
-func (n *placed) gated(id, script string) monitorv1.StartRequest {
+func (n *node) gated(id, script string) monitorv1.StartRequest {
 	return n.shell(id, "while [ ! -e "+n.gate(id)+" ]; do sleep 0.02; done; "+script)
 }
 
-func (n *placed) gate(id string) string { return n.dir + "/" + id + ".gate" }
+func (n *node) gate(id string) string { return n.dir + "/" + id + ".gate" }
 
 // bystander is a container that prints until open is called.
 func (n *placed) bystander(id string) monitorv1.StartRequest {
 	return n.container(id, n.bin, "print", id, n.gate(id), "10")
 }
 
-func (n *placed) open(id string) {
+func (n *node) open(id string) {
 	n.t.Helper()
 	if err := os.WriteFile(n.gate(id), nil, 0o600); err != nil {
 		n.t.Fatal(err)
