@@ -158,7 +158,10 @@ func kernelTells() bool {
 func TestKillBoth(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	ids := n.printers(2.5)
+	ids := []string{"p1", "p2", "p3"}
+	for _, id := range ids {
+		n.start(n.bystander(id))
+	}
 	n.start(n.shell("meanwhile", "sleep 0.6; echo bye; exit 9"))
 	n.start(n.gated("after", "exit 10"))
 	time.Sleep(300 * time.Millisecond)
@@ -171,7 +174,9 @@ func TestKillBoth(t *testing.T) {
 	if lost := e.Lost && e.Code == monitorv1.LostCode; !lost && e.Code != 9 {
 		t.Errorf("exit that nobody saw: %+v", e)
 	}
-	n.open("after")
+	for _, id := range append(ids, "after") {
+		n.open(id)
+	}
 	if e := n.wait("after"); e.Code != 10 && kernelTells() {
 		t.Errorf("exit of an orphan: %+v", e)
 	}

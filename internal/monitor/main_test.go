@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,8 +68,10 @@ func program(args []string) int {
 // it delivers to the socket CONSOLE, and leaves it.
 func runtimeMain(args []string) int {
 	pidFile, console, argv := args[0], args[1], args[2:]
+	// As with real runtimes, the container does not have the runtime's environment.
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "FAIRLEAD_MONITOR_COMMAND=") })
 	attr := &syscall.ProcAttr{
-		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2},
+		Dir: "/", Env: env, Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	}
 	if console != "" {

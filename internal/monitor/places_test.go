@@ -129,7 +129,7 @@ func (n *node) gated(id, script string) monitorv1.StartRequest {
 func (n *node) gate(id string) string { return n.dir + "/" + id + ".gate" }
 
 // bystander is a container that prints until open is called.
-func (n *placed) bystander(id string) monitorv1.StartRequest {
+func (n *node) bystander(id string) monitorv1.StartRequest {
 	return n.container(id, n.bin, "print", id, n.gate(id), "10")
 }
 
