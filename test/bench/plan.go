@@ -7,6 +7,8 @@ import (
 )
 
 // plan says how much of each is done.
+//
+// Larger than other structs: it is a list of numbers, and each stands alone.
 type plan struct {
 	serialRounds, serialPods, execs int
 	parallelRounds                  int
