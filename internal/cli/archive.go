@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -99,11 +98,8 @@ func (a *app) imageExportCommand() *cobra.Command {
 		Short: "Export images to an OCI archive",
 		Args:  args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			if file == "" {
-				return usageError{errors.New("say where to with -o FILE, or -o - for standard output")}
-			}
-			if _, tty := terminal(a.out); file == "-" && tty {
-				return usageError{errors.New("an archive is not for a terminal; use -o FILE")}
+			if err := a.checkFile(file, "an archive"); err != nil {
+				return err
 			}
 			return a.with(cmd.Context(), func(s *session) error { return a.exportImages(cmd.Context(), s, list, file) })
 		},
@@ -112,24 +108,8 @@ func (a *app) imageExportCommand() *cobra.Command {
 	return cmd
 }
 
-// exportImages writes a new file under its name only when it is complete.
-func (a *app) exportImages(ctx context.Context, s *session, refs []string, file string) (err error) {
-	if file == "-" {
-		return receiveArchive(ctx, s, refs, a.out)
-	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return fmt.Errorf("export images: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(receiveArchive(ctx, s, refs, f), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+func (a *app) exportImages(ctx context.Context, s *session, refs []string, file string) error {
+	return a.writeFile(file, func(w io.Writer) error { return receiveArchive(ctx, s, refs, w) })
 }
 
 func receiveArchive(ctx context.Context, s *session, refs []string, out io.Writer) error {

@@ -41,6 +41,19 @@ func (a *app) connect(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// dialDaemon connects to the daemon that runs, and starts none.
+func (a *app) dialDaemon(ctx context.Context) (*endpoint.Endpoint, error) {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	where := a.endpoint
+	if where == "" {
+		where = address(cfg)
+	}
+	return endpoint.Dial(ctx, where)
+}
+
 // address is where the daemon of this configuration serves.
 func address(cfg *config.Config) string {
 	if cfg.Listen != "" {

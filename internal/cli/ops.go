@@ -38,15 +38,7 @@ func (a *app) opsCommand() *cobra.Command {
 
 // ops asks the daemon that runs. To start one for this would be pointless.
 func (a *app) ops(ctx context.Context) error {
-	cfg, err := a.loadConfig()
-	if err != nil {
-		return err
-	}
-	where := a.endpoint
-	if where == "" {
-		where = address(cfg)
-	}
-	e, err := endpoint.Dial(ctx, where)
+	e, err := a.dialDaemon(ctx)
 	if err != nil {
 		return fmt.Errorf("list operations: %w", err)
 	}

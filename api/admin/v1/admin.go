@@ -1,7 +1,7 @@
 // Package adminv1 is the service that Fairlead's command line uses beside the
 // CRI, on the same socket: moving image archives in and out, pulls that tell
-// their progress, removals that tell what went, what is in flight, and audits of
-// the node. The CRI has no calls for these.
+// their progress, removals that tell what went, what is in flight, audits of the
+// node, and profiles of the daemon. The CRI has no calls for these.
 //
 // Each message is a google.protobuf.BytesValue, a frame. What a frame holds is
 // said at each method: JSON of a type in this package, or a piece of an
@@ -98,6 +98,10 @@ type Server interface {
 	Ops(ctx context.Context, s Stream) error
 	// Fsck reads an FsckRequest and sends an FsckReply.
 	Fsck(ctx context.Context, s Stream) error
+	// Profile reads a ProfileRequest, sends an empty frame when the profile has
+	// begun, and at its end the profile, as an archive is sent. The end is when its
+	// time is over, or before that when the client has closed its side.
+	Profile(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -110,6 +114,7 @@ var desc = grpc.ServiceDesc{
 		stream("Remove", Server.Remove),
 		stream("Ops", Server.Ops),
 		stream("Fsck", Server.Fsck),
+		stream("Profile", Server.Profile),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }
