@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"fairlead.run/test/bench/gauge"
 	"fairlead.run/test/bench/load"
 	"fairlead.run/test/bench/report"
 )
@@ -127,6 +130,26 @@ func wantComplete(t *testing.T, r *report.Result) {
 			t.Errorf("the trace lacks %q; it has %v", s, stages)
 		}
 	}
+	wantProfiles(t, r)
+}
+
+// wantProfiles looks for what each pod took. So few of them are hardly ever
+// found computing, so that parts of the samples are not to be expected.
+func wantProfiles(t *testing.T, r *report.Result) {
+	t.Helper()
+	var of []string
+	for _, p := range r.Profile {
+		of = append(of, p.Variant)
+		plugins := p.Start.Children > 0
+		if p.Pods != shortPlan().profiled || p.Start.Daemon <= 0 || p.End.Daemon <= 0 || p.Start.Monitor <= 0 || p.Start.Programs <= 0 || p.End.Children <= 0 ||
+			plugins != strings.HasSuffix(p.Variant, report.CNI) {
+			t.Errorf("profile: %+v", p)
+		}
+	}
+	want := []string{report.Variant(report.Fairlead, "runc", report.CNI), report.Variant(report.Fairlead, "crun", report.Builtin)}
+	if !slices.Equal(of, want) {
+		t.Errorf("profiles of %q, want %q", of, want)
+	}
 }
 
 // The sizes in the page are those that were asked for.
@@ -187,5 +210,14 @@ not JSON
 	}
 	if _, err := stagesIn("nothing", "v"); err == nil {
 		t.Error("a log without operations is no trace")
+	}
+}
+
+func TestWhatOthersSpendAtRestIsTakenOff(t *testing.T) {
+	rest := spending{gauge.Spent{Machine: 30 * time.Millisecond, Daemon: 10 * time.Millisecond}, time.Second}
+	s := spending{gauge.Spent{Machine: 200 * time.Millisecond, Daemon: 100 * time.Millisecond, Kernel: 1, Ticks: 4}, 3 * time.Second}
+	want := report.Spent{Daemon: 10, Others: 4, InKernel: 0.25}
+	if got := s.each(10, rest); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

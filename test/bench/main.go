@@ -141,8 +141,15 @@ func (b *bench) run(ctx context.Context, result *report.Result) (err error) {
 	if err := b.part("restart", func() error { return b.restart(ctx) }); err != nil {
 		return err
 	}
-	return b.part("trace", func() (err error) {
+	err = b.part("trace", func() (err error) {
 		result.Trace, err = b.trace(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.part("profile", func() (err error) {
+		result.Profile, err = b.profile(ctx)
 		return err
 	})
 }
@@ -179,7 +186,7 @@ func (b *bench) together(ctx context.Context) (programs map[string]string, err e
 }
 
 // parts are what -only may name.
-var parts = []string{"serial", "parallel", "sustained", "pull", "rest", "restart", "trace"}
+var parts = []string{"serial", "parallel", "sustained", "pull", "rest", "restart", "trace", "profile"}
 
 // part runs a part of the benchmark if it was asked for.
 func (b *bench) part(name string, run func() error) error {

@@ -20,7 +20,7 @@ type plan struct {
 	idle                            []int // pods
 	settle, watch                   time.Duration
 	looks                           int
-	traced                          int
+	traced, profiled                int
 	restartPods, restarts           int
 }
 
@@ -32,7 +32,7 @@ func fullPlan() plan {
 		sustain: 20 * time.Second, sustainRounds: 3,
 		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 3,
 		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 12 * time.Second,
-		looks: 50, traced: 20, restartPods: report.RestartPods, restarts: 5,
+		looks: 50, traced: 20, profiled: 200, restartPods: report.RestartPods, restarts: 5,
 	}
 }
 
@@ -44,6 +44,6 @@ func shortPlan() plan {
 		sustain: 2 * time.Second, sustainRounds: 1,
 		pulls: []pulled{{2, 1}, {45, 5}}, pullRounds: 1,
 		idle: []int{0, 5, 20}, settle: time.Second, watch: 2 * time.Second,
-		looks: 5, traced: 3, restartPods: 8, restarts: 2,
+		looks: 5, traced: 3, profiled: 5, restartPods: 8, restarts: 2,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/test/bench/arena"
 )
 
@@ -210,6 +211,11 @@ func ready(r *runtimeapi.StatusResponse) bool {
 		}
 	}
 	return n == 2
+}
+
+// Profile has Fairlead's daemon take a profile until that is ended.
+func (s *System) Profile(ctx context.Context) (*adminv1.Profiling, error) {
+	return adminv1.Profile(ctx, s.conn, adminv1.ProfileRequest{Seconds: adminv1.MaxProfileSeconds})
 }
 
 // Pid is the daemon's process.

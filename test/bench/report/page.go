@@ -49,6 +49,7 @@ func (r *Result) Page(plot string) string {
 	p.pulls()
 	p.restarts()
 	p.trace()
+	p.profile()
 	p.WriteString(strings.TrimRight(notes, "\n") + "\n")
 	return p.String()
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,10 @@ func result(start float64) *Result {
 		Version: Version, Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Series: c.Series(),
 		Programs: map[string]string{"runc": "1.5.2"}, Machine: Machine{CPU: "a CPU", CPUs: 2},
 		Trace: []Stage{{fairleadRunc, "run pod", "attach network", 25, 10}},
+		Profile: []Profile{{
+			Variant: fairleadRunc, Pods: 40, Start: Spent{8, 20, 2, 30, 1, 3, 0.6}, End: Spent{6, 21, 1, 0, 1, 4, 0.5},
+			Samples: 50, InKernel: 0.5, Areas: []Part{{"calls", 0.25}, {"the rest", 0.75}}, Functions: []Part{{"lifecycle.(*Core).RunPod", 0.5}},
+		}, {Variant: builtinCrun}},
 	}
 	return r
 }
@@ -187,7 +192,7 @@ func TestReadIsWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Series) != len(want.Series) || !got.Date.Equal(want.Date) || got.Trace[0] != want.Trace[0] {
+	if len(got.Series) != len(want.Series) || !got.Date.Equal(want.Date) || got.Trace[0] != want.Trace[0] || !reflect.DeepEqual(got.Profile, want.Profile) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	want.Version = 99
@@ -206,6 +211,9 @@ func TestPage(t *testing.T) {
 		"| memory per idle pod beside the workload | 0.10 | at most 0.10 MB | holds |",
 		"| run pod | attach network | 25.0 |",
 		"| 200 pods, fairlead, crun, built-in, until the first answer | 100 | 101 | 4 |",
+		"| daemon | 8.00 | 6.00 | 0.00 | 0.00 |", "| all | 64.0 | 33.0 | 0.00 | 0.00 |", "| part of all that is spent in the kernel | 60% | 50% |",
+		"| fairlead, runc, bridge+portmap: 50 samples, 50% of them in system calls | part | ms |", "| calls | 25% | 2.00 |",
+		"| `lifecycle.(*Core).RunPod` | 50% | 4.00 |", "where 40 pods start",
 		"](plot.svg)", "## How it is measured", "| runc | 1.5.2 |", "### Serial",
 	} {
 		if !strings.Contains(text, want) {

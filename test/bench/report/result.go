@@ -23,6 +23,7 @@ type Result struct {
 	Programs map[string]string `json:"programs"` // name to version
 	Series   []Series          `json:"series"`
 	Trace    []Stage           `json:"trace,omitempty"`
+	Profile  []Profile         `json:"profile,omitempty"`
 }
 
 // Machine is where the benchmark ran.

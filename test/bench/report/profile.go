@@ -1,0 +1,112 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Profile says where the processor time of pods goes that start one after the
+// other, and then end one after the other.
+type Profile struct {
+	Variant string `json:"variant"`
+	Pods    int    `json:"pods"`
+	Start   Spent  `json:"start"`
+	End     Spent  `json:"stop_and_remove"`
+	// Samples is how often the daemon was found computing while pods started. The
+	// parts are those of the samples.
+	Samples   int64   `json:"samples"`
+	InKernel  float64 `json:"in_kernel"`
+	Areas     []Part  `json:"areas"`
+	Functions []Part  `json:"functions"` // the largest, with all that they call
+}
+
+// Spent is processor time for each pod, in milliseconds.
+type Spent struct {
+	Daemon   float64 `json:"daemon"`
+	Children float64 `json:"children"` // of the daemon: CNI plugins, and the OCI runtime that deletes
+	Monitor  float64 `json:"monitor"`
+	Programs float64 `json:"programs"` // of the monitor: the OCI runtime that runs, and the container
+	Client   float64 `json:"client"`   // the benchmark
+	Others   float64 `json:"others"`   // the kernel's threads, and what else the machine did
+	// InKernel is the part of all that was spent in the kernel, 0 to 1.
+	InKernel float64 `json:"in_kernel"`
+}
+
+func (s Spent) all() float64 {
+	return s.Daemon + s.Children + s.Monitor + s.Programs + s.Client + s.Others
+}
+
+// Part is a part of the daemon's samples, 0 to 1.
+type Part struct {
+	Name string  `json:"name"`
+	Part float64 `json:"part"`
+}
+
+// whose are the rows of the table of processor time.
+var whose = []struct {
+	name string
+	of   func(Spent) float64
+}{
+	{"daemon", func(s Spent) float64 { return s.Daemon }},
+	{"programs that the daemon starts: CNI plugins, and the OCI runtime to delete", func(s Spent) float64 { return s.Children }},
+	{"monitor", func(s Spent) float64 { return s.Monitor }},
+	{"programs that the monitor starts: the OCI runtime, which becomes the container", func(s Spent) float64 { return s.Programs }},
+	{"the benchmark, as a client", func(s Spent) float64 { return s.Client }},
+	{"others: threads of the kernel that tidy up", func(s Spent) float64 { return s.Others }},
+	{"all", Spent.all},
+}
+
+func (p *page) profile() {
+	if len(p.r.Profile) == 0 {
+		return
+	}
+	p.line("## Profile\n")
+	p.line("The processor time of a pod, in milliseconds, where %d pods start one at a time and then end one at a time.\n", p.r.Profile[0].Pods)
+	p.spent()
+	p.line("What the daemon does in its part of the starts, by samples. Beside each part is what it comes to for a pod, in milliseconds.\n")
+	parts := func(of func(*Profile) []Part) {
+		for i := range p.r.Profile {
+			p.parts(&p.r.Profile[i], of)
+		}
+	}
+	parts(func(f *Profile) []Part { return f.Areas })
+	p.line("The largest of Fairlead's own functions, each with all that it calls:\n")
+	parts(func(f *Profile) []Part { return f.Functions })
+}
+
+func (p *page) spent() {
+	head, rule := "| ", "| ---"
+	for _, f := range p.r.Profile {
+		head += fmt.Sprintf(" | %s: start | stop and remove", f.Variant)
+		rule += " | ---: | ---:"
+	}
+	p.line("%s |", head)
+	p.line("%s |", rule)
+	for _, w := range whose {
+		row := "| " + w.name
+		for _, f := range p.r.Profile {
+			row += " | " + number(w.of(f.Start)) + " | " + number(w.of(f.End))
+		}
+		p.line("%s |", row)
+	}
+	row := "| part of all that is spent in the kernel"
+	for _, f := range p.r.Profile {
+		row += " | " + percent(f.Start.InKernel) + " | " + percent(f.End.InKernel)
+	}
+	p.line("%s |\n", row)
+}
+
+func (p *page) parts(f *Profile, of func(*Profile) []Part) {
+	p.line("| %s: %d samples, %s of them in system calls | part | ms |", f.Variant, f.Samples, percent(f.InKernel))
+	p.line("| --- | ---: | ---: |")
+	for _, part := range of(f) {
+		name := part.Name
+		if strings.Contains(name, "(*") { // which Markdown would take for emphasis
+			name = "`" + name + "`"
+		}
+		p.line("| %s | %s | %s |", name, percent(part.Part), number(part.Part*f.Start.Daemon))
+	}
+	p.line("")
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.0f%%", 100*part) }
