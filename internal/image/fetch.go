@@ -43,6 +43,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 		return Image{}, err
 	}
 	var tried registry.HostList
+	defer tried.HangUp()
 	defer func() {
 		if err != nil {
 			err = describePull(ctx, err, pullSource{named, tried.Names(), platformName(req.Platform, s), s.cfg.Root})

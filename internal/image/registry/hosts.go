@@ -23,7 +23,10 @@ import (
 // change needs no restart. Loopback hosts are spoken to in plain HTTP if they
 // do not answer in TLS. What is found goes to tried as well.
 func Hosts(ctx context.Context, certsDirs []string, creds Credentials, tried *HostList) docker.RegistryHosts {
-	opts := config.HostOptions{Credentials: func(host string) (string, string, error) { return creds.forHost(ctx, host) }}
+	opts := config.HostOptions{
+		Credentials:  func(host string) (string, string, error) { return creds.forHost(ctx, host) },
+		UpdateClient: tried.addClient,
+	}
 	if root, err := firstDir(certsDirs); err != nil {
 		return func(string) ([]docker.RegistryHost, error) { return nil, err }
 	} else if root != "" {
@@ -88,10 +91,12 @@ func checkHostsFile(file string) error {
 	return nil
 }
 
-// HostList collects the hosts of a pull, for its errors.
+// HostList collects the hosts of a pull, for its errors, and the connections to
+// them.
 type HostList struct {
-	mu    sync.Mutex
-	hosts []string
+	mu      sync.Mutex
+	hosts   []string
+	clients []http.Client
 }
 
 func (l *HostList) add(host string) {
@@ -99,6 +104,25 @@ func (l *HostList) add(host string) {
 	defer l.mu.Unlock()
 	if !slices.Contains(l.hosts, host) {
 		l.hosts = append(l.hosts, host)
+	}
+}
+
+// addClient notes a client that is about to be used. What the library puts
+// around its transport later does not let go of connections.
+func (l *HostList) addClient(c *http.Client) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clients = append(l.clients, http.Client{Transport: c.Transport})
+	return nil
+}
+
+// HangUp closes connections when a pull is over. Every pull has its own, so
+// nobody would use them again; they would stay for half a minute.
+func (l *HostList) HangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.clients {
+		l.clients[i].CloseIdleConnections()
 	}
 }
 
