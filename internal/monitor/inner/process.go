@@ -24,6 +24,7 @@ type process struct {
 	pidfd  *os.File
 	io     *stdio.Stdio // nil for an exec
 	master int          // an exec's terminal until its caller has taken it; -1 none
+	undone bool         // its start failed, and its record is gone for good
 
 	started  chan struct{} // closed when the start has succeeded or failed
 	startErr error         // set before started is closed
@@ -75,7 +76,21 @@ func (p *process) hasEnded() bool {
 }
 
 // save writes the record. The caller holds mu.
-func (p *process) save() error { return p.table.records.Save(&p.rec) }
+func (p *process) save() error {
+	if p.undone {
+		return nil
+	}
+	return p.table.records.Save(&p.rec)
+}
+
+// unrecord removes the record. How the process ends, if it was killed, is not
+// recorded after that.
+func (p *process) unrecord() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.undone = true
+	return p.table.records.Remove(p.id)
+}
 
 // change edits the record and writes it.
 func (p *process) change(edit func(*record.Process)) error {

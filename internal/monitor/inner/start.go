@@ -127,7 +127,7 @@ func (in *Inner) undoStart(p *process) {
 		io.Close()
 	}
 	in.kills.Leave(p.id)
-	if err := in.records.Remove(p.id); err != nil {
+	if err := p.unrecord(); err != nil {
 		in.cfg.Log.Error("record of a failed start not removed", "id", p.id, "error", err)
 	}
 }
@@ -193,6 +193,8 @@ func (in *Inner) startWithTerminal(ctx context.Context, p *process, c *launch.Co
 	err = in.runAndAdopt(ctx, p, c, ends[1:], watch)
 	if err == nil {
 		err = p.io.SetMaster(master)
+	} else if master >= 0 {
+		_ = unix.Close(master)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -227,10 +229,10 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 	if err != nil {
 		return err
 	}
-	if err := failpoint.Hit(afterFork); err != nil {
-		return err
+	if err = failpoint.Hit(afterFork); err == nil {
+		err = p.change(func(r *record.Process) { r.Command = run.Who })
 	}
-	if err := p.change(func(r *record.Process) { r.Command = run.Who }); err != nil {
+	if err != nil {
 		in.table.Kill(run.Who.PID)
 		return err
 	}
