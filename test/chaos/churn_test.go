@@ -242,6 +242,11 @@ func measure(n *node.Node) sample {
 			t.Fatal(err)
 		}
 		out["descriptors of "+name] = float64(len(fds))
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["threads of "+name] = float64(len(threads))
 		out[memoryOf+name] = resident(t, pid)
 	}
 	for _, db := range []string{filepath.Join(n.State, store.File), filepath.Join(n.Root, "metadata.db"), filepath.Join(n.Root, "snapshots/metadata.db")} {

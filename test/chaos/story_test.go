@@ -222,8 +222,11 @@ func (st *story) exec() error {
 }
 
 // attach joins the container's streams, and hangs up when it has seen something.
-func (st *story) attach() error {
-	r, err := st.n.Runtime.Attach(st.n.Ctx(), &runtimeapi.AttachRequest{ContainerId: st.first.ID, Stdin: true, Stdout: true, Stderr: true})
+func (st *story) attach() error { return st.attachTo(st.first) }
+
+// attachTo is attach to any container that says something.
+func (st *story) attachTo(c *node.Container) error {
+	r, err := st.n.Runtime.Attach(st.n.Ctx(), &runtimeapi.AttachRequest{ContainerId: c.ID, Stdin: true, Stdout: true, Tty: c.Config.Tty, Stderr: !c.Config.Tty})
 	if err != nil {
 		return err
 	}
@@ -236,7 +239,11 @@ func (st *story) attach() error {
 	out := &eye{saw: hangUp}
 	stdin, write := io.Pipe()
 	defer write.Close()
-	err = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Stderr: io.Discard})
+	streams := remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Tty: c.Config.Tty}
+	if !streams.Tty {
+		streams.Stderr = io.Discard
+	}
+	err = e.StreamWithContext(ctx, streams)
 	if errors.Is(err, context.Canceled) && out.seen.Load() {
 		return nil
 	}

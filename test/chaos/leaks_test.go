@@ -1,0 +1,260 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/test/node"
+)
+
+// The parts of a round. What takes back what a failed request has made passes
+// places of the later parts, which have to work meanwhile.
+const (
+	making   = "making"
+	starting = "starting in the monitor"
+	unmaking = "unmaking"
+	ofImages = "images"
+)
+
+// partOf is the part of a round in which a place fails, or "" where it fails in
+// none: a daemon that cannot start, or that ends, takes all it had with it.
+func partOf(place string) string {
+	if kind, what, _ := strings.Cut(place, "."); kind == "monitor" {
+		switch kind, what, _ = strings.Cut(what, "."); {
+		case kind == "start" && what != "undone" && what != "unanswered" || kind == "exec" || kind == "attach" || kind == "close-stdin" || kind == "reopen":
+			return starting
+		}
+		return ""
+	}
+	kind, what, _ := strings.Cut(place, ".")
+	undone := slices.ContainsFunc([]string{"removed", "unmounted", "withdrawn", "link-gone", "flushed", "forgotten", "del-"}, func(s string) bool {
+		return strings.HasPrefix(what, s) || strings.HasSuffix(what, "-"+s)
+	})
+	switch {
+	case place == "bridge.removed" || place == "cni.gc-done" || place == "image.swept" || place == "image.leases-dropped",
+		kind == "daemon", kind == "recover":
+		return ""
+	case kind == "image":
+		return ofImages
+	case undone, kind == "stop", kind == "remove", kind == "stop-pod", kind == "remove-pod", kind == "delete", kind == "exit":
+		return unmaking
+	}
+	return making
+}
+
+// leaker fails everything that a daemon and a monitor do, again and again.
+type leaker struct {
+	n       *node.Node
+	t       *testing.T
+	dir     string            // has a file for each place that works
+	parts   map[string]string // of all places
+	handler string
+	failed  map[string]int // how often, by place
+	*story
+}
+
+// Requests fail at one place after the other until they succeed, many times,
+// in one daemon and one monitor. These hold no more afterwards: over the rounds
+// neither descriptors nor goroutines, threads, mounts or records become more.
+func TestFailuresLeakNothing(t *testing.T) {
+	for _, net := range networks {
+		t.Run(net.name, func(t *testing.T) {
+			t.Parallel()
+			l := &leaker{t: t, dir: t.TempDir(), parts: map[string]string{}, failed: map[string]int{}, handler: net.handler}
+			options := []node.Option{node.Plain, node.WithEnv(
+				failpoint.Env+"="+l.spec(node.Places(t), net.without),
+				failpoint.MonitorEnv+"="+l.spec(node.MonitorPlaces(t), net.without),
+			)}
+			if net.option != nil {
+				options = append(options, net.option)
+			}
+			l.n = node.Start(t, fmt.Sprintf("default_handler = %q\n[handlers.%s]\n", net.handler, net.handler), options...)
+			l.story = newStory(t, l.n, net.handler)
+			run := func(rounds int) (out []sample) {
+				for range rounds {
+					l.round()
+					out = append(out, l.held())
+				}
+				return out
+			}
+			run(churnWarmup)
+			samples := run(leakRounds)
+			for _, name := range slices.Sorted(maps.Keys(samples[0])) {
+				t.Logf("%-40s %6.0f then %6.0f", name, samples[0][name], samples[len(samples)-1][name])
+			}
+			grown := growth(samples)
+			if len(grown) > 0 {
+				t.Logf("once more, because these grew: %s", strings.Join(grown, "; "))
+				grown = growth(run(leakRounds))
+			}
+			for _, g := range grown {
+				t.Error(g)
+			}
+			for _, place := range slices.Sorted(maps.Keys(l.parts)) {
+				if l.failed[place] == 0 {
+					t.Errorf("nobody came by %s in %d rounds", place, churnWarmup+leakRounds)
+				}
+			}
+		})
+	}
+}
+
+// leakRounds count, as many as the test of growth was made for.
+const leakRounds = churnRounds
+
+// spec has every place that belongs to a part fail once each time that it is
+// aimed at.
+func (l *leaker) spec(places []string, without string) string {
+	var out []string
+	for _, place := range places {
+		part := partOf(place)
+		if part == "" || strings.HasPrefix(place, without) {
+			continue
+		}
+		l.parts[place] = part
+		l.spare(place)
+		out = append(out, place+"=error!"+filepath.Join(l.dir, place))
+	}
+	return strings.Join(out, ",")
+}
+
+// spare lets a place work.
+func (l *leaker) spare(place string) {
+	if err := os.WriteFile(filepath.Join(l.dir, place), nil, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// aimed are the places that are still to fail.
+func (l *leaker) aimed() (out []string) {
+	for place := range l.parts {
+		if _, err := os.Stat(filepath.Join(l.dir, place)); err != nil {
+			out = append(out, place)
+		}
+	}
+	return out
+}
+
+// failing makes requests while every place of a part fails once.
+func (l *leaker) failing(part string, all ...request) {
+	l.t.Helper()
+	for place, of := range l.parts {
+		if of == part {
+			if err := os.Remove(filepath.Join(l.dir, place)); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	for _, r := range all {
+		l.persist(r)
+	}
+	rest := l.aimed()
+	for place, of := range l.parts {
+		if of == part && !slices.Contains(rest, place) {
+			l.failed[place]++
+		}
+	}
+	for _, place := range rest {
+		l.spare(place)
+	}
+}
+
+// persist repeats a request as long as something is made to fail.
+func (l *leaker) persist(r request) {
+	l.t.Helper()
+	for {
+		before := len(l.aimed())
+		err := r.do()
+		if err == nil {
+			return
+		}
+		if before == 0 || len(l.aimed()) == before {
+			l.t.Fatalf("%s, at which nothing more was made to fail: %v", r.name, err)
+		}
+	}
+}
+
+// round is the life of a pod and of two images.
+func (l *leaker) round() {
+	l.t.Helper()
+	l.describe()
+	all := l.podRequests()
+	stop := slices.IndexFunc(all, func(r request) bool { return r.name == "stop the first container" })
+	l.failing(making, all[:stop]...)
+	l.failing(starting, l.monitorRequests(false)...)
+	l.failing(starting, l.monitorRequests(true)...)
+	l.failing(unmaking, append([]request{{name: "exec before the end", do: l.exec}}, all[stop:]...)...)
+	l.failing(ofImages, l.imageRequests()...)
+}
+
+// monitorRequests pass the places of the monitor. A container whose start
+// failed there has ended, and its owner makes another.
+func (l *leaker) monitorRequests(tty bool) []request {
+	c := l.container()
+	c.Config.StdinOnce, c.Config.Tty = true, tty
+	return []request{
+		{name: "start by the monitor", do: func() error { return l.anew(c) }},
+		{name: "exec by the monitor", do: func() error { return l.execIn(c, tty) }},
+		{name: "rotate", do: func() error {
+			_, err := l.n.Runtime.ReopenContainerLog(l.n.Ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.ID})
+			return err
+		}},
+		{name: "attach", do: func() error { return l.attachTo(c) }},
+	}
+}
+
+func (l *leaker) execIn(c *node.Container, tty bool) error {
+	if tty {
+		return (&monitorStory{aimed: &aimed{Node: l.n}, t: l.t}).execTerminal(c)
+	}
+	_, err := l.n.Runtime.ExecSync(l.n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"echo", "here"}})
+	return err
+}
+
+// anew makes and starts a container, and removes it again if that failed.
+func (l *leaker) anew(c *node.Container) error {
+	if err := l.create(c); err != nil {
+		return err
+	}
+	err := c.TryStart()
+	if err != nil {
+		c.Remove()
+	}
+	return err
+}
+
+// held is what daemon and monitor have once all is over.
+func (l *leaker) held() sample {
+	l.t.Helper()
+	if left := settled(l.n.OfPods); len(left) > 0 {
+		l.t.Fatalf("left of a round:\n%s", strings.Join(left, "\n"))
+	}
+	least := sample{}
+	for same := 0; same < 5; same++ {
+		for name, now := range l.sample() {
+			if had, ok := least[name]; !ok || now < had {
+				least[name], same = now, 0
+			}
+		}
+		time.Sleep(20 * time.Millisecond) // for what ends by itself to end
+	}
+	return least
+}
+
+// sample is all that can be counted one by one.
+func (l *leaker) sample() sample {
+	out := measure(l.n)
+	maps.DeleteFunc(out, func(name string, _ float64) bool {
+		return strings.HasPrefix(name, memoryOf) || strings.HasPrefix(name, "bytes ") || strings.HasPrefix(name, "size ")
+	})
+	return out
+}
