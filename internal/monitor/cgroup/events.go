@@ -39,19 +39,28 @@ func memory(all []hierarchy) (hierarchy, error) {
 // kills reads how many processes of a cgroup the kernel has killed because
 // memory ran out. Of cgroup v2, those of the cgroups below count as well.
 func (h hierarchy) kills(dir string) (int, error) {
-	file := "memory.oom_control"
+	file := oomFile
 	if h.unified {
 		file = eventsFile
 	}
-	data, err := os.ReadFile(filepath.Join(dir, file))
+	return killsIn(filepath.Join(dir, file))
+}
+
+const (
+	// eventsFile is the file of cgroup v2 whose every change the kernel announces.
+	eventsFile = "memory.events"
+	// oomFile is the one of cgroup v1.
+	oomFile = "memory.oom_control"
+)
+
+// killsIn reads the count of one file.
+func killsIn(path string) (int, error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
 	return count(string(data), "oom_kill"), nil
 }
-
-// eventsFile is the file whose every change the kernel announces.
-const eventsFile = "memory.events"
 
 // count reads one line "key number" of a file of the kernel's.
 func count(text, key string) int {

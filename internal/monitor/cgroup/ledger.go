@@ -20,9 +20,20 @@ import (
 //
 // Where several are gone at once, those whose count cannot have changed are
 // told apart by a watch on it, and the others by how they ended.
+//
+// On cgroup v1 no cgroup counts what happens below it, and the books are those
+// of the whole host, whose count has kills of others too. So one is put down to
+// a container whose cgroup is gone only if it ended by SIGKILL and memory is
+// known to have run out there or above (see signals), or nobody was there to
+// hear of it. What stays unknown: that the host's memory ran out, or that of two
+// cgroups one above the other at the same moment, and that a child was killed
+// where the container ended in another way. What is wrong: somebody's SIGKILL
+// is taken for the kernel's if memory had run out above, or nobody was there to
+// hear that it had not, and it has cost a process that is on no books.
 type Ledger struct {
 	memory  hierarchy
-	off     bool // there is no memory controller: nothing is ever known
+	host    string // the file with the host's count
+	off     bool   // there is no memory controller: nothing is ever known
 	watches *watches
 
 	mu       sync.Mutex
@@ -30,22 +41,26 @@ type Ledger struct {
 	families map[string]*family
 }
 
-// family is a cgroup with containers in it.
+// family is a cgroup with containers in it; on cgroup v1, the host.
 type family struct {
 	dir string
 	// elsewhere is how many kills the cgroup had counted that are none of the
 	// present members'.
 	elsewhere int
+	counted   int // what it had counted when that was found, or never
 	members   map[*member]bool
 }
+
+const never = -1
 
 // member is a container.
 type member struct {
 	id, dir string
 	family  *family
 	seen    int  // its kills when they were last read
-	watched bool // seen is right unless stirred
+	watched bool // seen is right unless stirred, or on v1 unless there were signals
 	stirred bool
+	signals *signals // of v1
 }
 
 // Verdict is what the ledger found out about a container that has ended.
@@ -70,7 +85,7 @@ func NewLedger() (*Ledger, error) {
 }
 
 func newLedger(h hierarchy) *Ledger {
-	return &Ledger{memory: h, watches: newWatches(), members: map[string]*member{}, families: map[string]*family{}}
+	return &Ledger{memory: h, host: "/proc/vmstat", watches: newWatches(), members: map[string]*member{}, families: map[string]*family{}}
 }
 
 // PathIn returns where in the memory hierarchy a process is, given its
@@ -96,6 +111,9 @@ func (l *Ledger) Join(id, path string) (elsewhere int) {
 		return 0
 	}
 	f := m.family
+	if total, err := l.total(f); err == nil && total == f.counted {
+		return f.elsewhere
+	}
 	total, gone, ok := l.tally(f)
 	// Others may use the cgroup above too; what happened to them until now is
 	// of no more interest. While somebody's count is open it stays as it is.
@@ -103,6 +121,7 @@ func (l *Ledger) Join(id, path string) (elsewhere int) {
 		// Less than before means that a neighbour is losing a process at this
 		// moment: the kernel counts it below first.
 		f.elsewhere = max(f.elsewhere, total-f.known())
+		f.counted = total
 	}
 	return f.elsewhere
 }
@@ -119,7 +138,7 @@ func (l *Ledger) Rejoin(id, path string, elsewhere int) {
 	// They differ if a change was cut off between two of them; then the one
 	// that caused it is among them, with its count still open.
 	if len(m.family.members) == 1 || elsewhere < m.family.elsewhere {
-		m.family.elsewhere = elsewhere
+		m.family.elsewhere, m.family.counted = elsewhere, never
 	}
 }
 
@@ -129,10 +148,13 @@ func (l *Ledger) add(id, path string) *member {
 	}
 	l.remove(l.members[id]) // of a start that was tried before
 	dir := l.memory.dir(path)
-	above := filepath.Dir(dir)
+	above := l.memory.mountPoint
+	if l.memory.unified {
+		above = filepath.Dir(dir)
+	}
 	f := l.families[above]
 	if f == nil {
-		f = &family{dir: above, members: map[*member]bool{}}
+		f = &family{dir: above, counted: never, members: map[*member]bool{}}
 		l.families[above] = f
 	}
 	m := &member{id: id, dir: dir, family: f}
@@ -146,14 +168,21 @@ func (l *Ledger) add(id, path string) *member {
 func (l *Ledger) Watch(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m := l.members[id]; m != nil && l.memory.unified {
+	if m := l.members[id]; m != nil {
 		l.watch(m)
 	}
 }
 
 func (l *Ledger) watch(m *member) {
-	m.watched = l.watches.add(m.dir, m.id) == nil
-	m.stirred = false
+	switch {
+	case l.memory.unified:
+		m.watched = l.watches.add(m.dir, m.id) == nil
+		m.stirred = false
+	case m.signals == nil: // what has come counts on
+		var err error
+		m.signals, err = listen(m.dir)
+		m.watched = err == nil
+	}
 	// Read after the watch is set: from now on it has changed or been announced.
 	n, err := l.memory.kills(m.dir)
 	if err != nil {
@@ -175,6 +204,10 @@ func (l *Ledger) remove(m *member) {
 		return
 	}
 	l.watches.remove(m.id)
+	m.signals.close()
+	if m.seen > 0 {
+		m.family.counted = never
+	}
 	delete(l.members, m.id)
 	delete(m.family.members, m)
 	if len(m.family.members) == 0 {
@@ -194,7 +227,7 @@ func (l *Ledger) Settle(id string, killed bool) Verdict {
 	}
 	if n, err := l.memory.kills(m.dir); err == nil {
 		m.seen = n
-	} else if l.memory.unified {
+	} else {
 		m.seen += l.missing(m, killed)
 	}
 	l.remove(m)
@@ -224,14 +257,11 @@ const tries = 200
 // members that have none any more, or not yet. Where the cgroup above is not
 // there yet either, there is nothing to tally.
 func (l *Ledger) tally(f *family) (total int, gone []*member, ok bool) {
-	if !l.memory.unified {
-		return 0, nil, false // it counts nothing of what is below
-	}
 	for range tries {
 		var err error
 		gone = l.look(f)
 		known := f.known()
-		if total, err = l.memory.kills(f.dir); err != nil {
+		if total, err = l.total(f); err != nil {
 			return 0, nil, false
 		}
 		again := l.look(f)
@@ -240,6 +270,14 @@ func (l *Ledger) tally(f *family) (total int, gone []*member, ok bool) {
 		}
 	}
 	return 0, nil, false
+}
+
+// total reads the count of a family.
+func (l *Ledger) total(f *family) (int, error) {
+	if l.memory.unified {
+		return l.memory.kills(f.dir)
+	}
+	return killsIn(l.host)
 }
 
 // look reads the members' own counts.

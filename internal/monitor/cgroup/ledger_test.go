@@ -452,21 +452,6 @@ func TestLedgerOfStartsThatFail(t *testing.T) {
 	}
 }
 
-// TestLedgerOfVersion1 has only the container's own count.
-func TestLedgerOfVersion1(t *testing.T) {
-	tr := newTree(t)
-	tr.memory = hierarchy{controllers: []string{"memory"}, root: "/", mountPoint: tr.root}
-	for id, n := range map[string]int{"a": 2, "b": 0} {
-		tr.Join(id, "/pod/"+id)
-		tr.make("/pod/" + id)
-		if err := os.WriteFile(tr.root+"/pod/"+id+"/memory.oom_control", fmt.Appendf(nil, "under_oom 0\noom_kill %d\n", n), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		tr.Watch(id)
-		tr.settle(id, byKill, n > 0)
-	}
-}
-
 func TestFindMemory(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(root+"/cgroup.controllers", []byte("cpu memory\n"), 0o600); err != nil {

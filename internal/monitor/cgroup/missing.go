@@ -8,12 +8,15 @@ import (
 )
 
 // stirLimit bounds the wait for the kernel to announce a change that has
-// happened, which it does from a queue.
+// happened, or the removal of a cgroup v1; it does both from a queue.
 const stirLimit = time.Second
 
 // missing is how many kills of the family's are to be put down to m, whose own
 // count is gone. killed is as in Settle.
 func (l *Ledger) missing(m *member, killed bool) int {
+	if !l.memory.unified {
+		return l.missingOfVersion1(m, killed)
+	}
 	f := m.family
 	for deadline := time.Now().Add(stirLimit); ; {
 		total, gone, ok := l.tally(f)
@@ -26,7 +29,7 @@ func (l *Ledger) missing(m *member, killed bool) int {
 		if len(suspects) == 0 && len(gone) > 1 && time.Now().Before(deadline) {
 			// It was one of them, and which is about to be announced.
 			l.mu.Unlock()
-			l.watches.await(deadline)
+			await(l.watches.fd, deadline)
 			l.mu.Lock()
 			continue
 		}
@@ -42,6 +45,37 @@ func (l *Ledger) missing(m *member, killed bool) int {
 			return max(1, open-(len(suspects)-1))
 		}
 		return 0 // the others may have been killed, and this one was not
+	}
+}
+
+// missingOfVersion1 is missing where only the host's count is left. A single
+// signal may be of want of memory or of the removal, which always comes in the
+// end: only a second tells.
+func (l *Ledger) missingOfVersion1(m *member, killed bool) int {
+	if !killed {
+		return 0
+	}
+	for deadline := time.Now().Add(stirLimit); ; {
+		come := 0
+		if m.watched {
+			if come = m.signals.count(); come == 0 {
+				return 0
+			}
+		}
+		total, gone, ok := l.tally(m.family)
+		open := total - m.family.elsewhere - m.family.known()
+		switch {
+		case !ok || open <= 0:
+			return 0
+		case !m.watched || come > 1:
+			return max(1, open-(len(gone)-1)) // the others may want theirs
+		case time.Now().After(deadline):
+			return 0
+		}
+		fd := m.signals.fd
+		l.mu.Unlock()
+		await(fd, deadline)
+		l.mu.Lock()
 	}
 }
 

@@ -77,8 +77,8 @@ func (w *watches) drain() (ids map[string]bool, all bool) {
 	}
 }
 
-// await returns when something is announced, or at the deadline.
-func (w *watches) await(deadline time.Time) {
-	poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
+// await returns when a descriptor has something to read, or at the deadline.
+func await(fd int, deadline time.Time) {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	_, _ = unix.Poll(poll, max(1, int(time.Until(deadline).Milliseconds()))) // looked at again either way
 }
