@@ -111,8 +111,10 @@ func (l *Ledger) Join(id, path string) (elsewhere int) {
 		return 0
 	}
 	f := m.family
-	if total, err := l.total(f); err == nil && total == f.counted {
-		return f.elsewhere
+	if f.counted != never {
+		if total, err := l.total(f); err == nil && total == f.counted {
+			return f.elsewhere
+		}
 	}
 	total, gone, ok := l.tally(f)
 	// Others may use the cgroup above too; what happened to them until now is
