@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,8 +14,14 @@ import (
 	"fairlead.run/test/bench/report"
 )
 
-// profiledFunctions is how many functions of the daemon are shown.
-const profiledFunctions = 12
+const (
+	// profiledFunctions is how many functions of the daemon are shown.
+	profiledFunctions = 12
+	// profiledAtOnce is how many pods run at most while pods are profiled.
+	profiledAtOnce = 20
+	// afterwards is how long the kernel gets to tidy up behind starts and ends.
+	afterwards = 500 * time.Millisecond
+)
 
 // profile says what pods that start and end one at a time cost in processor
 // time: by process, and in the daemon by what it does.
@@ -40,53 +47,75 @@ func (b *bench) profile(ctx context.Context) ([]report.Profile, error) {
 	return out, nil
 }
 
-// profileOf starts all pods and then ends them, not one and then the other: so
-// few readings of what was spent lose nothing to their units.
+// profileOf starts some pods and then ends them, and again, until there were
+// enough. Not one at a time: each reading of what was spent loses a little to
+// its units. Not all: with hundreds that run, the kernel takes longer for each.
 func (b *bench) profileOf(ctx context.Context, t load.Target) (p report.Profile, err error) {
 	if err := t.Serial(ctx, 2, 0); err != nil { // links and chains are there
 		return p, err
 	}
-	p.Pods = b.plan.profiled
 	if err := sleep(ctx, b.plan.settle); err != nil {
 		return p, err
 	}
-	rest, err := b.spent(ctx, t.System, func() error { return nil })
+	rest, err := spent(t.System, func() error { return sleep(ctx, b.plan.settle) })
 	if err != nil {
 		return p, err
 	}
+	var c costs
+	for p.Pods < b.plan.profiled {
+		n := min(profiledAtOnce, b.plan.profiled-p.Pods)
+		if err := c.add(ctx, t, n); err != nil {
+			return p, err
+		}
+		p.Pods += n
+	}
+	p.Start, p.End = c.start.each(p.Pods, rest), c.end.each(p.Pods, rest)
+	p.Samples = c.profile.Count()
+	p.InKernel = part(c.profile.InKernel(), p.Samples)
+	p.Areas = partsOf(c.profile.Areas(), p.Samples)
+	p.Functions = partsOf(c.profile.Functions(profiledFunctions), p.Samples)
+	return p, nil
+}
+
+// costs are those of all pods so far.
+type costs struct {
+	start, end spending
+	profile    cpuprofile.Profile // of the starts
+}
+
+// add starts and ends some more pods.
+func (c *costs) add(ctx context.Context, t load.Target, n int) error {
 	profiling, err := t.System.Profile(ctx)
 	if err != nil {
-		return p, err
+		return err
 	}
 	var pods []*load.Pod
-	start, err := b.spent(ctx, t.System, func() (err error) {
-		pods, err = t.UpAll(ctx, 1, p.Pods)
-		return err
+	start, err := spent(t.System, func() (err error) {
+		if pods, err = t.UpAll(ctx, 1, n); err != nil {
+			return err
+		}
+		return sleep(ctx, afterwards)
 	})
 	if err != nil {
-		return p, err
+		return err
 	}
 	if err := profiling.End(); err != nil {
-		return p, err
+		return err
 	}
 	var packed bytes.Buffer
 	if err := profiling.Copy(&packed); err != nil {
-		return p, err
+		return err
 	}
-	end, err := b.spent(ctx, t.System, func() error { return t.DownAll(ctx, 1, pods) })
-	if err != nil {
-		return p, err
-	}
-	p.Start, p.End = start.each(p.Pods, rest), end.each(p.Pods, rest)
 	found, err := cpuprofile.Decode(packed.Bytes())
 	if err != nil {
-		return p, err
+		return err
 	}
-	p.Samples = found.Count()
-	p.InKernel = part(found.InKernel(), p.Samples)
-	p.Areas = partsOf(found.Areas(), p.Samples)
-	p.Functions = partsOf(found.Functions(profiledFunctions), p.Samples)
-	return p, nil
+	c.profile.Samples = append(c.profile.Samples, found.Samples...)
+	end, err := spent(t.System, func() error {
+		return errors.Join(t.DownAll(ctx, 1, pods), sleep(ctx, afterwards))
+	})
+	c.start, c.end = c.start.plus(start), c.end.plus(end)
+	return err
 }
 
 func partsOf(list []cpuprofile.Part, samples int64) (out []report.Part) {
@@ -105,17 +134,18 @@ type spending struct {
 	took time.Duration
 }
 
-// spent measures something, with what the kernel does after it.
-func (b *bench) spent(ctx context.Context, s *peer.System, do func() error) (spending, error) {
+func (s spending) plus(more spending) spending {
+	return spending{s.Add(more.Spent), s.took + more.took}
+}
+
+// spent measures something.
+func spent(s *peer.System, do func() error) (spending, error) {
 	d := gauge.Daemon{Pid: s.Pid(), Cgroup: s.Cgroup}
 	before, err := d.Spent()
 	if err != nil {
 		return spending{}, err
 	}
 	if err := do(); err != nil {
-		return spending{}, err
-	}
-	if err := sleep(ctx, b.plan.settle); err != nil {
 		return spending{}, err
 	}
 	after, err := d.Spent()

@@ -95,6 +95,9 @@ var passing = []string{"criserver.", "lifecycle/ops."}
 // closure is what a compiler adds to the name of a function for those within.
 var closure = regexp.MustCompile(`(\.(func|gowrap|deferwrap)?\d+|-range\d+)+$`)
 
+// generic are the types that a compiler has put into a function.
+var generic = regexp.MustCompile(`\[.*\]`)
+
 // Functions are those of Fairlead in which the most samples are, with all that
 // they call. One that does little but call another stands for both.
 func (p *Profile) Functions(limit int) (out []Part) {
@@ -102,7 +105,7 @@ func (p *Profile) Functions(limit int) (out []Part) {
 	byName := map[string]*function{}
 	for i, s := range p.Samples {
 		for at, name := range s.Stack {
-			name, ours := strings.CutPrefix(closure.ReplaceAllString(name, ""), own)
+			name, ours := strings.CutPrefix(generic.ReplaceAllString(closure.ReplaceAllString(name, ""), "[...]"), own)
 			if !ours || slices.ContainsFunc(passing, func(b string) bool { return strings.HasPrefix(name, b) }) {
 				continue
 			}

@@ -56,7 +56,7 @@ func TestFunctions(t *testing.T) {
 		attach   = own + "network.Pods.Attach"
 		add      = own + "network/cni.(*Driver).add"
 		sandbox  = own + "sandbox.(*plan).pin"
-		store    = own + "store.(*Store).Put"
+		store    = own + "store.(*Store[go.shape.1f]).Put"
 		fly      = own + "lifecycle/ops.(*Ledger).fly"
 		runc     = own + "criserver.(*Server).RunPodSandbox"
 		external = "os/exec.(*Cmd).Run"
@@ -69,7 +69,7 @@ func TestFunctions(t *testing.T) {
 		{[]string{external}, 50},
 	}}
 	// add is nearly all of attach, which is not nearly all of runPod.
-	want := []Part{{"lifecycle.(*Core).RunPod", 14}, {"network.Pods.Attach", 10}, {"store.(*Store).Put", 5}, {"sandbox.(*plan).pin", 4}}
+	want := []Part{{"lifecycle.(*Core).RunPod", 14}, {"network.Pods.Attach", 10}, {"store.(*Store[...]).Put", 5}, {"sandbox.(*plan).pin", 4}}
 	for limit := range 6 {
 		if got := p.Functions(limit); !slices.Equal(got, want[:min(limit, 4)]) {
 			t.Errorf("the first %d: got %+v, want %+v", limit, got, want)

@@ -43,6 +43,9 @@ func (s Spent) Sub(before Spent) Spent {
 	}
 }
 
+// Add is what was spent in two times together.
+func (s Spent) Add(more Spent) Spent { return s.Sub(Spent{}.Sub(more)) }
+
 // Others is what nobody whose process is known has spent.
 func (s Spent) Others() time.Duration {
 	return s.Machine - s.Daemon - s.Children - s.Monitor - s.Programs - s.Client

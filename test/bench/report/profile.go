@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Profile says where the processor time of pods goes that start one after the
 // other, and then end one after the other.
@@ -61,17 +58,16 @@ func (p *page) profile() {
 		return
 	}
 	p.line("## Profile\n")
-	p.line("The processor time of a pod, in milliseconds, where %d pods start one at a time and then end one at a time.\n", p.r.Profile[0].Pods)
+	p.line("The processor time of a pod in milliseconds: the mean of %d that start one at a time and end one at a time.\n", p.r.Profile[0].Pods)
 	p.spent()
 	p.line("What the daemon does in its part of the starts, by samples. Beside each part is what it comes to for a pod, in milliseconds.\n")
-	parts := func(of func(*Profile) []Part) {
-		for i := range p.r.Profile {
-			p.parts(&p.r.Profile[i], of)
-		}
+	for _, f := range p.r.Profile {
+		p.parts(f, "%s", f.Areas)
 	}
-	parts(func(f *Profile) []Part { return f.Areas })
 	p.line("The largest of Fairlead's own functions, each with all that it calls:\n")
-	parts(func(f *Profile) []Part { return f.Functions })
+	for _, f := range p.r.Profile {
+		p.parts(f, "`%s`", f.Functions)
+	}
 }
 
 func (p *page) spent() {
@@ -96,15 +92,11 @@ func (p *page) spent() {
 	p.line("%s |\n", row)
 }
 
-func (p *page) parts(f *Profile, of func(*Profile) []Part) {
+func (p *page) parts(f Profile, name string, parts []Part) {
 	p.line("| %s: %d samples, %s of them in system calls | part | ms |", f.Variant, f.Samples, percent(f.InKernel))
 	p.line("| --- | ---: | ---: |")
-	for _, part := range of(f) {
-		name := part.Name
-		if strings.Contains(name, "(*") { // which Markdown would take for emphasis
-			name = "`" + name + "`"
-		}
-		p.line("| %s | %s | %s |", name, percent(part.Part), number(part.Part*f.Start.Daemon))
+	for _, part := range parts {
+		p.line("| "+name+" | %s | %s |", part.Name, percent(part.Part), number(part.Part*f.Start.Daemon))
 	}
 	p.line("")
 }

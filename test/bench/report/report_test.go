@@ -213,7 +213,7 @@ func TestPage(t *testing.T) {
 		"| 200 pods, fairlead, crun, built-in, until the first answer | 100 | 101 | 4 |",
 		"| daemon | 8.00 | 6.00 | 0.00 | 0.00 |", "| all | 64.0 | 33.0 | 0.00 | 0.00 |", "| part of all that is spent in the kernel | 60% | 50% |",
 		"| fairlead, runc, bridge+portmap: 50 samples, 50% of them in system calls | part | ms |", "| calls | 25% | 2.00 |",
-		"| `lifecycle.(*Core).RunPod` | 50% | 4.00 |", "where 40 pods start",
+		"| `lifecycle.(*Core).RunPod` | 50% | 4.00 |", "the mean of 40 that start",
 		"](plot.svg)", "## How it is measured", "| runc | 1.5.2 |", "### Serial",
 	} {
 		if !strings.Contains(text, want) {
