@@ -57,12 +57,13 @@ func (k Keeper) Held(_ context.Context, records []*pod.Record) ([]pod.Held, erro
 	return out, nil
 }
 
-// Wants are the bundles of containers that run or are about to.
+// Wants are the bundles of containers that run or are about to. A record that
+// stands in for a lost one does not tell where they are.
 func (k Keeper) Wants(r *pod.Record) []pod.Held {
 	var out []pod.Held
 	for _, c := range r.Containers {
 		if c.State == pod.Created || c.State == pod.Running {
-			out = append(out, pod.Held{Kind: pod.KindBundle, Name: c.Bundle, Owner: string(c.ID)})
+			out = append(out, pod.Held{Kind: pod.KindBundle, Name: filepath.Join(k.base(), string(c.ID)), Owner: string(c.ID)})
 		}
 	}
 	return out
