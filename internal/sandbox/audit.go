@@ -50,7 +50,7 @@ func (d *Driver) Held(_ context.Context, records []*pod.Record) ([]pod.Held, err
 		}
 		out = append(out, pod.Held{Kind: kind, Name: m, Owner: owner})
 	}
-	groups, err := d.heldCgroups()
+	groups, err := d.heldCgroups(records)
 	return append(out, groups...), err
 }
 
@@ -96,8 +96,12 @@ func (d *Driver) Wants(r *pod.Record) []pod.Held {
 		want(pod.KindNamespace, *k.field(&r.Sandbox))
 	}
 	want(pod.KindMount, r.Sandbox.Shm)
-	if r.Config.CgroupParent == "" {
-		want(pod.KindCgroup, r.Sandbox.Cgroup)
+	if d.wantsCgroup(r) {
+		group := d.podCgroup(r)
+		if lacking := d.lackingCgroups(r); len(lacking) > 0 {
+			group.Fault = "it is not in " + strings.Join(lacking, ", ")
+		}
+		out = append(out, group)
 	}
 	return out
 }

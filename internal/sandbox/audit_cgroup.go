@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
@@ -61,12 +62,17 @@ func (d *Driver) podOf(name string) pod.ID {
 
 // heldCgroups lists the cgroups of pods in our own, and the containers' in
 // these that have no bundle any more by which their handler would find them.
-func (d *Driver) heldCgroups() ([]pod.Held, error) {
+func (d *Driver) heldCgroups(records []*pod.Record) ([]pod.Held, error) {
 	tops, err := hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	seen := map[pod.Held]bool{}
+	for _, r := range records {
+		if d.wantsCgroup(r) && len(d.lackingCgroups(r)) > 0 {
+			seen[d.podCgroup(r)] = true // in part only, which is not enough
+		}
+	}
 	var out []pod.Held
 	for _, top := range tops {
 		for _, h := range d.cgroupsIn(filepath.Join(top, d.ownTop())) {
@@ -77,6 +83,42 @@ func (d *Driver) heldCgroups() ([]pod.Held, error) {
 		}
 	}
 	return out, nil
+}
+
+// wantsCgroup says whether a cgroup of ours has to be there for the pod.
+func (d *Driver) wantsCgroup(r *pod.Record) bool {
+	return r.State == pod.Running && r.Config.CgroupParent == "" && r.Sandbox.Cgroup != ""
+}
+
+// podCgroup is that cgroup.
+func (d *Driver) podCgroup(r *pod.Record) pod.Held {
+	return pod.Held{Kind: pod.KindCgroup, Name: r.Sandbox.Cgroup, Owner: string(r.ID)}
+}
+
+// limiting are the controllers in each of which a pod has its cgroup from its
+// start on, where the host has them as hierarchies of cgroup v1. Others may have
+// been mounted later.
+var limiting = []string{"blkio", "cpu", "cpuacct", "cpuset", "freezer", "memory", "pids"}
+
+// lackingCgroups are those in which it is gone. What systemd makes, it also
+// removes from hierarchies where it is of no use.
+func (d *Driver) lackingCgroups(r *pod.Record) (out []string) {
+	own, name := d.ownCgroup(r.ID)
+	if d.cfg.SystemdCgroups || name != r.Sandbox.Cgroup || cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	own.Resources = &cgroups.Resources{SkipDevices: true}
+	m, err := manager.New(own)
+	if err != nil {
+		return nil // what cannot be looked at is not said to be missing
+	}
+	paths := m.GetPaths()
+	for _, c := range limiting {
+		if _, err := os.Stat(paths[c]); paths[c] != "" && errors.Is(err, fs.ErrNotExist) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // cgroupsIn lists the cgroups in our own one of one hierarchy.

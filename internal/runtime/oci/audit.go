@@ -112,8 +112,15 @@ func readDir(dir string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// heldOfBundles lists the FIFOs in bundles, and the cgroups that they name.
-func (k Keeper) heldOfBundles(_ context.Context, _ []*pod.Record) (out []pod.Held, err error) {
+// heldOfBundles lists the FIFOs in bundles, and the cgroups that they name. A
+// cgroup that is there in part only is none for a container that runs.
+func (k Keeper) heldOfBundles(_ context.Context, records []*pod.Record) (out []pod.Held, err error) {
+	runs := map[string]bool{}
+	for _, r := range records {
+		for _, c := range r.Containers {
+			runs[string(c.ID)] = c.State == pod.Running
+		}
+	}
 	base := filepath.Join(k.cfg.StateDir, "containers")
 	bundles, err := readDir(base)
 	if err != nil {
@@ -128,31 +135,35 @@ func (k Keeper) heldOfBundles(_ context.Context, _ []*pod.Record) (out []pod.Hel
 		for _, f := range fifos {
 			out = append(out, pod.Held{Kind: pod.KindFIFO, Name: filepath.Join(dir, ioFolder, f.Name()), Owner: id})
 		}
-		if path, there := k.cgroupOf(id); there {
+		path, g := k.cgroupOf(id)
+		if path != "" && g.Exists() && !(runs[id] && len(k.lacking(g)) > 0) {
 			out = append(out, pod.Held{Kind: pod.KindCgroup, Name: path, Owner: id})
 		}
 	}
 	return out, nil
 }
 
-// cgroupOf is the cgroup that a bundle names, and whether it is there. A bundle
-// that tells of none is in order here; others look at bundles.
-func (k Keeper) cgroupOf(id string) (path string, there bool) {
+// cgroupOf is the cgroup that a bundle names. A bundle that tells of none is in
+// order here; others look at bundles.
+func (k Keeper) cgroupOf(id string) (path string, g *cgroup.Group) {
 	h := k.handler("")
 	path, err := h.cgroup(h.folder(id))
 	if err != nil || path == "" {
-		return "", false
+		return "", nil
 	}
-	g, err := cgroup.New(cgroupRoot, path)
-	if err != nil {
-		return "", false
+	if g, err = cgroup.New(cgroupRoot, path); err != nil {
+		return "", nil
 	}
-	for _, dir := range g.Dirs {
-		if _, err := os.Lstat(dir); err == nil {
-			return path, true
-		}
+	return path, g
+}
+
+// lacking are the hierarchies in which the cgroup is gone. What systemd makes,
+// it also removes from those where it is of no use.
+func (k Keeper) lacking(g *cgroup.Group) []string {
+	if k.cfg.Systemd {
+		return nil
 	}
-	return path, false
+	return g.Lacking()
 }
 
 // heldTrials lists the folders of trials that nobody is at any more.
@@ -181,8 +192,11 @@ func (k Keeper) Wants(r *pod.Record) []pod.Held {
 		id := string(c.ID)
 		want := func(kind pod.Kind, name string) { out = append(out, pod.Held{Kind: kind, Name: name, Owner: id}) }
 		want(pod.KindProcess, id)
-		if path, _ := k.cgroupOf(id); path != "" {
+		if path, g := k.cgroupOf(id); path != "" {
 			want(pod.KindCgroup, path)
+			if lacking := k.lacking(g); len(lacking) > 0 {
+				out[len(out)-1].Fault = "it is not in " + strings.Join(lacking, ", ")
+			}
 		}
 		for _, name := range fifos(c) {
 			want(pod.KindFIFO, filepath.Join(k.cfg.StateDir, "containers", id, ioFolder, name))

@@ -27,6 +27,9 @@ const Root = "/sys/fs/cgroup"
 // hierarchy on v1.
 type Group struct {
 	Dirs []string // as they would be; each may be absent
+	// hierarchies are the names of the hierarchies that Dirs are in; none on
+	// cgroup v2.
+	hierarchies []string
 }
 
 // Path is where linux.cgroupsPath is, from the top of a hierarchy.
@@ -60,8 +63,35 @@ func New(root, path string) (*Group, error) {
 	g := &Group{}
 	for _, h := range hierarchies {
 		g.Dirs = append(g.Dirs, filepath.Join(h, path))
+		if h != root {
+			g.hierarchies = append(g.hierarchies, filepath.Base(h))
+		}
 	}
 	return g, nil
+}
+
+// limiting are the controllers of cgroup v1 that every runtime puts a container
+// into, where the host has them.
+var limiting = []string{"blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"}
+
+// Lacking are the hierarchies of these in which the cgroup is gone.
+func (g *Group) Lacking() (out []string) {
+	for i, name := range g.hierarchies {
+		_, err := os.Lstat(g.Dirs[i])
+		limits := slices.ContainsFunc(strings.Split(name, ","), func(c string) bool { return slices.Contains(limiting, c) })
+		if limits && errors.Is(err, fs.ErrNotExist) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Exists says whether the cgroup is in any hierarchy.
+func (g *Group) Exists() bool {
+	return slices.ContainsFunc(g.Dirs, func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return err == nil
+	})
 }
 
 // unified tells whether the host has cgroup v2 alone.

@@ -107,6 +107,42 @@ func TestHybridRemedy(t *testing.T) {
 	}
 }
 
+// TestLacking wants what is gone in part told from what never was there.
+func TestLacking(t *testing.T) {
+	all := map[string]string{
+		"memory/pods/abc/x": "", "cpu,cpuacct/pods/abc/x": "", "devices/pods/abc/x": "",
+		"systemd/x": "", "misc/x": "", "unified/cgroup.controllers": "",
+	}
+	for _, tt := range []struct {
+		gone   []string
+		want   []string
+		exists bool
+	}{
+		{nil, nil, true},
+		{[]string{"memory"}, []string{"memory"}, true},
+		{[]string{"cpu,cpuacct", "devices"}, []string{"cpu,cpuacct", "devices"}, true},
+		{[]string{"cpu,cpuacct", "devices", "memory"}, []string{"cpu,cpuacct", "devices", "memory"}, false},
+	} {
+		root := hierarchy(t, all)
+		for _, h := range tt.gone {
+			if err := os.RemoveAll(filepath.Join(root, h, "pods")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := New(root, "/pods/abc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Lacking(); !slices.Equal(got, tt.want) || g.Exists() != tt.exists {
+			t.Errorf("without %v: lacks %v, exists %v", tt.gone, got, g.Exists())
+		}
+	}
+	g, err := New(hierarchy(t, map[string]string{"cgroup.controllers": "", "pods/x": ""}), "/pods/abc")
+	if err != nil || g.Lacking() != nil || g.Exists() {
+		t.Errorf("on cgroup v2: %v, %v", g, err)
+	}
+}
+
 // TestNewRefusesWhatIsShared: everything in such a cgroup would be killed.
 func TestNewRefusesWhatIsShared(t *testing.T) {
 	for _, path := range []string{"", "/", "/pods", "/pods/x/../..", "pods/x"} {
