@@ -105,18 +105,24 @@ func TestFsckLosses(t *testing.T) {
 // so, touches nothing, and removing the container helps.
 func TestFsckSaysWhatIsLost(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, handler string) {
-		for _, tt := range []struct{ name, damage, want string }{
-			{"FIFO", "rm $S/containers/$C/io/stdout", "fifo-missing"},
-			{"config.json", "rm $S/containers/$C/config.json", "bundle-faulty"},
-			{"state of the runtime", "rm -r $S/runtimes/" + handler + "/$C", "state-missing"},
-			{"root file system in use", "umount $S/containers/$C/rootfs", "mount-missing"},
+		for _, tt := range []struct {
+			name, damage string
+			want         []string
+		}{
+			{"FIFO", "rm $S/containers/$C/io/stdout", []string{"fifo-missing"}},
+			{"config.json", "rm $S/containers/$C/config.json", []string{"bundle-faulty"}},
+			{"state of the runtime", "rm -r $S/runtimes/" + handler + "/$C", []string{"state-missing"}},
+			{"root file system in use", "umount $S/containers/$C/rootfs", []string{"mount-missing"}},
+			{"writable layer", "mv $R/containers/$C $R/moved-$C", []string{"writable-missing"}},
+			{"bundle", "umount $S/containers/$C/rootfs; rm -r $S/containers/$C", []string{"bundle-missing", "fifo-missing", "mount-missing"}},
+			{"cgroup", "TOP=/sys/fs/cgroup; " + outOf, []string{"cgroup-missing"}},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				n.T = t
 				s := n.RunPod(handler)
 				c := s.Start(node.Script("sleep 1000"))
-				shell(t, "S="+n.State+"; C="+c.ID+"; "+tt.damage)
-				wantFound(t, n, []string{tt.want}, []string{tt.want})
+				shell(t, "S="+n.State+"; R="+n.Root+"; C="+c.ID+"; "+tt.damage)
+				wantFound(t, n, tt.want, tt.want)
 				if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 					t.Errorf("the container is %s", st.State)
 				}
