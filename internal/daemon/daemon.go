@@ -122,6 +122,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
 	g.run("the trial of handlers", func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
+	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)
 	}

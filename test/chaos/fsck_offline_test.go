@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -175,29 +174,5 @@ func TestFsckWhereNothingRan(t *testing.T) {
 	}
 	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
 		t.Errorf("made %v (%v)", made, err)
-	}
-}
-
-// TestFsckLeavesExecsAlone wants a process to go on that somebody has started in
-// a container by way of a daemon that is dead.
-func TestFsckLeavesExecsAlone(t *testing.T) {
-	n := node.Start(t, "")
-	n.Pull(node.Busybox)
-	c := n.RunPod("").Start(node.Script("sleep 1000"))
-	go func() {
-		_, _ = n.Runtime.ExecSync(context.Background(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"sleep", "777"}})
-	}()
-	runs := func() bool { return strings.Contains(c.Exec("ps"), "sleep 777") }
-	node.Eventually(t, "the exec runs", runs)
-	n.Kill(syscall.SIGKILL)
-	if r, err := offline(t, n, "--repair"); err != nil || len(r.Findings) > 0 {
-		t.Errorf("without a daemon: %v\n%s", err, strings.Join(told(r.Findings), "\n"))
-	}
-	n.Start()
-	if found := audit(t, n, adminv1.FsckRequest{Repair: true}).Findings; len(found) > 0 {
-		t.Errorf("after the restart:\n%s", strings.Join(told(found), "\n"))
-	}
-	if !runs() {
-		t.Error("the exec is gone")
 	}
 }

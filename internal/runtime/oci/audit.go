@@ -56,7 +56,7 @@ func (k Keeper) heldProcesses(ctx context.Context, _ []*pod.Record) (out []pod.H
 		switch {
 		case p.Kind != monitorv1.KindExec:
 			out = append(out, pod.Held{Kind: pod.KindProcess, Name: p.ID, Owner: p.ID})
-		case p.State == monitorv1.Exited && !isOwnExec(p.ID):
+		case p.State == monitorv1.Exited && !IsOwnExec(p.ID):
 			out = append(out, pod.Held{Kind: pod.KindProcess, Name: p.ID})
 		}
 	}
@@ -272,18 +272,29 @@ func (k Keeper) dropState(ctx context.Context, h pod.Held) error {
 	return os.RemoveAll(h.Name)
 }
 
+// SweepTrials ends all trials that the death of a daemon has cut off, also
+// those of handlers that are not there any more, which nobody will try again.
+func (k Keeper) SweepTrials(ctx context.Context) error {
+	held, err := k.heldTrials(ctx, nil)
+	for _, h := range held {
+		err = errors.Join(err, k.Drop(ctx, h))
+	}
+	return err
+}
+
 // dropTrial ends a trial that was cut off. What it has to kill, its own bundle
 // says; one that names anything but a trial's cgroup is only deleted.
 func (k Keeper) dropTrial(ctx context.Context, bundle string) error {
 	name := filepath.Base(bundle)
 	at := strings.LastIndexByte(name, '-')
-	if at < 0 {
-		return os.RemoveAll(bundle)
+	h, id := k.handler(name[:max(at, 0)]), trialPrefix+name[at+1:]
+	end := k.trials.begin(id, name)
+	if end == nil {
+		return nil // another is at it
 	}
-	h, id := k.handler(name[:at]), trialPrefix+name[at+1:]
+	defer end()
 	path, err := h.cgroup(bundle)
-	_, missing := h.def.Program()
-	if err != nil || missing != nil || !strings.Contains(filepath.Base(path), id) {
+	if at < 0 || err != nil || !strings.Contains(filepath.Base(path), id) {
 		return os.RemoveAll(bundle)
 	}
 	return k.endTrial(ctx, h.tool, bundle, id)

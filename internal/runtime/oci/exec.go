@@ -44,8 +44,8 @@ func randomHex(bytes int) string {
 
 func newExecID() string { return execPrefix + instance + "." + randomHex(8) }
 
-// isOwnExec tells whether this run of the daemon started the exec.
-func isOwnExec(id string) bool { return strings.HasPrefix(id, execPrefix+instance+".") }
+// IsOwnExec tells whether this run of the daemon started the exec.
+func IsOwnExec(id string) bool { return strings.HasPrefix(id, execPrefix+instance+".") }
 
 // Exec runs one more process in a running container, with everything but the
 // command as its first process has it.

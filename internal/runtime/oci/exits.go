@@ -66,7 +66,7 @@ func (e *Exits) one(ctx context.Context, x monitorv1.Exit, seen func(string, pod
 		seen(x.ID, exitOf(x))
 		return
 	}
-	if isOwnExec(x.ID) {
+	if IsOwnExec(x.ID) {
 		return // whoever started it waits for it and forgets it
 	}
 	if err := e.Forget(ctx, x.ID); err != nil && ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +34,14 @@ type trials struct {
 	names map[string]bool
 }
 
-// begin notes the names of a trial until end is called.
+// begin notes the names of a trial until end is called. It returns nil if
+// somebody else is at it.
 func (t *trials) begin(names ...string) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if slices.ContainsFunc(names, func(n string) bool { return t.names[n] }) {
+		return nil
+	}
 	if t.names == nil {
 		t.names = map[string]bool{}
 	}
@@ -109,12 +114,13 @@ func (d *Driver) sweepTrials(ctx context.Context, t tool) {
 	bundles, err := readDir(base)
 	for _, b := range bundles {
 		unique, ok := strings.CutPrefix(b.Name(), t.def.Name+"-")
-		if !ok || strings.Contains(unique, "-") || d.trials.has(b.Name()) {
-			continue // of another handler, or under way
+		if !ok || strings.Contains(unique, "-") {
+			continue // of another handler
 		}
-		end := d.trials.begin(trialPrefix+unique, b.Name())
-		err = errors.Join(err, d.endTrial(ctx, t, filepath.Join(base, b.Name()), trialPrefix+unique))
-		end()
+		if end := d.trials.begin(trialPrefix+unique, b.Name()); end != nil {
+			err = errors.Join(err, d.endTrial(ctx, t, filepath.Join(base, b.Name()), trialPrefix+unique))
+			end()
+		}
 	}
 	if err != nil {
 		d.cfg.Log.Warn("what a trial of an earlier daemon has left cannot be removed", "handler", t.def.Name, "error", err)

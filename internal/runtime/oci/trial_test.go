@@ -38,3 +38,42 @@ func TestTrialsOfADeadDaemonEnd(t *testing.T) {
 		t.Errorf("left %v %v, want %v", left, err, want)
 	}
 }
+
+// A handler that is configured no more is never tried again, and what its last
+// trial has left goes all the same.
+func TestSweepTrials(t *testing.T) {
+	d := testDriver(t)
+	base := filepath.Join(d.cfg.StateDir, trialsFolder)
+	state := filepath.Join(d.cfg.StateDir, "runtimes", "gone-2", trialPrefix+"0001")
+	config := `{"linux":{"cgroupsPath":"/fairlead-trial-0001/trial-0001"}}`
+	for _, dir := range []string{filepath.Join(base, "gone-2-0001", "rootfs"), filepath.Join(base, "0002"), filepath.Join(base, "busy-0003"), state} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(base, "gone-2-0001", "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	end := d.trials.begin("busy-0003")
+	if again := d.trials.begin("other", "busy-0003"); again != nil {
+		t.Error("two are at one trial")
+	}
+	k := Keeper{Driver: d}
+	if err := k.SweepTrials(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(base + "/*")
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "busy-0003" {
+		t.Errorf("left %v %v", left, err)
+	}
+	if _, err := os.Stat(state); err == nil {
+		t.Error("what the runtime kept of the trial is still there")
+	}
+	end()
+	if err := k.SweepTrials(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(base + "/*"); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
