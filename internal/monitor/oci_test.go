@@ -222,3 +222,22 @@ func TestRealFailure(t *testing.T) {
 		}
 	})
 }
+
+// A command that is to run sealed does not run from its file.
+func TestSealedCommand(t *testing.T) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("needs a static busybox (Debian package busybox-static)")
+	}
+	n := newNode(t)
+	for id, want := range map[string]string{"sealed": "/memfd:busybox (deleted)\n", "plain": busybox + "\n"} {
+		req := n.shell(id, "")
+		said := filepath.Join(n.dir, id+".exe")
+		req.Command = []string{busybox, "sh", "-c", "readlink /proc/$$/exe >" + said + "; sleep 1000 & echo $! >" + req.PIDFile}
+		req.Sealed = id == "sealed"
+		n.start(req)
+		if got, err := os.ReadFile(said); err != nil || string(got) != want {
+			t.Errorf("%s ran from %q, %v", id, got, err)
+		}
+	}
+}

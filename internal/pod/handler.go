@@ -7,6 +7,7 @@ type HandlerInfo struct {
 	Name     string          `json:"name"`
 	Kind     string          `json:"kind"` // "oci"
 	Path     string          `json:"path"`
+	Runtime  string          `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
 	Version  string          `json:"version,omitempty"`
 	Default  bool            `json:"default,omitempty"`
 	Ready    bool            `json:"ready"`

@@ -17,12 +17,13 @@ var groups = map[string][]string{
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
 		"internal/inroot", "internal/stage", "internal/hostpath", "internal/filelock",
+		"internal/sealed",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
 	"@drivers": {
 		"internal/runtime/...", "internal/network/...", "internal/image/...", "internal/rootfs/...",
-		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/monitor/client",
+		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/stats/...", "internal/monitor/client",
 	},
 	"@core": {
 		"internal/pod", "internal/lifecycle/...", "internal/audit", "internal/criserver/...", "internal/streaming/...",
@@ -43,6 +44,7 @@ var layers = []layer{
 	{place: "internal/inroot", may: []string{"internal/errdefs"}},
 	{place: "internal/telemetry"},
 	{place: "internal/stage"},
+	{place: "internal/sealed"},
 	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
 	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
@@ -60,7 +62,8 @@ var layers = []layer{
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
 	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/filter", may: []string{"@leaves"}},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime/oci/filter", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/oci/warmth"},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime/oci/filter", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},
@@ -73,6 +76,7 @@ var layers = []layer{
 	{place: "internal/store/...", may: []string{"internal/store/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/sandbox/...", may: []string{"internal/sandbox/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/spec/...", may: []string{"internal/spec/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/stats/...", may: []string{"internal/stats/...", "internal/pod", "@api", "@leaves"}},
 
 	// The monitor is a program of its own; client is the daemon's side. The two
 	// share what reads frames and handles descriptors, and nothing that serves.

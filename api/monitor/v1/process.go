@@ -24,10 +24,15 @@ type WindowSize struct {
 
 // StartRequest asks for a container: the monitor makes its input and output,
 // runs the command of the OCI runtime and adopts the process that it leaves.
+//
+// Larger than other structs: it is a message, and each field stands alone.
 type StartRequest struct {
 	ID string `json:"id"`
 	// Command is the runtime's, detaching: argv[0] is an absolute path.
 	Command []string `json:"command"`
+	// Sealed runs the command's program from a copy in memory that cannot be
+	// changed. crun then makes none itself.
+	Sealed bool `json:"sealed,omitempty"`
 	// Env is the whole environment of the command, "NAME=value".
 	Env []string `json:"env,omitempty"`
 	// PIDFile is where the command writes the pid of the container's process,
@@ -68,6 +73,7 @@ type StartRequest struct {
 type ExecRequest struct {
 	ID         string        `json:"id"`
 	Command    []string      `json:"command"`
+	Sealed     bool          `json:"sealed,omitempty"`
 	Env        []string      `json:"env,omitempty"`
 	PIDFile    string        `json:"pidFile"`
 	RuntimeLog string        `json:"runtimeLog,omitempty"`

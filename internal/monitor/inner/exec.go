@@ -41,7 +41,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		return monitorv1.Started{}, -1, err
 	}
 	if mine {
-		c := &launch.Command{Argv: req.Command, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startExec(ctx, p, c, startEnds{ends: ends, size: req.Size}))
 		})

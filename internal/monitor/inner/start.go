@@ -63,7 +63,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		return monitorv1.Started{}, err
 	}
 	if mine {
-		c := &launch.Command{Argv: req.Command, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startContainer(ctx, p, c, req.Size))
 		})

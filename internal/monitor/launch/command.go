@@ -17,6 +17,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/sealed"
 )
 
 // Children are told of the commands that are started, and tell how they end.
@@ -33,11 +34,14 @@ type Launcher struct {
 	Score      string       // oom_score_adj of commands; empty leaves it
 	ConsoleDir string       // folder for sockets, with a short path
 	Go         func(func()) // runs something that ends with the command
+
+	programs sealed.Programs
 }
 
 // Command is one run of an OCI runtime's command line that leaves a process.
 type Command struct {
 	Argv, Env  []string
+	Sealed     bool // see monitorv1.StartRequest
 	Stdio      [3]int
 	PIDFile    string
 	Mark       string // one more entry of the environment
@@ -64,12 +68,21 @@ func (c *Command) RemovePID() error {
 // with what it started.
 func (l *Launcher) Fork(c *Command) (Running, error) {
 	c.Began = time.Now()
-	pid, err := syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   append(slices.Clone(c.Env), c.Mark),
-		Files: []uintptr{uintptr(c.Stdio[0]), uintptr(c.Stdio[1]), uintptr(c.Stdio[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	var pid int
+	fork := func(program string) (err error) {
+		pid, err = syscall.ForkExec(program, c.Argv, &syscall.ProcAttr{
+			Dir:   "/",
+			Env:   append(slices.Clone(c.Env), c.Mark),
+			Files: []uintptr{uintptr(c.Stdio[0]), uintptr(c.Stdio[1]), uintptr(c.Stdio[2])},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+		return err
+	}
+	run := l.programs.Run
+	if !c.Sealed {
+		run = func(program string, start func(string) error) error { return start(program) }
+	}
+	err := run(c.Argv[0], fork)
 	if err != nil {
 		return Running{}, fmt.Errorf("run %s: %w: %w", c.Argv[0], errdefs.ErrInvalidArgument, err)
 	}

@@ -30,13 +30,16 @@ type fakeMonitor struct {
 	unreaped  bool    // until Wait has been called, nothing can be forgotten
 	forgotten []string
 	events    [][]monitorv1.Exit // of each connection
+	sealed    []bool             // of each start and exec
 }
 
-func (f *fakeMonitor) Start(context.Context, monitorv1.StartRequest) (monitorv1.Started, error) {
+func (f *fakeMonitor) Start(_ context.Context, r monitorv1.StartRequest) (monitorv1.Started, error) {
+	f.sealed = append(f.sealed, r.Sealed)
 	return monitorv1.Started{}, f.fail
 }
 
-func (f *fakeMonitor) Exec(context.Context, monitorv1.ExecRequest, [3]*os.File) (monitorv1.Started, *os.File, error) {
+func (f *fakeMonitor) Exec(_ context.Context, r monitorv1.ExecRequest, _ [3]*os.File) (monitorv1.Started, *os.File, error) {
+	f.sealed = append(f.sealed, r.Sealed)
 	return monitorv1.Started{}, nil, f.fail
 }
 

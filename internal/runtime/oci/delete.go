@@ -59,13 +59,13 @@ func (h *Handler) deleteState(ctx context.Context, id string) error {
 		// in this one any more, and what it kept of it is a folder below ours.
 		return h.forgetState(id)
 	}
-	_, err := h.tool.run(ctx, "delete", id)
+	_, err := h.run(ctx, "delete", id)
 	if err == nil || saysNotThere(err) {
 		return nil
 	}
 	// It holds the container for running: one without a bundle here, or one
 	// that a crash left half made.
-	_, forced := h.tool.run(ctx, "delete", "--force", id)
+	_, forced := h.run(ctx, "delete", "--force", id)
 	if forced == nil || saysNotThere(forced) {
 		return nil
 	}

@@ -14,6 +14,8 @@ import (
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci/filter"
+	"fairlead.run/internal/runtime/oci/warmth"
+	"fairlead.run/internal/sealed"
 )
 
 // Monitor is what handlers need of fairlead-monitor; internal/monitor/client
@@ -42,8 +44,9 @@ type Config struct {
 	Log *slog.Logger
 
 	// Set by New, one for all handlers.
-	warmth  *warmth
-	filters *filter.Cache
+	warmth   *warmth.Warmth
+	filters  *filter.Cache
+	programs *sealed.Programs
 }
 
 // Driver makes handlers of the kind "oci".
@@ -67,7 +70,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	cfg.warmth, cfg.filters = &warmth{}, &filter.Cache{}
+	cfg.warmth, cfg.filters, cfg.programs = &warmth.Warmth{}, &filter.Cache{}, &sealed.Programs{}
 	return &Driver{cfg: cfg}, nil
 }
 

@@ -111,6 +111,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	return monitorv1.ExecRequest{
 		ID:      x.id,
 		Command: argv,
+		Sealed:  h.sealed(),
 		Env:     environ(),
 		PIDFile: pidFile,
 		TTY:     tty,

@@ -35,11 +35,35 @@ type Handler struct {
 // Info describes the handler as it was last observed.
 func (h *Handler) Info() pod.HandlerInfo { return h.info() }
 
+// sealed says whether the runtime is run from a copy in memory: crun else makes
+// one itself, each time. Of a trial's, nothing is known yet.
+func (h *Handler) sealed() bool { return h.info != nil && h.info().Runtime == "crun" }
+
+// run is tool.run for a handler that is known.
+func (h *Handler) run(ctx context.Context, args ...string) ([]byte, error) {
+	argv, err := h.tool.argv("", args...)
+	if err != nil {
+		return nil, err
+	}
+	return runFrom(ctx, h.from(), argv)
+}
+
+// from is where the runtime is executed from.
+func (h *Handler) from() from {
+	if h.sealed() {
+		return h.cfg.programs.Run
+	}
+	return asItIs
+}
+
 // ioFolder is where the FIFOs of a container are, in its bundle.
 const ioFolder = "io"
 
 // folder is the bundle of a container.
 func (h *Handler) folder(id string) string { return filepath.Join(h.cfg.StateDir, "containers", id) }
+
+// Warm is told that a process will be started soon, and returns at once.
+func (h *Handler) Warm() { h.cfg.warmth.Warm() }
 
 // Start runs the bundle's process. If it runs already, or has run and ended
 // since, that one is returned. When it fails, nothing is left of it.
@@ -130,6 +154,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 	return monitorv1.StartRequest{
 		ID:         s.ID,
 		Command:    argv,
+		Sealed:     h.sealed(),
 		Env:        environ(),
 		PIDFile:    pidFile,
 		Cgroup:     cgroup,

@@ -30,7 +30,7 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		info.Reason = reason(err)
 		return info
 	}
-	info.Version = version.number
+	info.Runtime, info.Version = version.name, version.number
 	f := readFeatures(ctx, program)
 	info.Features = version.abilities(f, hostAbilities())
 	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}

@@ -66,6 +66,15 @@ func (t tool) run(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func runArgv(ctx context.Context, argv []string) ([]byte, error) {
+	return runFrom(ctx, asItIs, argv)
+}
+
+// from calls start with the path that a program is executed from.
+type from func(program string, start func(path string) error) error
+
+func asItIs(program string, start func(path string) error) error { return start(program) }
+
+func runFrom(ctx context.Context, where from, argv []string) ([]byte, error) {
 	stdout, stderr := &tail{max: 1 << 20}, &tail{max: errOutput}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = environ(), "/"
@@ -74,7 +83,13 @@ func runArgv(ctx context.Context, argv []string) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = time.Second // for a grandchild that keeps the pipes open
-	err := cmd.Run()
+	err := where(argv[0], func(path string) error {
+		cmd.Path = path
+		return cmd.Start()
+	})
+	if err == nil {
+		err = cmd.Wait()
+	}
 	switch {
 	case err == nil:
 		return stdout.Bytes(), nil

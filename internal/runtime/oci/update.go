@@ -42,7 +42,7 @@ func (h *Handler) update(ctx context.Context, id string, b pod.Bundle) error {
 	if err != nil {
 		return fmt.Errorf("write the resources: %w", err)
 	}
-	_, err = h.tool.run(ctx, "update", "--resources", f.Name(), id)
+	_, err = h.run(ctx, "update", "--resources", f.Name(), id)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package oci
+package warmth
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 
 // TestWarmOnce fails if many starts at once each make the kernel work.
 func TestWarmOnce(t *testing.T) {
-	var w warmth
+	var w Warmth
 	var joins atomic.Int32
 	begun, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	w.warm(func() {

@@ -1,4 +1,12 @@
-package oci
+// Package warmth makes the start of a process quicker by what the kernel does when one
+// joins a cgroup. It then takes a lock that every fork and exit holds for
+// reading, and after a while in which nobody did, it first has to wait until all
+// processors have noticed: an RCU grace period, some 10 ms. After that it costs
+// nothing, for about as long.
+//
+// So one does at the beginning of a pod's start what the runtime will do in the
+// middle of it. That changes nothing: a process is put where it is.
+package warmth
 
 import (
 	"bufio"
@@ -10,15 +18,8 @@ import (
 	"time"
 )
 
-// warmth makes the start of a process quicker by what the kernel does when one
-// joins a cgroup. It then takes a lock that every fork and exit holds for
-// reading, and after a while in which nobody did, it first has to wait until all
-// processors have noticed: an RCU grace period, some 10 ms. After that it costs
-// nothing, for about as long.
-//
-// So one does at the beginning of a pod's start what the runtime will do in the
-// middle of it. That changes nothing: a process is put where it is.
-type warmth struct {
+// Warmth is one for all handlers. The zero value is ready.
+type Warmth struct {
 	mu   sync.Mutex
 	busy bool
 	last time.Time
@@ -29,10 +30,10 @@ type warmth struct {
 const keepsWarm = 5 * time.Millisecond
 
 // Warm is told that a process will be started soon, and returns at once.
-func (h *Handler) Warm() { h.cfg.warmth.warm(joinOwn) }
+func (w *Warmth) Warm() { w.warm(joinOwn) }
 
 // warm calls join unless somebody just did, on a goroutine that ends with it.
-func (w *warmth) warm(join func()) {
+func (w *Warmth) warm(join func()) {
 	if w == nil { // a handler that was not made by a driver
 		return
 	}
@@ -53,7 +54,7 @@ func (w *warmth) warm(join func()) {
 // joinOwn puts this process into the cgroup that it is in. Where that fails,
 // starts take as long as they do without.
 func joinOwn() {
-	dir := ownGroup("/proc/self/cgroup", cgroupRoot)
+	dir := ownGroup("/proc/self/cgroup", "/sys/fs/cgroup")
 	if dir == "" {
 		return
 	}
@@ -87,7 +88,7 @@ func ownGroup(table, root string) string {
 		}
 		for _, m := range mounts {
 			dir := filepath.Join(root, m, f[2])
-			if exists(filepath.Join(dir, "cgroup.procs")) {
+			if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
 				return dir
 			}
 		}

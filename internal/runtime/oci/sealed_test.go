@@ -1,0 +1,61 @@
+package oci
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime"
+)
+
+// TestSealed fails if crun is made to copy itself at each start and exec, or if
+// a runtime that gains nothing is copied into memory.
+func TestSealed(t *testing.T) {
+	for name, want := range map[string]bool{"crun": true, "runc": false} {
+		m, state := &fakeMonitor{}, t.TempDir()
+		d, err := New(Config{StateDir: state, Monitor: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := d.Open(runtime.Definition{Name: name, Handler: v1alpha1.Handler{Path: "/bin/true"}}, func() pod.HandlerInfo { return pod.HandlerInfo{Runtime: name} })
+		bundle := h.folder("c1")
+		if err := os.MkdirAll(bundle, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"process":{"args":["x"]}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Start(t.Context(), pod.StartRequest{ID: "c1", Bundle: pod.Bundle{Path: bundle}}); err != nil {
+			t.Errorf("start: %v", err)
+		}
+		if _, err := h.Exec(t.Context(), pod.ExecRequest{Container: &pod.Container{ID: "c1"}, Command: []string{"x"}}); err != nil {
+			t.Errorf("exec: %v", err)
+		}
+		if !slices.Equal(m.sealed, []bool{want, want}) {
+			t.Errorf("%s: sealed %v", name, m.sealed)
+		}
+	}
+}
+
+// TestCallsOfTheDaemonAreSealed is the same for what the daemon runs itself.
+func TestCallsOfTheDaemonAreSealed(t *testing.T) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("needs a static busybox (Debian package busybox-static)")
+	}
+	for name, want := range map[string]string{"crun": "/memfd:busybox (deleted)\n", "runc": busybox + "\n"} {
+		d, err := New(Config{StateDir: t.TempDir(), Monitor: &fakeMonitor{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := d.Open(runtime.Definition{Name: name, Handler: v1alpha1.Handler{Path: busybox}}, func() pod.HandlerInfo { return pod.HandlerInfo{Runtime: name} })
+		out, err := runFrom(t.Context(), h.from(), []string{busybox, "readlink", "/proc/self/exe"})
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %q %v", name, out, err)
+		}
+	}
+}
