@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,42 +54,4 @@ func clearFlags(dir string) error {
 		}
 		return nil
 	})
-}
-
-// usage adds up what is below dir, hard links once. What disappears meanwhile
-// is left out.
-func usage(ctx context.Context, dir string) (bytes, inodes int64, err error) {
-	seen := map[uint64]struct{}{}
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil // gone since it was listed
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		if _, dup := seen[st.Ino]; dup {
-			return nil
-		}
-		if st.Nlink > 1 && !d.IsDir() {
-			seen[st.Ino] = struct{}{}
-		}
-		bytes += st.Blocks * 512
-		inodes++
-		return nil
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("measure writable layer %s: %w", dir, err)
-	}
-	return bytes, inodes, nil
 }
