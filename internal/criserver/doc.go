@@ -8,4 +8,7 @@
 //
 // It decides nothing about pods and keeps no state: that is internal/lifecycle.
 // It serves no exec, attach or port-forward traffic: that is internal/streaming.
+//
+// Larger than other packages: one type has to have every call of the CRI, and
+// they share the encoding of what several of them answer.
 package criserver

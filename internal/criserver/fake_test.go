@@ -37,6 +37,9 @@ type fake struct {
 	pull     ImagePull
 	sync     func(context.Context) (*cri.ExecSyncResponse, error)
 	attach   *cri.AttachRequest
+	used     pod.ContainerUsage
+	podUsed  pod.Usage
+	ended    map[string]error
 }
 
 func (f *fake) call(format string, args ...any) error {
@@ -143,6 +146,23 @@ func (f fakeImages) Usage(context.Context) (ImageUsage, error) {
 	return ImageUsage{Path: "/images", Bytes: 5, Inodes: 6}, f.call("Usage")
 }
 
+// fakeStats has measured all that it is asked about but what is in ended.
+type fakeStats struct{ *fake }
+
+func (f fakeStats) Container(_ context.Context, r *pod.Record, c *pod.Container) (pod.ContainerUsage, error) {
+	if f.ended[string(c.ID)] != nil {
+		return pod.ContainerUsage{}, f.ended[string(c.ID)]
+	}
+	return f.used, f.call("measure %s of %s", c.Config.Metadata.Name, r.Config.Metadata.Name)
+}
+
+func (f fakeStats) Pod(_ context.Context, r *pod.Record) (pod.Usage, error) {
+	if f.ended[string(r.ID)] != nil {
+		return pod.Usage{}, f.ended[string(r.ID)]
+	}
+	return f.podUsed, f.call("measure %s", r.Config.Metadata.Name)
+}
+
 type fakeStreams struct{ *fake }
 
 func (f fakeStreams) ExecSync(ctx context.Context, id pod.ContainerID, cmd []string) (*cri.ExecSyncResponse, error) {
@@ -218,7 +238,7 @@ func newFake() *fake {
 func (f *fake) server(t *testing.T, change func(*Config)) *Server {
 	t.Helper()
 	c := Config{
-		Pods: f, Containers: f, Handlers: fakeHandlers{f}, Network: fakeNetwork{f}, Images: fakeImages{f}, Streams: fakeStreams{f},
+		Pods: f, Containers: f, Handlers: fakeHandlers{f}, Network: fakeNetwork{f}, Images: fakeImages{f}, Streams: fakeStreams{f}, Stats: fakeStats{f},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "1.2.3", Settings: map[string]string{"state": "/run"},
 	}
 	if change != nil {

@@ -35,6 +35,14 @@ type Containers interface {
 	ReopenLog(ctx context.Context, id pod.ContainerID) error
 }
 
+// Stats measures what pods and containers use. Both wrap errdefs.ErrNotFound
+// for what does not run any more.
+type Stats interface {
+	Container(ctx context.Context, r *pod.Record, c *pod.Container) (pod.ContainerUsage, error)
+	// Pod measures a pod without telling its containers apart.
+	Pod(ctx context.Context, r *pod.Record) (pod.Usage, error)
+}
+
 // Handlers lists the runtime handlers, working or not.
 type Handlers interface {
 	List() []pod.HandlerInfo

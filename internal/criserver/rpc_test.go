@@ -27,6 +27,7 @@ func init() {
 	for _, name := range strings.Fields(`Version Status RuntimeConfig UpdateRuntimeConfig
 		RunPodSandbox StopPodSandbox RemovePodSandbox PodSandboxStatus ListPodSandbox
 		CreateContainer StartContainer StopContainer RemoveContainer ListContainers ContainerStatus
+		ContainerStats ListContainerStats PodSandboxStats ListPodSandboxStats
 		UpdateContainerResources ReopenContainerLog ExecSync Exec Attach PortForward
 		ListImages ImageStatus PullImage RemoveImage ImageFsInfo`) {
 		served[name] = true

@@ -26,6 +26,7 @@ type Config struct {
 	Network    Network
 	Images     Images
 	Streams    Streams
+	Stats      Stats
 	Log        *slog.Logger
 	Version    string // of Fairlead, "1.2.3"
 	// SystemdCgroups says that cgroup parents are systemd slices.
@@ -53,6 +54,7 @@ func (c *Config) validate() error {
 		{"Network", c.Network == nil},
 		{"Images", c.Images == nil},
 		{"Streams", c.Streams == nil},
+		{"Stats", c.Stats == nil},
 		{"Log", c.Log == nil},
 		{"Version", c.Version == ""},
 	} {

@@ -90,7 +90,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 func (d *Daemon) openServer() (*criserver.Server, error) {
 	return criserver.New(criserver.Config{
 		Pods: d.core, Containers: d.core, Handlers: d.parts.handlers,
-		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams,
+		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams, Stats: d.parts.meter,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) {
@@ -120,6 +120,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the core", func() error { return d.core.Run(ctx) })
 	g.run("the CRI server", func() error { return d.server.Serve(ctx, d.listener) })
 	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
+	g.run("the measuring of writable layers", func() error { return d.parts.meter.Run(ctx) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
 	g.run("the trial of handlers", func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
 	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })

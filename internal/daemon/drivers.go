@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/spec/host"
 	"fairlead.run/internal/spec/keeper"
 	"fairlead.run/internal/spec/origin"
+	"fairlead.run/internal/stats"
 	"fairlead.run/internal/store"
 )
 
@@ -37,6 +38,7 @@ type parts struct {
 	network  *criNetwork
 	monitor  *client.Client
 	handlers *runtime.Registry[lifecycle.Handler]
+	meter    *stats.Meter
 	core     lifecycle.Drivers
 	keepers  keepers
 }
@@ -113,6 +115,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
+	p.meter = newMeter(cfg, roots, log)
 	p.keepers.sandboxes, p.keepers.roots = boxes, roots
 	p.keepers.bundles = keeper.Keeper{StateDir: cfg.State, Remove: bundles.Remove}
 	p.core = lifecycle.Drivers{
@@ -157,12 +160,8 @@ func openBundles(cfg *config.Config, monitor string, log *slog.Logger) (*spec.Bu
 	for name, l := range cfg.Containers.Rlimits {
 		limits[name] = spec.Rlimit{Soft: uint64(l.Soft), Hard: uint64(l.Hard)}
 	}
-	driver := spec.CgroupFS
-	if systemdCgroups(cfg) {
-		driver = spec.CgroupSystemd
-	}
 	b, err := spec.New(spec.Config{
-		StateDir: cfg.State, RootDir: cfg.Root, CgroupDriver: driver,
+		StateDir: cfg.State, RootDir: cfg.Root, CgroupDriver: cgroupDriver(cfg),
 		Monitor: monitor, DefaultRlimits: limits, Host: seen,
 	})
 	if err != nil {

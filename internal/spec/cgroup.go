@@ -8,7 +8,7 @@ import (
 
 // cgroup says where the container's cgroup is: below the pod's.
 func (b *build) cgroup(context.Context) error {
-	p, err := cgroupsPath(b.cfg.CgroupDriver, b.req.Record.Sandbox.Cgroup, string(b.req.Container.ID))
+	p, err := CgroupsPath(b.cfg.CgroupDriver, b.req.Record.Sandbox.Cgroup, string(b.req.Container.ID))
 	if err != nil {
 		return err
 	}
@@ -16,9 +16,10 @@ func (b *build) cgroup(context.Context) error {
 	return nil
 }
 
-// cgroupsPath is a path for cgroupfs, and "slice:prefix:name" for systemd,
-// which makes the scope prefix-name.scope in that slice.
-func cgroupsPath(driver CgroupDriver, parent, id string) (string, error) {
+// CgroupsPath is linux.cgroupsPath of a container whose pod has that cgroup: a
+// path for cgroupfs, and "slice:prefix:name" for systemd, which makes the scope
+// prefix-name.scope in that slice.
+func CgroupsPath(driver CgroupDriver, parent, id string) (string, error) {
 	const field = "the pod's linux.cgroup_parent"
 	slice := strings.HasSuffix(path.Base(parent), ".slice")
 	if driver == CgroupSystemd {

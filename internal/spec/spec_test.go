@@ -188,7 +188,7 @@ func TestCgroupsPath(t *testing.T) {
 		{CgroupSystemd, "/kubepods.slice/kubepods-pod1.slice", "kubepods-pod1.slice:fairlead:c"},
 		{CgroupSystemd, "kubepods-pod1.slice", "kubepods-pod1.slice:fairlead:c"},
 	} {
-		if got, err := cgroupsPath(tt.driver, tt.parent, "c"); err != nil || got != tt.is {
+		if got, err := CgroupsPath(tt.driver, tt.parent, "c"); err != nil || got != tt.is {
 			t.Errorf("%s %s: %s, %v", tt.driver, tt.parent, got, err)
 		}
 	}

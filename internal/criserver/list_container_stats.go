@@ -1,0 +1,73 @@
+package criserver
+
+import (
+	"context"
+	"errors"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// ListContainerStats says what the running containers use that the filter
+// selects. One that ends meanwhile is left out.
+func (s *Server) ListContainerStats(ctx context.Context, r *cri.ListContainerStatsRequest) (*cri.ListContainerStatsResponse, error) {
+	resp := &cri.ListContainerStatsResponse{}
+	f := r.GetFilter()
+	pods, only := s.podsByID(f.GetPodSandboxId()), pod.ContainerID("")
+	if f.GetId() != "" {
+		p, c, err := s.cfg.Containers.FindContainer(f.GetId())
+		if err != nil || !holds(pods, p.ID) {
+			return resp, nil // no container has both ids: nothing is selected
+		}
+		pods, only = []*pod.Record{p}, c.ID
+	}
+	for _, p := range pods {
+		found, err := s.measureContainers(ctx, p, func(c *pod.Container) bool {
+			return (only == "" || only == c.ID) && hasLabels(c.Config.Labels, f.GetLabelSelector())
+		})
+		if err != nil {
+			return nil, err
+		}
+		resp.Stats = append(resp.Stats, found...)
+	}
+	return resp, nil
+}
+
+func holds(pods []*pod.Record, id pod.ID) bool {
+	for _, p := range pods {
+		if p.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// measureContainers measures those containers of a pod that run and are wanted.
+func (s *Server) measureContainers(ctx context.Context, p *pod.Record, wanted func(*pod.Container) bool) ([]*cri.ContainerStats, error) {
+	var out []*cri.ContainerStats
+	for _, c := range p.Containers {
+		if !measurable(c.State) || !wanted(c) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		one, err := s.measureContainer(ctx, p, c)
+		if err != nil {
+			s.leaveOut(err)
+			continue
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// leaveOut keeps what cannot be measured from hiding everything else. Most of
+// it has ended meanwhile; who asks for it alone gets the error.
+func (s *Server) leaveOut(err error) {
+	if !errors.Is(err, errdefs.ErrNotFound) {
+		s.log.Debug("left out of a list", "error", err)
+	}
+}

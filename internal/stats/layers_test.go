@@ -1,0 +1,114 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
+)
+
+// shelf is layers of known sizes that take a while to walk.
+type shelf struct {
+	takes time.Duration
+	sizes map[pod.ContainerID]int64
+	walks int
+	err   error
+}
+
+func (s *shelf) walk(ctx context.Context, id pod.ContainerID) (int64, int64, error) {
+	s.walks++
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	size, ok := s.sizes[id]
+	if !ok {
+		return 0, 0, fmt.Errorf("%s: %w", id, errdefs.ErrNotFound)
+	}
+	return size, 3, s.err
+}
+
+func start(t *testing.T, s *shelf) *layers {
+	l := newLayers(s.walk, "/disk", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); l.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+func TestLayers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{takes: 10 * time.Millisecond, sizes: map[pod.ContainerID]int64{"a": 100}}
+		l := start(t, s)
+		if u := l.of("a"); u != nil {
+			t.Errorf("before the walk: %+v", u)
+		}
+		time.Sleep(time.Second / 2)
+		u := l.of("a")
+		if u == nil || u.Bytes != 100 || u.Inodes != 3 || u.Path != "/disk" || u.At.IsZero() {
+			t.Fatalf("%+v", u)
+		}
+		s.sizes["a"] = 200
+		time.Sleep(2 * time.Second)
+		if s.walks != 1 {
+			t.Errorf("%d walks for nobody", s.walks)
+		}
+		if u := l.of("a"); u == nil || u.Bytes != 100 {
+			t.Errorf("an answer waited: %+v", u)
+		}
+		time.Sleep(time.Second)
+		if u := l.of("a"); u == nil || u.Bytes != 200 {
+			t.Errorf("after the second walk: %+v", u)
+		}
+		delete(s.sizes, "a")
+		time.Sleep(2 * time.Second)
+		l.of("a")
+		time.Sleep(time.Second)
+		if len(l.memory.all) != 0 {
+			t.Error("what is gone is remembered")
+		}
+	})
+}
+
+func TestALayerThatCannotBeMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{sizes: map[pod.ContainerID]int64{"a": 1}, err: errors.New("broken disk")}
+		l := start(t, s)
+		for range 3 {
+			if u := l.of("a"); u != nil {
+				t.Errorf("%+v", u)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		s.err = nil
+		l.of("a")
+		time.Sleep(2 * time.Second)
+		if u := l.of("a"); u == nil {
+			t.Error("it is not tried again")
+		}
+	})
+}
+
+// However often somebody asks, walking takes only a part of the time.
+func TestWalksRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{takes: 2 * time.Second, sizes: map[pod.ContainerID]int64{"a": 1, "b": 1}}
+		l := start(t, s)
+		for range 1000 {
+			l.of("a")
+			l.of("b")
+			time.Sleep(time.Second)
+		}
+		if most := 2 * (1 + 1000/(restFactor*2)); s.walks > most || s.walks < most/2 {
+			t.Errorf("%d walks of two seconds in 1000 seconds", s.walks)
+		}
+	})
+}
