@@ -120,6 +120,8 @@ func (d *decoder) mount(field string, m *cri.Mount) pod.Mount {
 	switch {
 	case out.Image != nil && out.HostPath != "":
 		d.fail(field+".host_path", "is set beside image; only one may be")
+	case out.Image != nil && !out.ReadOnly:
+		d.fail(field+".readonly", "is not set; what is in an image can only be mounted so")
 	case out.Image == nil && out.HostPath == "":
 		d.fail(field+".host_path", "is required, unless image is set")
 	case out.Image == nil && out.ImageSubPath != "":

@@ -200,6 +200,7 @@ func TestBadConfigsAreRefusedByField(t *testing.T) {
 		"config.mounts[1].host_path is required":    mount(&cri.Mount{ContainerPath: "/a"}),
 		`config.mounts[1].host_path is "b"`:         mount(&cri.Mount{ContainerPath: "/a", HostPath: "b"}),
 		"config.mounts[1].host_path is set beside":  mount(&cri.Mount{ContainerPath: "/a", HostPath: "/b", Image: &cri.ImageSpec{Image: "i"}}),
+		"config.mounts[1].readonly is not":          mount(&cri.Mount{ContainerPath: "/a", Image: &cri.ImageSpec{Image: "i"}}),
 		"config.mounts[1].image_sub_path is set":    mount(&cri.Mount{ContainerPath: "/a", HostPath: "/b", ImageSubPath: "x"}),
 		"config.mounts[1].recursive_read_only need": mount(&cri.Mount{ContainerPath: "/a", HostPath: "/b", RecursiveReadOnly: true}),
 		"config.mounts[1].propagation is 9":         mount(&cri.Mount{ContainerPath: "/a", HostPath: "/b", Propagation: 9}),
