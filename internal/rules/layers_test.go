@@ -77,7 +77,6 @@ var layers = []layer{
 	{place: "internal/sandbox/...", may: []string{"internal/sandbox/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/spec/...", may: []string{"internal/spec/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/stats/...", may: []string{"internal/stats/...", "internal/pod", "@api", "@leaves"}},
-	{place: "internal/stats/...", may: []string{"internal/stats/...", "internal/pod", "@api", "@leaves"}},
 
 	// The monitor is a program of its own; client is the daemon's side. The two
 	// share what reads frames and handles descriptors, and nothing that serves.
