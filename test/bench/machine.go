@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,16 +18,31 @@ import (
 	"fairlead.run/test/bench/report"
 )
 
+// busy is the load: the mean number of processes that wanted to run in the last minute.
+func busy() float64 {
+	l, _ := strconv.ParseFloat(first(read("/proc/loadavg"), " "), 64)
+	return l
+}
+
+// calm waits until little else runs: what built the benchmark is still in the
+// mean. After some time it gives up, and the result says what the load was.
+func (b *bench) calm(ctx context.Context) {
+	limit := report.Calm * float64(runtime.NumCPU()) / 2
+	for busy() > limit && time.Since(b.begin) < b.plan.patience && ctx.Err() == nil {
+		b.say("the load is %.2f; waiting until it is %.2f, %s at most", busy(), limit, b.plan.patience)
+		_ = sleep(ctx, 10*time.Second)
+	}
+}
+
 // machine says where this runs. What cannot be found out is empty.
 func machine(disk string) report.Machine {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts) // cannot fail with a good pointer
-	load, _ := strconv.ParseFloat(first(read("/proc/loadavg"), " "), 64)
 	kb, _ := strconv.Atoi(strings.Fields(field("/proc/meminfo", "MemTotal") + " 0")[0])
 	return report.Machine{
 		CPU: field("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), MemMB: kb * 1024 / 1e6,
 		Kernel: unix.ByteSliceToString(uts.Release[:]), OS: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`),
-		Cgroups: cgroups(), Disk: filesystem(disk), Load: load,
+		Cgroups: cgroups(), Disk: filesystem(disk), Load: busy(),
 	}
 }
 

@@ -110,6 +110,8 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 		return err
 	}
 	defer b.registry.Close()
+	b.calm(ctx)
+	b.begin = time.Now()
 	result := &report.Result{
 		Version: report.Version, Date: time.Now().UTC().Truncate(time.Second), Short: o.short,
 		Machine: machine(a.Dir),

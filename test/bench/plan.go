@@ -10,6 +10,7 @@ import (
 //
 // Larger than other structs: it is a list of numbers, and each stands alone.
 type plan struct {
+	patience                        time.Duration // for the machine to come to rest
 	serialRounds, serialPods, execs int
 	parallelRounds                  int
 	parallel                        map[int]int   // clients to pods
@@ -27,10 +28,11 @@ type plan struct {
 // fullPlan is what docs/performance.md is written from.
 func fullPlan() plan {
 	return plan{
+		patience:     4 * time.Minute,
 		serialRounds: 6, serialPods: 10, execs: 3,
 		parallelRounds: 3, parallel: map[int]int{4: 24, 16: 32},
 		sustain: 20 * time.Second, sustainRounds: 3,
-		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 3,
+		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 7,
 		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 12 * time.Second,
 		looks: 50, traced: 20, profiled: 100, restartPods: report.RestartPods, restarts: 5,
 	}

@@ -37,7 +37,7 @@ func (r *Result) Page(plot string) string {
 	if r.Short {
 		p.line("**This was a short run, made to see whether the benchmark works. Its numbers mean little.**\n")
 	}
-	if m := r.Machine; m.Load > 0.5*float64(m.CPUs) {
+	if m := r.Machine; m.Load > Calm*float64(m.CPUs) {
 		p.line("**The machine was not at rest: its load in the minute before was %.2f on %d processors. Milliseconds and processor time mean little, ratios less than usual.**\n", m.Load, m.CPUs)
 	}
 	p.machine()

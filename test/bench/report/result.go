@@ -26,6 +26,9 @@ type Result struct {
 	Profile  []Profile         `json:"profile,omitempty"`
 }
 
+// Calm is the load for each processor above which a machine is not at rest.
+const Calm = 0.5
+
 // Machine is where the benchmark ran.
 type Machine struct {
 	CPU     string `json:"cpu"`
