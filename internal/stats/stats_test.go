@@ -160,7 +160,8 @@ func TestPartsThatAreMissing(t *testing.T) {
 		"v1 without pressure": {version1, []string{".pressure"}, noPressure},
 		"v1 with a container that v2 has not": {
 			version1,
-			[]string{"a/cpu.pressure", "a/memory.pressure", "a/io.pressure"}, noPressure,
+			[]string{"a/cpu.pressure", "a/memory.pressure", "a/io.pressure"},
+			noPressure,
 		},
 		"v2 without swap":   {version2, []string{"swap.current", "swap.max"}, func(u *pod.ContainerUsage) { u.Swap = nil }},
 		"v1 without swap":   {version1, []string{"memsw.usage_in_bytes"}, func(u *pod.ContainerUsage) { u.Swap = nil }},

@@ -180,7 +180,9 @@ func TestStatsLists(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	of := func(s *node.Sandbox, app string, containers int) string { return fmt.Sprint(s.ID, " ", app, " ", containers) }
+	of := func(s *node.Sandbox, app string, containers int) string {
+		return fmt.Sprint(s.ID, " ", app, " ", containers)
+	}
 	both := []string{of(a, "a", 2), of(b, "b", 1)}
 	slices.Sort(both)
 	if got := list(nil); !slices.Equal(got, both) {
