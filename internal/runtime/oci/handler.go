@@ -36,8 +36,16 @@ type Handler struct {
 func (h *Handler) Info() pod.HandlerInfo { return h.info() }
 
 // sealed says whether the runtime is run from a copy in memory: crun else makes
-// one itself, each time. Of a trial's, nothing is known yet.
-func (h *Handler) sealed() bool { return h.info != nil && h.info().Runtime == "crun" }
+// one itself, each time.
+func (h *Handler) sealed() bool { return h.runtime() == "crun" }
+
+// runtime is what the program calls itself; empty in a trial, before that is known.
+func (h *Handler) runtime() string {
+	if h.info == nil {
+		return ""
+	}
+	return h.info().Runtime
+}
 
 // run is tool.run for a handler that is known.
 func (h *Handler) run(ctx context.Context, args ...string) ([]byte, error) {

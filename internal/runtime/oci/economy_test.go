@@ -59,3 +59,35 @@ func TestCallsOfTheDaemonAreSealed(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletesOnce fails if a runtime is asked to delete what it has no folder
+// of, or if one is not asked whose folders are not known.
+func TestDeletesOnce(t *testing.T) {
+	for _, tt := range []struct {
+		runtime      string
+		known, asked bool
+	}{{"runc", false, false}, {"crun", false, false}, {"runc", true, true}, {"crun", true, true}, {"other", false, true}, {"", false, true}} {
+		dir := t.TempDir()
+		program := filepath.Join(dir, "program")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+dir+"/asked\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(Config{StateDir: dir, Monitor: &fakeMonitor{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		def := runtime.Definition{Name: "x", Handler: v1alpha1.Handler{Path: program}}
+		if tt.known {
+			if err := os.MkdirAll(filepath.Join(d.root(def), "c1"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := d.Open(def, func() pod.HandlerInfo { return pod.HandlerInfo{Runtime: tt.runtime} })
+		if err := h.Delete(t.Context(), "c1"); err != nil {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if asked := exists(filepath.Join(dir, "asked")); asked != tt.asked {
+			t.Errorf("%+v: asked %t", tt, asked)
+		}
+	}
+}
