@@ -94,6 +94,11 @@ func TestALayerThatCannotBeMeasured(t *testing.T) {
 		if u := l.of("a"); u == nil {
 			t.Error("it is not tried again")
 		}
+		s.err = errors.New("broken disk")
+		time.Sleep(2 * time.Second)
+		if u := l.of("a"); u != nil {
+			t.Errorf("the answer is of a time before the disk broke: %+v", u)
+		}
 	})
 }
 
