@@ -40,6 +40,7 @@ type fake struct {
 	used     pod.ContainerUsage
 	podUsed  pod.Usage
 	ended    map[string]error
+	notices  chan pod.Notice
 }
 
 func (f *fake) call(format string, args ...any) error {
@@ -107,6 +108,11 @@ func (f *fake) UpdateContainer(_ context.Context, id pod.ContainerID, res *pod.R
 
 func (f *fake) ReopenLog(_ context.Context, id pod.ContainerID) error {
 	return f.call("ReopenLog %s", id)
+}
+
+func (f *fake) Follow() (<-chan pod.Notice, func()) {
+	_ = f.call("follow")
+	return f.notices, func() { _ = f.call("stop following") }
 }
 
 type fakeHandlers struct{ *fake }
@@ -238,7 +244,7 @@ func newFake() *fake {
 func (f *fake) server(t *testing.T, change func(*Config)) *Server {
 	t.Helper()
 	c := Config{
-		Pods: f, Containers: f, Handlers: fakeHandlers{f}, Network: fakeNetwork{f}, Images: fakeImages{f}, Streams: fakeStreams{f}, Stats: fakeStats{f},
+		Pods: f, Containers: f, Handlers: fakeHandlers{f}, Network: fakeNetwork{f}, Images: fakeImages{f}, Streams: fakeStreams{f}, Stats: fakeStats{f}, Events: f,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "1.2.3", Settings: map[string]string{"state": "/run"},
 	}
 	if change != nil {

@@ -14,11 +14,8 @@ func (s *Server) PodSandboxStatus(_ context.Context, r *cri.PodSandboxStatusRequ
 	if err != nil {
 		return nil, err
 	}
-	resp := &cri.PodSandboxStatusResponse{Status: encodePodStatus(p), Timestamp: s.now().UnixNano()}
-	for _, c := range p.Containers {
-		if c.State != pod.Creating {
-			resp.ContainersStatuses = append(resp.ContainersStatuses, encodeContainerStatus(p, c))
-		}
+	resp := &cri.PodSandboxStatusResponse{
+		Status: encodePodStatus(p), ContainersStatuses: encodeStatuses(p), Timestamp: s.now().UnixNano(),
 	}
 	if r.GetVerbose() {
 		resp.Info, err = encodeInfo(map[string]any{"info": podInfo(p)})

@@ -35,6 +35,13 @@ type Containers interface {
 	ReopenLog(ctx context.Context, id pod.ContainerID) error
 }
 
+// Events tells what happens to pods and containers.
+type Events interface {
+	// Follow returns a channel on which everything from now on arrives. It is
+	// closed when its reader is too far behind. stop must be called.
+	Follow() (seen <-chan pod.Notice, stop func())
+}
+
 // Stats measures what pods and containers use. Both wrap errdefs.ErrNotFound
 // for what does not run any more.
 type Stats interface {

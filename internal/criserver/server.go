@@ -27,6 +27,7 @@ type Config struct {
 	Images     Images
 	Streams    Streams
 	Stats      Stats
+	Events     Events
 	Log        *slog.Logger
 	Version    string // of Fairlead, "1.2.3"
 	// SystemdCgroups says that cgroup parents are systemd slices.
@@ -55,6 +56,7 @@ func (c *Config) validate() error {
 		{"Images", c.Images == nil},
 		{"Streams", c.Streams == nil},
 		{"Stats", c.Stats == nil},
+		{"Events", c.Events == nil},
 		{"Log", c.Log == nil},
 		{"Version", c.Version == ""},
 	} {
@@ -73,6 +75,8 @@ type Server struct {
 	cfg Config
 	log *slog.Logger
 	now func() time.Time
+	// ending is closed when the server is told to end, for calls that go on.
+	ending chan struct{}
 }
 
 // New makes a server.
@@ -85,7 +89,7 @@ func New(c Config) (*Server, error) {
 		close(ready)
 		c.Ready = ready
 	}
-	return &Server{cfg: c, log: c.Log, now: time.Now}, nil
+	return &Server{cfg: c, log: c.Log, now: time.Now, ending: make(chan struct{})}, nil
 }
 
 // Serve answers calls on l until ctx ends. Calls in flight may then finish for
@@ -107,6 +111,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	go func() {
 		defer close(ended)
 		<-ctx.Done()
+		close(s.ending)
 		force := time.AfterFunc(stopGrace, g.Stop)
 		defer force.Stop()
 		g.GracefulStop()

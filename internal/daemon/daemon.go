@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 
 func (d *Daemon) openServer() (*criserver.Server, error) {
 	return criserver.New(criserver.Config{
-		Pods: d.core, Containers: d.core, Handlers: d.parts.handlers,
+		Pods: d.core, Containers: d.core, Events: d.core, Handlers: d.parts.handlers,
 		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams, Stats: d.parts.meter,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/lifecycle/events"
 	"fairlead.run/internal/pod"
 )
 
@@ -21,6 +22,7 @@ import (
 type book struct {
 	store   Store
 	commits keylock.Locks[pod.ID] // one change of a record at a time
+	feed    events.Feed           // told of every change, in order
 
 	mu         sync.RWMutex
 	pods       map[pod.ID]*pod.Record
@@ -154,6 +156,7 @@ func (b *book) remove(ctx context.Context, id pod.ID) error {
 	defer b.mu.Unlock()
 	if r := b.pods[id]; r != nil {
 		b.forgetContainers(r, nil)
+		b.feed.Changed(r, nil)
 	}
 	delete(b.pods, id)
 	return nil
@@ -163,10 +166,12 @@ func (b *book) remove(ctx context.Context, id pod.ID) error {
 func (b *book) publish(r *pod.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old := b.pods[r.ID]; old != nil {
+	old := b.pods[r.ID]
+	if old != nil {
 		b.forgetContainers(old, r)
 	}
 	b.pods[r.ID] = r
+	b.feed.Changed(old, r)
 	for _, c := range r.Containers {
 		b.containers[c.ID] = r.ID
 		if b.ended[c.ID] == nil {

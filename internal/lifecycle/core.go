@@ -118,6 +118,9 @@ func (c *Core) Run(ctx context.Context) error {
 // not be modified.
 func (c *Core) Pods() []*pod.Record { return c.book.list() }
 
+// Follow tells of what happens to pods and containers from now on; see events.Feed.
+func (c *Core) Follow() (seen <-chan pod.Notice, stop func()) { return c.book.feed.Follow() }
+
 // Recovering are the pods that were not observed yet since the daemon started.
 func (c *Core) Recovering() []pod.ID { return c.book.unobserved() }
 
