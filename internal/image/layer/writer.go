@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/klauspost/readahead"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
@@ -121,6 +122,12 @@ func (w *Writer) Commit(ctx context.Context, name, key string, opts ...snapshots
 	return failpoint.Hit(committed)
 }
 
+// How much of a layer is decompressed before it is asked for, in bytes.
+const (
+	aheadBuffers = 4
+	aheadSize    = 128 << 10
+)
+
 // Apply unpacks a layer into its directory, without a mount and without
 // starting a process. It returns the digest of the unpacked archive, which the
 // unpacker compares with the image's configuration.
@@ -139,6 +146,11 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	}
 	defer func() { _ = ra.Close() }()
 	tarball, err := Decompress(&unpackReader{r: content.NewReader(ra), w: w, desc: desc})
+	if err != nil {
+		return ocispec.Descriptor{}, &Error{desc.Digest, err}
+	}
+	// One processor decompresses while another makes files.
+	tarball, err = readahead.NewReadCloserSize(tarball, aheadBuffers, aheadSize)
 	if err != nil {
 		return ocispec.Descriptor{}, &Error{desc.Digest, err}
 	}
