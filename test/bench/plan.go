@@ -32,7 +32,7 @@ func fullPlan() plan {
 		serialRounds: 6, serialPods: 10, execs: 3,
 		parallelRounds: 3, parallel: map[int]int{4: 24, 16: 32},
 		sustain: 20 * time.Second, sustainRounds: 3,
-		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 7,
+		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 5,
 		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 12 * time.Second,
 		looks: 50, traced: 20, profiled: 100, restartPods: report.RestartPods, restarts: 5,
 	}

@@ -22,8 +22,11 @@ type pulled struct {
 
 func (p pulled) name() string   { return fmt.Sprintf("pull %d MB", p.mb) }
 func (p pulled) repo() string   { return fmt.Sprintf("bench/size%d", p.mb) }
-func (p pulled) image() string  { return peer.RegistryAddress + "/" + p.repo() + ":1" }
 func (p pulled) String() string { return fmt.Sprintf("%d MB in %d layers", p.mb, p.layers) }
+
+// tag is of the image of one round.
+func (p pulled) tag(round int) string   { return fmt.Sprintf("%s:round%d", p.repo(), round+1) }
+func (p pulled) image(round int) string { return peer.RegistryAddress + "/" + p.tag(round) }
 
 // registry counts the blobs that were fetched of each repository, so that a
 // pull that found something already there is seen.
@@ -57,10 +60,11 @@ func (r *registry) taken(repo string) int {
 	return n
 }
 
-// serve makes an image of that size and puts it into the registry.
-func (r *registry) serve(p pulled) error {
+// serve makes the image of that size for a round and puts it into the registry,
+// in the place of the last round's.
+func (r *registry) serve(p pulled, round int) error {
 	spec := images.Spec{Config: ocispec.ImageConfig{Entrypoint: []string{"/none"}}}
-	random := rand.New(rand.NewPCG(1, uint64(p.mb)))
+	random := rand.New(rand.NewPCG(uint64(round), uint64(p.mb)))
 	for n := range p.layers {
 		spec.Layers = append(spec.Layers, images.Layer{Files: files(random, n, p.mb*1000_000/p.layers)})
 	}
@@ -68,7 +72,8 @@ func (r *registry) serve(p pulled) error {
 	if err != nil {
 		return fmt.Errorf("build an image of %s: %w", p, err)
 	}
-	r.Push(p.repo()+":1", img)
+	r.DropRepo(p.repo())
+	r.Push(p.tag(round), img)
 	return nil
 }
 

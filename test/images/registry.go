@@ -118,6 +118,13 @@ func (r *Registry) DropBlob(repoName string, d digest.Digest) {
 	delete(r.repo(repoName).blobs, d)
 }
 
+// DropRepo loses everything of a repository.
+func (r *Registry) DropRepo(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.repos, name)
+}
+
 // Inject adds faults.
 func (r *Registry) Inject(faults ...Fault) {
 	r.mu.Lock()

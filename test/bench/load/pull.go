@@ -10,7 +10,7 @@ import (
 // PullTime is the name of PullImage, which fetches and unpacks.
 const PullTime = "PullImage"
 
-// Pull pulls and unpacks an image, measured under that name, and removes it.
+// Pull pulls and unpacks an image, measured under that name, and keeps it.
 func (t Target) Pull(ctx context.Context, name, image string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
@@ -22,7 +22,6 @@ func (t Target) Pull(ctx context.Context, name, image string) error {
 	if err != nil {
 		return t.failed(err)
 	}
-	// Removing an image without a name is no error, so that it is looked for first.
 	st, err := t.System.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 	if err == nil && st.GetImage() == nil {
 		err = fmt.Errorf("the image that was pulled is not there")
@@ -30,8 +29,16 @@ func (t Target) Pull(ctx context.Context, name, image string) error {
 	if err != nil {
 		return t.failed(fmt.Errorf("%s: %w", name, err))
 	}
+	return nil
+}
+
+// RemoveImage removes an image.
+func (t Target) RemoveImage(ctx context.Context, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
+	defer cancel()
+	spec := &runtimeapi.ImageSpec{Image: image}
 	if _, err := t.System.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec}); err != nil {
-		return t.failed(fmt.Errorf("%s: remove the image: %w", name, err))
+		return t.failed(fmt.Errorf("remove the image %s: %w", image, err))
 	}
 	return nil
 }
