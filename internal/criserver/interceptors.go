@@ -120,18 +120,33 @@ func (s *Server) inTime(ctx context.Context, req any, info *grpc.UnaryServerInfo
 // needNoPods are the calls that are answered at any time.
 var needNoPods = map[string]bool{
 	"Version": true, "Status": true, "RuntimeConfig": true, "UpdateRuntimeConfig": true,
-	"ListImages": true, "ImageStatus": true, "PullImage": true, "ImageFsInfo": true,
+	"ListImages": true, "StreamImages": true, "ImageStatus": true, "PullImage": true, "ImageFsInfo": true,
 }
 
 // awaitReady holds calls back until pods can be asked about, so that nobody
 // takes a daemon that is starting for one without pods.
 func (s *Server) awaitReady(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if !needNoPods[path.Base(info.FullMethod)] {
-		select {
-		case <-s.cfg.Ready:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: the daemon is starting and has not read its pods yet: %w", path.Base(info.FullMethod), errdefs.ErrUnavailable)
-		}
+	if err := s.whenReady(ctx, path.Base(info.FullMethod)); err != nil {
+		return nil, err
 	}
 	return next(ctx, req)
+}
+
+func (s *Server) awaitReadyStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := s.whenReady(ss.Context(), path.Base(info.FullMethod)); err != nil {
+		return err
+	}
+	return next(srv, ss)
+}
+
+func (s *Server) whenReady(ctx context.Context, method string) error {
+	if needNoPods[method] {
+		return nil
+	}
+	select {
+	case <-s.cfg.Ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: the daemon is starting and has not read its pods yet: %w", method, errdefs.ErrUnavailable)
+	}
 }

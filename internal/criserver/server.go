@@ -99,7 +99,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
 		grpc.ChainUnaryInterceptor(s.observe, s.encodeErrors, s.recoverPanics, s.inTime, s.awaitReady),
-		grpc.ChainStreamInterceptor(s.encodeStreamErrors, s.recoverStreamPanics),
+		grpc.ChainStreamInterceptor(s.encodeStreamErrors, s.recoverStreamPanics, s.awaitReadyStream),
 	)
 	cri.RegisterRuntimeServiceServer(g, s)
 	cri.RegisterImageServiceServer(g, s)
