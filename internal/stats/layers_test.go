@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,23 +17,35 @@ import (
 // shelf is layers of known sizes that take a while to walk.
 type shelf struct {
 	takes time.Duration
+
+	mu    sync.Mutex
 	sizes map[pod.ContainerID]int64
 	walks int
 	err   error
 }
 
 func (s *shelf) walk(ctx context.Context, id pod.ContainerID) (int64, int64, error) {
-	s.walks++
 	select {
 	case <-time.After(s.takes):
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.walks++
 	size, ok := s.sizes[id]
 	if !ok {
 		return 0, 0, fmt.Errorf("%s: %w", id, errdefs.ErrNotFound)
 	}
 	return size, 3, s.err
+}
+
+// change waits until nothing happens and then changes the shelf.
+func (s *shelf) change(f func()) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
 func start(t *testing.T, s *shelf) *layers {
@@ -44,6 +57,13 @@ func start(t *testing.T, s *shelf) *layers {
 	return l
 }
 
+// pass lets time go by until nothing happens any more, so that the test may
+// look at the shelf and change it.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{takes: 10 * time.Millisecond, sizes: map[pod.ContainerID]int64{"a": 100}}
@@ -51,27 +71,27 @@ func TestLayers(t *testing.T) {
 		if u := l.of("a"); u != nil {
 			t.Errorf("before the walk: %+v", u)
 		}
-		time.Sleep(time.Second / 2)
+		pass(time.Second / 2)
 		u := l.of("a")
 		if u == nil || u.Bytes != 100 || u.Inodes != 3 || u.Path != "/disk" || u.At.IsZero() {
 			t.Fatalf("%+v", u)
 		}
-		s.sizes["a"] = 200
-		time.Sleep(2 * time.Second)
+		s.change(func() { s.sizes["a"] = 200 })
+		pass(2 * time.Second)
 		if s.walks != 1 {
 			t.Errorf("%d walks for nobody", s.walks)
 		}
 		if u := l.of("a"); u == nil || u.Bytes != 100 {
 			t.Errorf("an answer waited: %+v", u)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if u := l.of("a"); u == nil || u.Bytes != 200 {
 			t.Errorf("after the second walk: %+v", u)
 		}
-		delete(s.sizes, "a")
-		time.Sleep(2 * time.Second)
+		s.change(func() { delete(s.sizes, "a") })
+		pass(2 * time.Second)
 		l.of("a")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(l.memory.all) != 0 {
 			t.Error("what is gone is remembered")
 		}
@@ -86,16 +106,18 @@ func TestALayerThatCannotBeMeasured(t *testing.T) {
 			if u := l.of("a"); u != nil {
 				t.Errorf("%+v", u)
 			}
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 		}
-		s.err = nil
+		s.change(func() { s.err = nil })
 		l.of("a")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if u := l.of("a"); u == nil {
 			t.Error("it is not tried again")
 		}
-		s.err = errors.New("broken disk")
-		time.Sleep(2 * time.Second)
+		s.change(func() { s.err = errors.New("broken disk") })
+		pass(2 * time.Second)
+		l.of("a")
+		pass(2 * time.Second)
 		if u := l.of("a"); u != nil {
 			t.Errorf("the answer is of a time before the disk broke: %+v", u)
 		}
@@ -110,7 +132,7 @@ func TestWalksRest(t *testing.T) {
 		for range 1000 {
 			l.of("a")
 			l.of("b")
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		if most := 2 * (1 + 1000/(restFactor*2)); s.walks > most || s.walks < most/2 {
 			t.Errorf("%d walks of two seconds in 1000 seconds", s.walks)
