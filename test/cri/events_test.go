@@ -36,7 +36,9 @@ func TestEvents(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		events := follow(t, n)
 		s := n.RunPod(h)
-		c := s.Start(node.Script("exit 3"))
+		// Not before its start was told.
+		c := s.Start(node.Script("while [ ! -e /go ]; do usleep 10000; done; exit 3"))
+		c.Exec("touch", "/go")
 		c.Wait()
 		c.Remove()
 		s.Remove()

@@ -6,6 +6,7 @@
 package events
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -78,7 +79,11 @@ func between(old, now *pod.Record) []pod.Notice {
 		if was := find(old, c.ID); was != nil {
 			before = was.State
 		}
-		add(after, string(c.ID), steps(before, c.State))
+		kinds := steps(before, c.State)
+		if ranUnseen(before, c) {
+			kinds = slices.Insert(kinds, len(kinds)-1, pod.NoticeStarted)
+		}
+		add(after, string(c.ID), kinds)
 	}
 	for _, c := range containers(old) {
 		if find(now, c.ID) == nil && made(c.State) {
@@ -114,6 +119,11 @@ func find(r *pod.Record, id pod.ContainerID) *pod.Container {
 
 // made says whether somebody was told that it exists.
 func made(s pod.State) bool { return s != "" && s != pod.Creating }
+
+// ranUnseen says whether a container has both started and ended with one change.
+func ranUnseen(before pod.State, c *pod.Container) bool {
+	return (before == pod.Created || !made(before)) && c.State == pod.Exited && c.Process != nil
+}
 
 // steps are the events of one thing that goes from a state to another. What
 // could not be observed for a while is told of again when it can be.

@@ -19,6 +19,12 @@ func record(state pod.State, states ...pod.State) *pod.Record {
 	return r
 }
 
+// ran is the record with a container that had a process.
+func ran(r *pod.Record) *pod.Record {
+	r.Containers[0].Process = &pod.RunningProcess{PID: 1}
+	return r
+}
+
 func drain(c <-chan pod.Notice) (out []string) {
 	for {
 		select {
@@ -49,6 +55,10 @@ func TestEvents(t *testing.T) {
 		"a container is not made":  {record(pod.Running, pod.Creating), record(pod.Running), nil},
 		"a container starts":       {record(pod.Running, pod.Created), record(pod.Running, pod.Running), []string{"a Started"}},
 		"a container does not":     {record(pod.Running, pod.Created), record(pod.Running, pod.Exited), []string{"a Stopped"}},
+		"a quick container":        {record(pod.Running, pod.Created), ran(record(pod.Running, pod.Exited)), []string{"a Started", "a Stopped"}},
+		"a container that ran":     {ran(record(pod.Running, pod.Running)), ran(record(pod.Running, pod.Exited)), []string{"a Stopped"}},
+		"one that ran is found":    {nil, ran(record(pod.Running, pod.Exited)), []string{"a Created", "a Started", "a Stopped", "pod Created", "pod Started"}},
+		"one was unknown":          {ran(record(pod.Running, pod.Unknown)), ran(record(pod.Running, pod.Exited)), []string{"a Stopped"}},
 		"a container ends":         {record(pod.Running, pod.Running, pod.Running), record(pod.Running, pod.Running, pod.Exited), []string{"b Stopped"}},
 		"a container is removed":   {record(pod.Running, pod.Exited, pod.Running), record(pod.Running, "", pod.Running), []string{"a Deleted"}},
 		"nothing is known":         {record(pod.Running, pod.Running), record(pod.Unknown, pod.Unknown), nil},
