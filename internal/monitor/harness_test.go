@@ -235,6 +235,18 @@ func (n *node) eventually(what string, ok func() bool) {
 
 // alive says whether the process exists and is not a zombie.
 func alive(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(data), ") Z ")
+	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	return err == nil && !isIn(pid, 'Z')
+}
+
+// isIn says whether all threads of the process are in that state.
+func isIn(pid int, state rune) bool {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range all {
+		data, err := os.ReadFile(path)
+		if err == nil && !strings.Contains(string(data), fmt.Sprintf(") %c ", state)) {
+			return false
+		}
+	}
+	return len(all) > 0
 }

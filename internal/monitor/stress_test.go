@@ -26,12 +26,17 @@ func (n *node) valve(name string) (path string, open func()) {
 		n.t.Fatal(err)
 	}
 	// Open for reading, too, so that this does not wait for readers. They wait
-	// for a byte, and get the end instead.
+	// for a line, and one that comes late finds its own as well.
 	keep, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return path, func() { _ = keep.Close() }
+	n.t.Cleanup(func() { _ = keep.Close() })
+	return path, func() {
+		if _, err := keep.WriteString(strings.Repeat("\n", 4096)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 }
 
 // Killed at random moments, one process, the other or both, the monitor loses
@@ -186,6 +191,7 @@ func TestStop(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
+				n.eventually("it stands still", func() bool { return isIn(pid, 'T') })
 			}
 			released := time.Now()
 			end := released.Add(stopped)
