@@ -78,6 +78,7 @@ fi
 say "Nothing is left"
 left=$(processes; grep "$dir" /proc/self/mountinfo || true
 	ip -o link show "$bridge" 2>/dev/null || true
+	nft list tables | grep "$bridge" || true
 	for id in $ids; do find /sys/fs/cgroup /run/netns /var/run/netns -name "*$id*" 2>/dev/null || true; done)
 [ -z "$left" ] || { printf 'This is left:\n%s\n' "$left" >&2; exit 1; }
-echo "No process, mount, bridge, namespace or cgroup of this demo remains."
+echo "No process, mount, bridge, nftables table, namespace or cgroup of this demo remains."

@@ -257,7 +257,7 @@ func (l *longLine) blocks(text string) {
 	}
 }
 
-// Each of many sizes arrives, whatever happens to the monitor meanwhile.
+// Of many sizes the last one holds, whatever happens to the monitor meanwhile.
 func TestResizeOften(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
