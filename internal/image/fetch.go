@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/metadata/boltutil"
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -23,12 +21,12 @@ import (
 	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/progress"
 	"fairlead.run/internal/image/registry"
+	"fairlead.run/internal/image/transfer"
 )
 
 var (
 	pullLeased    = failpoint.Register("image.leased")
 	pullResolved  = failpoint.Register("image.resolved")
-	blobFetched   = failpoint.Register("image.fetched")
 	pullUnpacked  = failpoint.Register("image.unpacked")
 	layersFlushed = failpoint.Register("image.flushed")
 	nameRecorded  = failpoint.Register("image.recorded")
@@ -77,7 +75,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if err != nil {
 		return Image{}, err
 	}
-	fetch := afterFetch(remotes.FetchHandler(s.content(), &countingFetcher{fetcher, track}))
+	fetch := transfer.Handler(s.content(), fetcher, track)
 	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, fetch: fetch, track: track}); err != nil {
 		return Image{}, err
 	}
@@ -223,65 +221,4 @@ func (s *Store) put(ctx context.Context, rec images.Image) error {
 	}
 	_, err = store.Update(ctx, rec)
 	return err
-}
-
-// afterFetch passes the place where a blob is in the content store.
-func afterFetch(fetch images.Handler) images.HandlerFunc {
-	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-		kids, err := fetch.Handle(ctx, desc)
-		if err == nil {
-			err = failpoint.Hit(blobFetched)
-		}
-		return kids, err
-	}
-}
-
-// countingFetcher reports the bytes of every blob to the tracker.
-type countingFetcher struct {
-	remotes.Fetcher
-	track *progress.Tracker
-}
-
-func (f *countingFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	rc, err := f.Fetcher.Fetch(ctx, desc)
-	if err != nil {
-		return nil, err
-	}
-	f.track.Begin()
-	f.track.Set(desc.Digest, progress.Downloading, 0)
-	return &countingReader{ReadCloser: rc, desc: desc, track: f.track}, nil
-}
-
-// countingReader passes Seek on, which is how an interrupted download resumes.
-type countingReader struct {
-	io.ReadCloser
-	desc  ocispec.Descriptor
-	track *progress.Tracker
-	at    int64
-}
-
-func (r *countingReader) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	if n > 0 {
-		r.at += int64(n)
-		r.track.Set(r.desc.Digest, progress.Downloading, r.at)
-	}
-	return n, err
-}
-
-func (r *countingReader) Seek(offset int64, whence int) (int64, error) {
-	sk, ok := r.ReadCloser.(io.Seeker)
-	if !ok {
-		return 0, fmt.Errorf("resume the download of %s: %w", r.desc.Digest, errdefs.ErrUnimplemented)
-	}
-	at, err := sk.Seek(offset, whence)
-	if err == nil {
-		r.at = at
-	}
-	return at, err
-}
-
-func (r *countingReader) Close() error {
-	r.track.End()
-	return r.ReadCloser.Close()
 }
