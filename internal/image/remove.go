@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/containerd/containerd/v2/core/metadata/boltutil"
+	bolt "go.etcd.io/bbolt"
+
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/progress"
 )
 
 var (
-	unrecorded = failpoint.Register("image.unrecorded")
-	collected  = failpoint.Register("image.collected")
+	nameUnrecorded = failpoint.Register("image.name-unrecorded")
+	unrecorded     = failpoint.Register("image.unrecorded")
+	collected      = failpoint.Register("image.collected")
 )
 
 // Remove takes an image, or one of its names, off this node and frees what
@@ -39,7 +43,9 @@ func (s *Store) Untag(ctx context.Context, ref string) (Removed, error) {
 	if err != nil {
 		return gone, fmt.Errorf("remove image %s: %w", ref, err)
 	}
-	if len(gone.Names) == 0 && gone.ID == "" {
+	// An earlier removal may have failed between the two halves. Who repeats it
+	// finds no name any more, and wants the rest done.
+	if len(gone.Names) == 0 && gone.ID == "" && !s.owed.Load() {
 		return gone, nil
 	}
 	if err := failpoint.Hit(unrecorded); err != nil {
@@ -48,6 +54,7 @@ func (s *Store) Untag(ctx context.Context, ref string) (Removed, error) {
 	if err := s.collect(ctx); err != nil {
 		return gone, fmt.Errorf("remove image %s: %w", ref, err)
 	}
+	s.owed.Store(false)
 	if err := failpoint.Hit(collected); err != nil {
 		return gone, fmt.Errorf("remove image %s: %w", ref, err)
 	}
@@ -62,23 +69,41 @@ func (s *Store) unrecord(ctx context.Context, ref string) (gone Removed, err err
 		return gone, err
 	}
 	before := s.list.Load()
+	// All names or none. Once the one that was asked for is gone alone, nobody
+	// who repeats the request finds the others.
+	err = s.meta.Update(func(tx *bolt.Tx) error {
+		return s.deleteAll(boltutil.WithTransaction(s.with(ctx), tx), names)
+	})
+	if err == nil {
+		s.owed.Store(true)
+	}
+	// After a failure too: the list is never to be older than the records.
+	if err := errors.Join(err, s.refresh(ctx)); err != nil {
+		return gone, err
+	}
 	for _, name := range names {
-		if err := s.images().Delete(s.with(ctx), name); err != nil && !isNotFound(err) {
-			return gone, fmt.Errorf("delete record %s: %w", name, describeLocal(err))
-		}
 		if kindOf(name) == nameID {
 			gone.ID = name // if it is in no index, this is all that is known
 		} else {
 			gone.Names = append(gone.Names, name)
 		}
 	}
-	if err := s.refresh(ctx); err != nil {
-		return gone, err
-	}
 	if img := before.byName[names[0]]; img != nil && s.list.Load().byID[img.ID] == nil {
 		gone.ID = img.ID
 	}
 	return gone, nil
+}
+
+func (s *Store) deleteAll(ctx context.Context, names []string) error {
+	for _, name := range names {
+		if err := s.images().Delete(ctx, name); err != nil && !isNotFound(err) {
+			return fmt.Errorf("delete record %s: %w", name, describeLocal(err))
+		}
+		if err := failpoint.Hit(nameUnrecorded); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // doomed lists the names that go when ref is removed.

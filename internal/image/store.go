@@ -55,6 +55,7 @@ type Store struct {
 	uses    uses
 	records sync.Mutex // serialises changes of image records and of list
 	list    atomic.Pointer[index]
+	owed    atomic.Bool // names are gone, and what they kept is not collected yet
 }
 
 // slots bound work over all pulls of the store.

@@ -26,7 +26,7 @@ var networks = []struct {
 // with more behind them.
 var again = map[string]int{
 	"image.fetched": 3, "image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
-	"image.recorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
+	"image.recorded": 3, "image.name-unrecorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
 }
 
 // alike are the kinds of places behind which neither the network nor the handler
