@@ -360,35 +360,6 @@ func TestRecoveryOnADeadMount(t *testing.T) {
 	inside.Exec("true")
 }
 
-// A log folder hangs in the monitor, which all containers share: it costs the
-// container that logs there, and no other.
-func TestLogsOnADeadMount(t *testing.T) {
-	t.Parallel()
-	n := node.Start(t, "")
-	n.Pull(node.Busybox)
-	dead := mountDead(t, filepath.Join(t.TempDir(), "dead"))
-	s := n.RunPod("crun", func(c *runtimeapi.PodSandboxConfig) { c.LogDirectory = filepath.Join(dead.dir, "logs") })
-	cfg := node.Script("sleep 1000")
-	c := s.Create(cfg)
-	dead.hang(deaf)
-	start := func(ctx context.Context) error {
-		_, err := n.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
-		return err
-	}
-	again := hung(n, start, "start", objectName(s, cfg), "run")
-	othersWork(n, "crun")
-	dead.free() // the folder is made where the mount was, if the error did not come first
-	state := runtimeapi.ContainerState_CONTAINER_RUNNING
-	if err := <-again; err != nil {
-		state = runtimeapi.ContainerState_CONTAINER_EXITED
-	}
-	if st := c.Status(); st.State != state {
-		t.Errorf("the container is %s: %s", st.State, st.Message)
-	}
-	othersWork(n, "crun")
-	s.Remove()
-}
-
 // A folder of network plugins that hangs makes the node not ready, and says so;
 // it does not hold up who asks.
 func TestPluginsOnADeadMount(t *testing.T) {

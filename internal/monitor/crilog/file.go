@@ -37,6 +37,7 @@ type File struct {
 // they are missing. The last element of path may not be a symbolic link, and
 // what is there must be a regular file: a FIFO could block the monitor.
 func Open(path string) (*File, error) {
+	defer leave(enter(path))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of log %s: %w", path, kind(err))
 	}
@@ -89,6 +90,7 @@ func kind(err error) error {
 func (l *File) Append(entries []byte, arm func(Place), disarm func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer leave(enter(l.path))
 	if l.file == nil {
 		f, err := open(l.path)
 		if err != nil {
@@ -124,6 +126,7 @@ func (l *File) Reopen() error {
 	if l == nil {
 		return nil
 	}
+	defer leave(enter(l.path))
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("make the directory of log %s: %w", l.path, kind(err))
 	}
@@ -156,5 +159,6 @@ func (l *File) Close() error {
 	if l.file == nil {
 		return nil
 	}
+	defer leave(enter(l.path))
 	return l.file.Close()
 }

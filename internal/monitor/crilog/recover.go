@@ -17,6 +17,7 @@ import (
 // If it fails, what had been written stays, or with again, for a caller who
 // will append the entries anew, is taken back.
 func Complete(path string, place Place, entries []byte, again bool) error {
+	defer leave(enter(path))
 	f, err := find(path, place)
 	if err != nil || f == nil {
 		return err

@@ -219,6 +219,7 @@ func (in *Inner) stopIfIdle(ctx context.Context) {
 const (
 	startsGrace = 3 * time.Second
 	copyGrace   = time.Second
+	logGrace    = 3 * time.Second // or else there is no upgrade
 )
 
 // leave brings everything to rest and becomes what why says.

@@ -1,6 +1,7 @@
 package inner
 
 import (
+	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/handover"
 )
 
@@ -19,6 +20,10 @@ func (in *Inner) listenToOuter() {
 		}
 		switch op {
 		case handover.Upgrade:
+			if path := crilog.Hanging(logGrace); path != "" { // it would hold up the exec, and so all
+				in.cfg.Log.Error("upgrade refused: an operation on a log does not end; ask again when its file system answers", "log", path)
+				continue
+			}
 			in.rest <- upgrade
 			return
 		case handover.Shutdown:

@@ -273,7 +273,7 @@ func (in *Inner) adopt(p *process, pid int, since time.Time) error {
 		}
 	}
 	if pidfd == nil && who.Start == 0 {
-		if e, ok := in.exitSince(pid, since); ok {
+		if e, ok := in.records.ExitSince(pid, since); ok {
 			who.Start = e.Start
 		}
 	}
@@ -291,17 +291,6 @@ func (in *Inner) adopt(p *process, pid int, since time.Time) error {
 		in.resolve(p, who, nil)
 	}
 	return nil
-}
-
-// exitSince looks for how a process ended that was gone before its start time
-// could be read, among what the outer process has reaped.
-func (in *Inner) exitSince(pid int, since time.Time) (linux.Ended, bool) {
-	for _, e := range in.records.Exits() {
-		if e.PID == pid && !e.At.Before(since) {
-			return e, true
-		}
-	}
-	return linux.Ended{}, false
 }
 
 // talk watches how much a runtime says before its container starts.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"fairlead.run/internal/monitor/linux"
 )
@@ -46,6 +47,17 @@ func (d *Dir) Exits() []linux.Ended {
 		all = append(all, e)
 	}
 	return all
+}
+
+// ExitSince looks for how a process ended that was gone before its start time
+// could be read, among the unclaimed exits.
+func (d *Dir) ExitSince(pid int, since time.Time) (linux.Ended, bool) {
+	for _, e := range d.Exits() {
+		if e.PID == pid && !e.At.Before(since) {
+			return e, true
+		}
+	}
+	return linux.Ended{}, false
 }
 
 // DropExit removes an exit that was claimed or that nobody will ask for. One
