@@ -21,6 +21,7 @@ import (
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image/layer"
 	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/transfer"
 )
 
 var imported = failpoint.Register("image.imported")
@@ -66,7 +67,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 	// What the archive holds beside images is collected in any case.
 	defer func() { err = errors.Join(err, done(true)) }()
 
-	index, err := archive.ImportIndex(ctx, s.content(), begun)
+	index, err := archive.ImportIndex(ctx, transfer.ForImport(s.content()), begun)
 	if err != nil {
 		return nil, err
 	}

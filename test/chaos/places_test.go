@@ -25,7 +25,8 @@ var networks = []struct {
 // again are places that are passed several times within one step, each time
 // with more behind them.
 var again = map[string]int{
-	"image.fetched": 3, "image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
+	"image.half-fetched": 3, "image.fetched": 3, "image.half-imported": 3,
+	"image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
 	"image.recorded": 3, "image.name-unrecorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
 }
 
@@ -120,7 +121,10 @@ func walk(t *testing.T, action string, f func(w *walker, place string, all []req
 			// With one handler there is one trial at each start.
 			n := node.Start(t, fmt.Sprintf("default_handler = %q\n[handlers.%s]\n", net.handler, net.handler), options...)
 			n.Kill(syscall.SIGTERM)
-			w := &walker{n: n, network: net.name, handler: net.handler}
+			w := &walker{n: n, network: net.name, handler: net.handler, monitor: map[bool]*survivors{}}
+			for _, images := range []bool{true, false} {
+				w.monitor[images] = &survivors{names: []string{outerMonitor, innerMonitor}}
+			}
 			for _, place := range node.Places(t) {
 				if !passes(i, place) {
 					continue

@@ -22,7 +22,7 @@ var fetched = failpoint.Register("image.fetched")
 // Handler brings each blob that it is called for from the fetcher to the store,
 // unless that has it.
 func Handler(store content.Ingester, from remotes.Fetcher, track *progress.Tracker) images.HandlerFunc {
-	fetch := remotes.FetchHandler(store, &countingFetcher{from, track})
+	fetch := remotes.FetchHandler(&passing{store, halfFetched}, &countingFetcher{from, track})
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		kids, err := fetch(ctx, desc)
 		if err == nil {
