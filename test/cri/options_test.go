@@ -90,18 +90,6 @@ func TestHugepageLimits(t *testing.T) {
 	})
 }
 
-func TestSELinuxLabelsWhereDisabled(t *testing.T) {
-	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
-		t.Skip("SELinux is enabled here, and this test is about hosts without")
-	}
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
-		// A host without SELinux has no labels to give, and pods that ask run.
-		must(t, n.Inside(h, "echo ran", secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1,c2"}
-		})), "ran")
-	})
-}
-
 func TestHostNetworkPodSeesTheNodesNames(t *testing.T) {
 	own, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {

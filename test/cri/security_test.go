@@ -153,30 +153,6 @@ func TestSeccomp(t *testing.T) {
 	})
 }
 
-func TestAppArmor(t *testing.T) {
-	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
-	if strings.TrimSpace(string(enabled)) == "Y" {
-		t.Skip("this test is for kernels without AppArmor")
-	}
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
-		with := func(p runtimeapi.SecurityProfile_ProfileType) func(*containerConfig) {
-			return secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: p}
-				if p == runtimeapi.SecurityProfile_Localhost {
-					s.Apparmor.LocalhostRef = "mine"
-				}
-			})
-		}
-		must(t, n.Inside(h, "echo ok", with(runtimeapi.SecurityProfile_RuntimeDefault)), "ok")
-		s := n.RunPod(h)
-		cfg := node.Script("true")
-		with(runtimeapi.SecurityProfile_Localhost)(cfg)
-		if _, err := s.TryCreate(cfg); err == nil || !strings.Contains(strings.ToLower(err.Error()), "apparmor") {
-			t.Errorf("a profile that cannot be applied must be refused: %v", err)
-		}
-	})
-}
-
 func TestDevices(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		got := n.Inside(h, "[ -c /dev/mynull ] && echo there; echo x > /dev/mynull && echo wrote; head -c1 /dev/ro >/dev/null && echo read; (echo x > /dev/ro) 2>/dev/null || echo closed",

@@ -74,20 +74,32 @@ func Furnish() error {
 	return netlink.LinkSetUp(lo)
 }
 
+// brought is what is mounted below /sys and has nothing to do with a network.
+// What the security modules show is missing where the kernel has none of them.
+var brought = []string{"/sys/fs/cgroup", "/sys/kernel/security", "/sys/fs/selinux"}
+
 // remountSys mounts a sysfs over the old one, because it shows the interfaces
-// of the namespace it was mounted in, and brings the cgroups along.
+// of the namespace it was mounted in, and brings along what is mounted below it.
 func remountSys() error {
-	const cgroups = "/sys/fs/cgroup"
-	fd, err := unix.OpenTree(unix.AT_FDCWD, cgroups, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return fmt.Errorf("take hold of %s: %w", cgroups, err)
+	trees := map[string]int{}
+	for _, dir := range brought {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("take hold of %s: %w", dir, err)
+		}
+		defer unix.Close(fd)
+		trees[dir] = fd
 	}
-	defer unix.Close(fd)
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)
 	}
-	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, cgroups, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("bring %s along: %w", cgroups, err)
+	for dir, fd := range trees {
+		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("bring %s along: %w", dir, err)
+		}
 	}
 	return nil
 }
