@@ -111,10 +111,15 @@ func TestManyAtOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 5 {
-				if err := p.Run(path, func(path string) error { return exec.Command(path, "true").Run() }); err != nil {
-					t.Error(err)
-				}
-				if err := os.Rename(program(t), path); err != nil {
+				// A copy that another one takes the place of is still there to be started.
+				err := p.Run(path, func(copied string) error {
+					if err := os.Rename(program(t), path); err != nil {
+						return err
+					}
+					p.find(path)
+					return (&exec.Cmd{Path: copied, Args: []string{path, "true"}}).Run()
+				})
+				if err != nil {
 					t.Error(err)
 				}
 			}
