@@ -121,10 +121,7 @@ func walk(t *testing.T, action string, f func(w *walker, place string, all []req
 			// With one handler there is one trial at each start.
 			n := node.Start(t, fmt.Sprintf("default_handler = %q\n[handlers.%s]\n", net.handler, net.handler), options...)
 			n.Kill(syscall.SIGTERM)
-			w := &walker{n: n, network: net.name, handler: net.handler, monitor: map[bool]*survivors{}}
-			for _, images := range []bool{true, false} {
-				w.monitor[images] = &survivors{names: []string{outerMonitor, innerMonitor}}
-			}
+			w := &walker{n: n, network: net.name, handler: net.handler}
 			for _, place := range node.Places(t) {
 				if !passes(i, place) {
 					continue
