@@ -77,7 +77,7 @@ func end(ctr *pod.Container, e pod.Exit) error {
 	switch {
 	case e.Lost:
 		ctr.ExitCode, ctr.Reason = codeLost, reasonUnknown
-		ctr.Message = "nobody saw how the process ended: the monitor was not running at that moment"
+		ctr.Message = "it is not known how the process ended: at that moment the monitor was not running, or another process was its parent"
 	case e.OOMKilled:
 		ctr.Reason = reasonOOMKilled
 	case e.Code == 0:

@@ -2,6 +2,7 @@ package monitor_test
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/failpoint"
 )
 
 // printers starts three containers that print as fast as they can.
@@ -67,11 +69,14 @@ func (n *node) complete(id string) {
 	n.t.Logf("%s: %d lines", id, total)
 }
 
-// check waits for the printers and checks how they ended.
+// check waits for the printers and checks how they ended. With lost, how may be
+// unknown, but then it is said.
 func (n *node) check(ids []string, lost bool) {
 	n.t.Helper()
 	for _, id := range ids {
-		if e := n.wait(id); !lost && (e.Lost || e.Code != 0) || e.Signal != 0 {
+		e := n.wait(id)
+		told := e.Code == 0 && !e.Lost
+		if said := e.Code == monitorv1.LostCode && e.Lost; !told && !(lost && said) || e.Signal != 0 {
 			n.t.Errorf("exit of %s: %+v", id, e)
 		}
 	}
@@ -112,13 +117,16 @@ func TestKillOuter(t *testing.T) {
 }
 
 // The two by turns: children then belong to the inner process, the outer one
-// and init, and the exit codes of all are known.
-func TestKillByTurns(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
+// and init, and the exit codes of all are known, if the kernel tells them.
+func TestKillByTurns(t *testing.T) { kernels(t, killByTurns) }
+
+func killByTurns(t *testing.T, env ...string) {
+	n := newNode(t, env...)
 	ids := n.printers(3)
 	n.start(n.shell("early", "sleep 0.9; exit 11"))
-	n.start(n.shell("late", "sleep 3; exit 12"))
+	begun := time.Now()
+	n.start(n.gated("late", "exit 12"))
+	n.start(n.gated("killed", "kill -KILL $$"))
 	for range 3 {
 		time.Sleep(300 * time.Millisecond)
 		n.kill(n.info().InnerPID)
@@ -131,33 +139,56 @@ func TestKillByTurns(t *testing.T) {
 		})
 		n.start(n.shell(fmt.Sprintf("x%d", before.InnerPID), "exit 5"))
 	}
-	n.check(ids, false)
-	for id, code := range map[string]int{"early": 11, "late": 12} {
+	n.check(ids, !n.kernelTells())
+	n.open("late")
+	n.open("killed")
+	for id, code := range map[string]int{"early": 11, "late": 12, "killed": 137} {
 		e := n.wait(id)
-		if e.Code != code && !(e.Lost && !kernelTells()) {
+		if e.Code != code && !(e.Lost && !n.kernelTells()) || !e.Lost && (e.Signal != 0) != (id == "killed") {
 			t.Errorf("exit of %s: %+v", id, e)
+		}
+		if e.FinishedAt.Before(begun) || e.FinishedAt.After(time.Now()) {
+			t.Errorf("%s ended at %s, not after %s", id, e.FinishedAt, begun)
 		}
 	}
 }
 
-// kernelTells says whether the kernel knows how a process of somebody else's
-// ended (PIDFD_INFO_EXIT).
-func kernelTells() bool {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return false
+// oldKernel makes the monitor take the kernel for one before 6.15, which tells
+// how a process ended to its parent and to who listens to process events.
+const oldKernel = failpoint.MonitorEnv + "=monitor.inner.kernel-tells=error"
+
+// kernelTells says whether the kernel tells how a process of somebody else's
+// ended. An old one need not have process events, and then the monitor says so.
+func (n *node) kernelTells() bool {
+	n.t.Helper()
+	log, err := os.ReadFile(n.opt.StateDir + "/monitor/monitor.log")
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	var major, minor int
-	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return major > 6 || major == 6 && minor >= 15
+	return !strings.Contains(string(log), "the kernel reports no ends of processes")
+}
+
+// kernels runs a test with the kernel as it is, and as an old one.
+func kernels(t *testing.T, test func(t *testing.T, env ...string)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("kernel=this", func(t *testing.T) {
+		t.Parallel()
+		test(t)
+	})
+	t.Run("kernel=old", func(t *testing.T) {
+		t.Parallel()
+		test(t, oldKernel)
+	})
 }
 
 // With both dead, the next request starts a new pair. Output waits for it, and
 // so do exits, except those that happened in between: they are lost, and said
 // to be.
-func TestKillBoth(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
+func TestKillBoth(t *testing.T) { kernels(t, killBoth) }
+
+func killBoth(t *testing.T, env ...string) {
+	n := newNode(t, env...)
 	ids := []string{"p1", "p2", "p3"}
 	for _, id := range ids {
 		n.start(n.bystander(id))
@@ -177,10 +208,10 @@ func TestKillBoth(t *testing.T) {
 	for _, id := range append(ids, "after") {
 		n.open(id)
 	}
-	if e := n.wait("after"); e.Code != 10 && kernelTells() {
+	if e := n.wait("after"); e.Code != 10 && n.kernelTells() {
 		t.Errorf("exit of an orphan: %+v", e)
 	}
-	n.check(ids, !kernelTells())
+	n.check(ids, !n.kernelTells())
 }
 
 func TestUpgrade(t *testing.T) {

@@ -60,6 +60,7 @@ var places = map[string]func(*placed){
 	"monitor.upgrade.outer-packed":   (*placed).upgrade,
 	"monitor.inner.begun":            (*placed).innerDies,
 	"monitor.inner.taken-over":       (*placed).innerDies,
+	"monitor.inner.kernel-tells":     (*placed).innerDies,
 	"monitor.inner.loaded":           (*placed).innerDies,
 	"monitor.outer.inner-died":       (*placed).innerDies,
 	"monitor.outer.exit-recorded":    (*placed).innerDies,

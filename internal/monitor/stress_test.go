@@ -41,9 +41,10 @@ func (n *node) valve(name string) (path string, open func()) {
 
 // Killed at random moments, one process, the other or both, the monitor loses
 // and doubles no line of containers that live on.
-func TestKillAtRandom(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
+func TestKillAtRandom(t *testing.T) { kernels(t, killAtRandom) }
+
+func killAtRandom(t *testing.T, env ...string) {
+	n := newNode(t, env...)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -93,7 +94,7 @@ func TestKillAtRandom(t *testing.T) {
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.check(ids, false)
+	n.check(ids, !n.kernelTells())
 	n.forgetAll()
 }
 

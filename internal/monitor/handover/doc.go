@@ -34,6 +34,7 @@ const MaxMessage = 4096
 // The keys of descriptors; those of a process end in its id.
 const (
 	KeyListener = "listener"
+	KeyEnds     = "ends"    // what the kernel reports of the ends of processes
 	KeyStdin    = "stdin/"  // the write end of its input FIFO
 	KeyStdout   = "stdout/" // the read end of its output FIFO
 	KeyStderr   = "stderr/" // the read end of its error FIFO

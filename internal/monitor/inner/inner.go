@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/monitor/journal"
 	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/orphan"
 	"fairlead.run/internal/monitor/outer"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/monitor/stdio"
@@ -63,6 +64,7 @@ type Inner struct {
 	pool     *journal.Pool
 	stalls   *stream.Stalls
 	link     *handover.Link
+	ends     *orphan.Ends
 	launcher *launch.Launcher
 	table    *table
 	kills    *cgroup.Ledger

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/monitor/journal"
 	"fairlead.run/internal/monitor/launch"
 	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/monitor/orphan"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/monitor/stdio"
 )
@@ -31,6 +32,7 @@ func (in *Inner) load(ctx context.Context) error {
 		in.cfg.Log.Error("some records cannot be read; their processes are not followed", "error", err)
 	}
 	ios := map[string]*stdio.Stdio{}
+	var running []record.Ident
 	for _, rec := range records {
 		p := newProcess(rec.ID, rec.Spec, in.table)
 		p.rec = *rec
@@ -41,7 +43,11 @@ func (in *Inner) load(ctx context.Context) error {
 			in.rejoinLedger(p)
 		}
 		in.table.add(p)
+		if rec.State == monitorv1.Running {
+			running = append(running, rec.Main)
+		}
 	}
+	in.ends = orphan.New(orphan.Host{Records: in.records, Link: in.link, Spawn: in.spawn, Log: in.cfg.Log}, running)
 	in.pool, err = journal.Open(filepath.Join(in.dir, "journal"), func(slot *journal.Slot, step journal.Step) bool {
 		return in.finish(slot, step, ios[step.ID])
 	})
@@ -169,6 +175,7 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 		c.KillLeft()
 		return err
 	}
+	in.ends.Watch(p.main()) // the outer process's child
 	if p.io != nil {
 		in.resumeCopy(p)
 	}

@@ -34,6 +34,7 @@ func (in *Inner) supervise(ctx context.Context, p *process) {
 	if !p.hasEnded() {
 		return // at rest; the successor goes on
 	}
+	in.ends.Forget(p.main())
 	in.settleMemory(p)
 	if p.io != nil {
 		p.io.Drain(ctx, drainLimit)
@@ -97,18 +98,9 @@ func (in *Inner) awaitEnd(ctx context.Context, p *process) {
 
 // resolve finds out how a process ended that somebody else has reaped.
 func (in *Inner) resolve(p *process, who record.Ident, pidfd *os.File) {
-	if e, ok := in.records.Exit(who); ok {
-		p.end(e, false)
-		return
+	e, ok := in.ends.Of(who, pidfd)
+	if !ok {
+		in.cfg.Log.Warn("exit lost: neither the monitor nor the kernel knows how the process ended", "id", p.id, "pid", who.PID)
 	}
-	e := linux.Ended{PID: who.PID, Start: who.Start, At: time.Now()}
-	if pidfd != nil {
-		if code, signal, ok := linux.EndOfReaped(pidfd); ok {
-			e.Code, e.Signal = code, signal
-			p.end(e, false)
-			return
-		}
-	}
-	in.cfg.Log.Warn("exit lost: both processes of the monitor were dead when it happened", "id", p.id, "pid", who.PID)
-	p.end(e, true)
+	p.end(e, !ok)
 }

@@ -76,9 +76,14 @@ func EndOfReaped(pidfd *os.File) (code, signal int, ok bool) {
 	if err != nil || errno != 0 || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
 		return 0, 0, false
 	}
-	status := syscall.WaitStatus(info.Exit_code)
+	code, signal = StatusCode(syscall.WaitStatus(info.Exit_code))
+	return code, signal, true
+}
+
+// StatusCode splits a wait status as Ended does.
+func StatusCode(status syscall.WaitStatus) (code, signal int) {
 	if status.Signaled() {
-		return 128 + int(status.Signal()), int(status.Signal()), true
+		return 128 + int(status.Signal()), int(status.Signal())
 	}
-	return status.ExitStatus(), 0, true
+	return status.ExitStatus(), 0
 }
