@@ -11,7 +11,13 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+)
+
+var (
+	attachEnded  = failpoint.Register("attach.ended")
+	attachClosed = failpoint.Register("attach.closed")
 )
 
 // attachSession is the work of an attach stream.
@@ -53,7 +59,7 @@ func (s *Server) attach(ctx context.Context, id pod.ContainerID, sess *session) 
 	case <-a.Done():
 	case <-ctx.Done():
 	}
-	err = a.Close()
+	err = errors.Join(failpoint.Hit(attachEnded), a.Close(), failpoint.Hit(attachClosed))
 	std.release()
 	close(ended)
 	for _, src := range std.ours {

@@ -12,9 +12,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
 	"fairlead.run/internal/pod"
 )
+
+var execEnded = failpoint.Register("exec.ended")
 
 // killTimeout is how long the end of a process may take that has to go because
 // its client has gone or its time is over.
@@ -82,6 +85,9 @@ func (s *Server) run(ctx context.Context, id pod.ContainerID, p process) (_ pod.
 		}
 	}
 	outputs.Wait()
+	if err == nil {
+		err = failpoint.Hit(execEnded)
+	}
 	return exit, err
 }
 

@@ -28,6 +28,7 @@ var again = map[string]int{
 	"image.half-fetched": 3, "image.fetched": 3, "image.half-imported": 3,
 	"image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
 	"image.recorded": 3, "image.name-unrecorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
+	"stop.killed": 2,
 }
 
 // alike are the kinds of places behind which neither the network nor the handler
@@ -71,6 +72,8 @@ var quiet = map[string]string{
 	"daemon.network-purged":     "the daemon ends all the same; the next one takes network and monitor down",
 	"daemon.monitor-ended":      "the daemon ends all the same; the next one takes network and monitor down",
 	"bridge.removed":            "the daemon ends all the same; the next one takes network and monitor down",
+	"attach.ended":              "the client has gone",
+	"attach.closed":             "the client has gone",
 	"exec.forgotten":            "the command has ended, and its caller has the answer",
 	"exit.seen":                 "nobody asked for the end of a process; it is recorded later",
 	"exit.recorded":             "nobody asked for the end of a process; it is recorded later",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -107,9 +108,14 @@ func (st *story) container() *node.Container {
 // it. The image of a pod stays: the next story has it already.
 func (st *story) requests(place string) []request {
 	all := []request{{name: startDaemon, do: st.n.TryStart}}
-	if strings.HasPrefix(place, "image.") {
+	switch {
+	case strings.HasPrefix(place, "image."):
 		all = append(all, st.imageRequests()...)
-	} else {
+	case place == "stop.killed":
+		pods := st.podRequests()
+		last := slices.IndexFunc(pods, func(r request) bool { return r.name == "stop the pod" })
+		all = append(all, slices.Insert(pods, last, st.stubbornRequests()...)...)
+	default:
 		all = append(all, st.podRequests()...)
 	}
 	return append(all, request{name: endDaemon, do: st.end})
