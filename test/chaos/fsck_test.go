@@ -34,6 +34,9 @@ func audit(t *testing.T, n *node.Node, req adminv1.FsckRequest) adminv1.FsckRepl
 	if len(reply.Blind) > 0 {
 		t.Errorf("fsck could not look at: %s", strings.Join(reply.Blind, "; "))
 	}
+	if len(reply.Busy) > 0 {
+		t.Errorf("fsck says nothing of pods that were busy all the while: %s", strings.Join(reply.Busy, ", "))
+	}
 	return reply
 }
 

@@ -25,6 +25,9 @@ type walker struct {
 	images  bool     // the story is about images
 	before  []string // what there was of images before
 	known   []string // what earlier stories have left, and were told of
+	// The monitor after a story about pods, and after one about images, in which
+	// it opens less.
+	ofPods, ofImages survivors
 }
 
 // arm makes a place act at its nth hit, once over all daemons that follow.
@@ -136,6 +139,11 @@ func (w *walker) beforeTheEnd(r request) {
 		if r.name == endDaemon {
 			w.wantNothing("while the daemon runs", w.left)
 			w.wantInOrder("before the daemon ends")
+			monitor := &w.ofPods
+			if w.images {
+				monitor = &w.ofImages
+			}
+			monitor.wantNoMore(w.n, outerMonitor, innerMonitor)
 		}
 	}
 }
