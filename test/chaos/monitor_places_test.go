@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,23 +92,31 @@ func TestMonitorKilledAtEveryPlace(t *testing.T) {
 		handlers[h] = a.RunPod(h)
 		bystanders = append(bystanders, handlers[h].Start(node.Script(slowNumbers)))
 	}
-	var last []string // those of the monitor's end
+	bystanders[0].Exec("true")
+	var daemon survivors
+	daemon.wantNoMore(a.Node, theDaemon) // with all its connections to the monitor
+	var last []string                    // those of the monitor's end
 	for i, place := range places {
 		if strings.HasPrefix(place, "monitor.shutdown.") || place == "monitor.outer.leaving" {
 			last = append(last, place)
 			continue
 		}
-		handler := node.Handlers[i%len(node.Handlers)]
-		t.Run(strings.TrimPrefix(place, "monitor.")+"/"+handler, func(t *testing.T) {
-			s := &monitorStory{aimed: a, t: t, pod: handlers[handler]}
-			s.tell(place)
-			if !a.died(place) {
-				t.Error("the monitor never came by")
-				a.spare(place)
-			}
-			wantInOrder(t, a.Node)
-		})
+		for _, first := range firstRequests(place) {
+			handler := node.Handlers[i%len(node.Handlers)]
+			t.Run(strings.TrimPrefix(place, "monitor.")+"/"+first+"/"+handler, func(t *testing.T) {
+				s := &monitorStory{aimed: a, t: t, pod: handlers[handler], first: first}
+				s.tell(place)
+				if !a.died(place) {
+					t.Error("the monitor never came by")
+					a.spare(place)
+				}
+				wantInOrder(t, a.Node)
+			})
+		}
 	}
+	// What each death left would be dozens.
+	daemon.had[theDaemon] += 2
+	daemon.wantNoMore(a.Node, theDaemon)
 	for _, c := range bystanders {
 		c.StopNumbers()
 		if st := c.Wait(); st.ExitCode != 0 || st.Reason != "Completed" {
@@ -127,14 +136,39 @@ func TestMonitorKilledAtEveryPlace(t *testing.T) {
 	}
 }
 
+// The requests with which a story goes on when the monitor has been aimed at.
+const (
+	byExec  = "exec"
+	byStart = "start"
+)
+
+// inBoth are the places that the start of a container and that of an exec have
+// in common.
+var inBoth = []string{
+	"monitor.start.after-fork", "monitor.start.command-recorded", "monitor.start.command-ended",
+	"monitor.start.after-adopt", "monitor.start.unanswered",
+}
+
+// firstRequests are those that the story of a place is told with. At the places
+// of a start the monitor dies in one without a terminal, too.
+func firstRequests(place string) []string {
+	switch {
+	case place == "monitor.start.terminal-taken", place == "monitor.start.undone",
+		!strings.HasPrefix(place, "monitor.start."):
+		return []string{byExec}
+	}
+	return []string{byExec, byStart}
+}
+
 // slowNumbers is node.Numbers for a container that runs for long.
 const slowNumbers = `i=0; while [ ! -e /stop ]; do i=$((i+1)); echo $i; [ $((i%10)) = 0 ] && usleep 20000; done; echo end`
 
 // monitorStory is what a caller does while the monitor dies once.
 type monitorStory struct {
 	*aimed
-	t   *testing.T
-	pod *node.Sandbox
+	t     *testing.T
+	pod   *node.Sandbox
+	first string // the request after the monitor has been aimed at
 }
 
 // again repeats a request that failed, as a kubelet does.
@@ -167,10 +201,20 @@ func (s *monitorStory) tell(place string) {
 	}
 	// Both processes are dead for a moment at some of the places; who has ended
 	// in it is said to be lost.
-	s.again("exec", func() error {
-		_, err := s.Runtime.ExecSync(s.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: early.ID, Cmd: []string{"touch", "/go"}})
-		return err
-	})
+	if s.first == byStart {
+		s.plain(early)
+	} else {
+		s.again("exec", func() error {
+			_, err := s.Runtime.ExecSync(s.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: early.ID, Cmd: []string{"touch", "/go"}})
+			if err != nil && early.Status().State == runtimeapi.ContainerState_CONTAINER_EXITED {
+				return nil // the command was done, and it is its end that was lost
+			}
+			return err
+		})
+	}
+	if (s.first == byStart || slices.Contains(inBoth, place)) && !s.died(place) {
+		s.t.Errorf("the monitor did not come by in the first %s", s.first)
+	}
 	if st := early.Wait(); st.ExitCode != 9 || st.Reason != "Error" || early.Log() != "went\n" {
 		s.t.Errorf("container that ended meanwhile: code %d, reason %s, log %q", st.ExitCode, st.Reason, early.Log())
 	}
@@ -178,6 +222,24 @@ func (s *monitorStory) tell(place string) {
 	s.terminal()
 	s.refused()
 	s.input()
+}
+
+// plain starts a container without a terminal, which ends by itself, while the
+// early one ends without a request.
+func (s *monitorStory) plain(early *node.Container) {
+	c := s.create(node.Script("echo here; echo there >&2; exit 3"))
+	if err := os.WriteFile(filepath.Join(s.State, "containers", early.ID, "rootfs", "go"), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.again("start", c.TryStart)
+	if st := c.Wait(); st.ExitCode != 3 || st.Reason != "Error" {
+		s.t.Errorf("container that was started: code %d, reason %s", st.ExitCode, st.Reason)
+	}
+	node.Eventually(s.t, "output of the container that was started", func() bool {
+		log := c.Log() // the order of two streams is not kept
+		return len(log) == len("here\nthere\n") && strings.Contains(log, "here\n") && strings.Contains(log, "there\n")
+	})
+	s.remove(c)
 }
 
 func (s *monitorStory) signal(pid int, sig syscall.Signal) {
