@@ -240,7 +240,7 @@ func (l *leaker) held() sample {
 	}
 	least := sample{}
 	for same := 0; same < 5; same++ {
-		for name, now := range l.sample() {
+		for name, now := range measure(l.n) {
 			if had, ok := least[name]; !ok || now < had {
 				least[name], same = now, 0
 			}
@@ -248,13 +248,4 @@ func (l *leaker) held() sample {
 		time.Sleep(20 * time.Millisecond) // for what ends by itself to end
 	}
 	return least
-}
-
-// sample is all that can be counted one by one.
-func (l *leaker) sample() sample {
-	out := measure(l.n)
-	maps.DeleteFunc(out, func(name string, _ float64) bool {
-		return strings.HasPrefix(name, memoryOf) || strings.HasPrefix(name, "bytes ") || strings.HasPrefix(name, "size ")
-	})
-	return out
 }
