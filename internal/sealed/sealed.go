@@ -48,8 +48,13 @@ func (p *Programs) Run(program string, start func(path string) error) error {
 		return start(program)
 	}
 	defer runtime.KeepAlive(f)
-	// The copy is closed by exec, but only after it was opened by this name.
-	return start("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	// The name has to lead to this process's descriptor: in the child, which is
+	// "self" when it opens the name, Go may have put another one in its place.
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return start(program)
+	}
+	return start("/proc/" + self + "/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
 func (p *Programs) find(program string) *os.File {

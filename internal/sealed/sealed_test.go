@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +101,43 @@ func TestRunsAsItIs(t *testing.T) {
 	err := p.Run(missing, func(path string) error { return exec.Command(path).Run() })
 	if err == nil || !strings.Contains(err.Error(), missing) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestChildMovesDescriptors fails if the child looks for the copy among its own
+// descriptors: Go moves a pipe to the number after the largest that the child
+// is to have.
+func TestChildMovesDescriptors(t *testing.T) {
+	var p Programs
+	path := program(t)
+	var low []*os.File
+	for range 20 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		low = append(low, f)
+	}
+	copied := int(p.find(path).Fd())
+	input := copied - 1
+	if err := unix.Dup3(int(low[0].Fd()), input, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(input)
+	for _, f := range low { // Go's pipe takes the place of one of them
+		f.Close()
+	}
+	err := p.Run(path, func(name string) error {
+		pid, err := syscall.ForkExec(name, []string{path, "true"}, &syscall.ProcAttr{Files: []uintptr{uintptr(input), 1, 2}})
+		if err != nil {
+			return err
+		}
+		_, err = syscall.Wait4(pid, nil, 0, nil)
+		return err
+	})
+	if err != nil {
+		t.Errorf("copy in %d, standard input from %d: %v", copied, input, err)
 	}
 }
 
