@@ -184,7 +184,9 @@ func TestAttach(t *testing.T) {
 func TestPortForward(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
-		s.Start(node.Script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
+		c := s.Start(node.Script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
+		// The first connection that nobody answers ends the client's session.
+		c.Exec("sh", "-c", "until wget -qO- http://127.0.0.1:8080/; do sleep 0.1; done")
 		r, err := n.Runtime.PortForward(n.Ctx(), &runtimeapi.PortForwardRequest{PodSandboxId: s.ID, Port: []int32{8080}})
 		if err != nil {
 			t.Fatal(err)
