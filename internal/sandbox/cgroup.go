@@ -10,6 +10,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -43,10 +45,16 @@ func (d *Driver) createCgroup(ctx context.Context, id pod.ID, c *pod.Config) (st
 		if err == nil {
 			return name, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) || try == 3 || ctx.Err() != nil {
+		if !isGone(err) || try == 20 || ctx.Err() != nil {
 			return "", fmt.Errorf("make the cgroup %s: %w", name, err)
 		}
 	}
+}
+
+// isGone says whether a cgroup was removed meanwhile: its files have no names
+// then, and those that are open say ENODEV.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
 func apply(c *cgroups.Cgroup) error {
@@ -57,7 +65,27 @@ func apply(c *cgroups.Cgroup) error {
 	if err := m.Apply(-1); err != nil { // no process goes into it
 		return err
 	}
-	return m.Set(c.Resources)
+	return setLimits(m, c.Resources)
+}
+
+// learning is for the library: at its first call it finds out the names of some
+// files on cgroup v1, and keeps them without a lock.
+var learning struct {
+	sync.Mutex
+	over atomic.Bool
+}
+
+func setLimits(m cgroups.Manager, r *cgroups.Resources) error {
+	if learning.over.Load() {
+		return m.Set(r)
+	}
+	learning.Lock()
+	defer learning.Unlock()
+	err := m.Set(r)
+	if err == nil {
+		learning.over.Store(true)
+	}
+	return err
 }
 
 // checkParent refuses a parent of the other driver: its cgroups would be made
