@@ -93,7 +93,7 @@ $(BENCH)/peers: build
 	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
 	gcc -Os -Wall -static -s -o $(BENCH)/crun-1.1 test/bench/workload/crun.c
 
-## bench: measure Fairlead beside containerd for a quarter of an hour, write docs/performance.* (needs root)
+## bench: measure Fairlead beside containerd for 20 minutes, write docs/performance.* (needs root)
 .PHONY: bench
 bench: $(BENCH)/peers
 	@if [ -f docs/performance.json ]; then cp docs/performance.json $(BENCH)/last.json; fi
