@@ -10,7 +10,8 @@ MAKEFLAGS   += --no-print-directory
 
 # grpcnotrace: with grpc's trace pages the linker can no longer drop unused
 # methods, which costs 8 MB of binary.
-TAGS    := grpcnotrace
+# nri_no_wasm: NRI plugins in WebAssembly would bring an interpreter of it along.
+TAGS    := grpcnotrace nri_no_wasm
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
@@ -22,13 +23,14 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-# What the tests and the demo need besides Go, gcc, make and git.
-PACKAGES := runc crun containernetworking-plugins nftables iproute2 \
-	busybox-static ca-certificates dmsetup e2fsprogs
+# What the tests and the demo need besides Go, gcc, make and git. Debian's gcc only
+# recommends libc6-dev, without which the race detector is not built.
+PACKAGES := runc crun containernetworking-plugins nftables iproute2 libc6-dev \
+	busybox-static ca-certificates dmsetup e2fsprogs systemd dbus
 
 # Packages are tested two at a time; within each, go test's own limit holds. Results
 # are never taken from the cache: it does not see the programs that tests build and run.
-TESTFLAGS ?= -count=1 -p 2 -timeout 20m
+TESTFLAGS ?= -count=1 -p 2 -timeout 30m
 
 ## build: build bin/fairlead and bin/fairlead-monitor
 .PHONY: build
@@ -39,6 +41,15 @@ build:
 .PHONY: test
 test: packages build $(TOOLS)/withcgroups
 	$(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+
+# What compiles the profiles of AppArmor and the policy of SELinux.
+GUEST_PACKAGES := apparmor secilc
+
+## test-guest: run what depends on cgroup v2 or a security module in a guest; RUN=, IN= and LSM= choose (needs root)
+.PHONY: test-guest
+test-guest: packages
+	@build/packages.sh $(GUEST_PACKAGES)
+	@PACKAGES='$(IN)' LSM='$(LSM)' TAGS='$(TAGS)' test/guest/suite '$(RUN)'
 
 ## demo: install what the demo needs, then start pods under runc and crun (needs root)
 .PHONY: demo
@@ -76,7 +87,7 @@ verify: lint
 # What the benchmark compares with comes from modules of their own, at the versions
 # that their releases name. containerd is built as its own Makefile does, and runc too.
 BENCH          := $(CURDIR)/bin/bench
-BENCH_PACKAGES := iptables libseccomp-dev pkg-config libc6-dev
+BENCH_PACKAGES := iptables libseccomp-dev pkg-config
 BENCH_RUN       = go run -tags '$(TAGS)' ./test/bench -programs $(BENCH) -fairlead bin
 
 .PHONY: $(BENCH)/peers
@@ -109,6 +120,97 @@ bench-short: $(BENCH)/peers
 bench-compare:
 	@go run -tags '$(TAGS)' ./test/bench -compare $(BENCH)/last.json docs/performance.json
 
+# The programs of a Kubernetes release come from a module of their own, too. Building them
+# the first time takes two cores a quarter of an hour.
+E2E         := $(CURDIR)/bin/e2e
+E2E_PACKAGES := bash-static
+E2E_MODULE  := test/e2e/programs
+KUBERNETES   = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' $(E2E_MODULE)/go.mod)
+E2E_LDFLAGS  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
+E2E_BUILD    = CGO_ENABLED=0 go build -C $(E2E_MODULE) -trimpath -ldflags '$(E2E_LDFLAGS)' -o $(E2E)/
+RUNTIME     ?= fairlead
+HANDLER     ?= runc
+PROCS       ?= 4
+FOCUS       ?=
+SKIP        ?=
+E2E_TESTS    = $(if $(FOCUS),TestSpecs,.)
+E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
+	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -handler $(HANDLER) \
+	-output $(E2E)/$(RUNTIME) -procs $(PROCS)
+
+.PHONY: $(E2E)/programs
+$(E2E)/programs: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
+	@build/packages.sh $(PACKAGES) $(E2E_PACKAGES)
+	@mkdir -p $(E2E)
+	$(E2E_BUILD) k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes/cmd/kube-apiserver \
+		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler \
+		k8s.io/kubernetes/test/images/agnhost github.com/onsi/ginkgo/v2/ginkgo
+	$(E2E_BUILD)etcd go.etcd.io/etcd/server/v3
+	cd $(E2E_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath -ldflags '-s -w' -o $(E2E)/e2e.test k8s.io/kubernetes/test/e2e
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(E2E)/ ./test/e2e/standin
+
+## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs that it fits (needs root)
+.PHONY: e2e
+e2e: $(E2E)/programs
+	$(E2E_RUN) -focus '$(FOCUS)' -skip '$(SKIP)'
+
+## e2e-full: run upstream's NodeConformance and RuntimeClass specs; RUNTIME=containerd compares (needs root)
+.PHONY: e2e-full
+e2e-full: FOCUS := \[NodeConformance\]|RuntimeClass
+e2e-full: $(E2E)/programs
+	rm -f $(E2E)/$(RUNTIME)/specs.json
+	$(E2E_RUN) -focus '$(FOCUS)' -skip '$(SKIP)'
+
+## conformance: write docs/conformance.md from the last results of both runtimes
+.PHONY: conformance
+conformance:
+	go run ./test/e2e/page -note "$$NOTE" $(E2E)/fairlead/specs.json $(wildcard $(E2E)/containerd/specs.json)
+
+# The validation suite of cri-tools, of the release that its module names. Its images need
+# a busybox whose shell runs what is on PATH; Debian's static one prefers its own tools.
+CRITEST          := $(CURDIR)/bin/critest
+CRITEST_MODULE   := test/critest/program
+CRITEST_PACKAGES := iptables apparmor sudo
+CRITEST_RELEASE   = $(shell awk '$$1 == "sigs.k8s.io/cri-tools" { print $$2 }' $(CRITEST_MODULE)/go.mod)
+CRITEST_PROGRAM  ?= $(CRITEST)/critest
+CRITEST_FLAGS    ?=
+NRI_TIMEOUT      ?= 0s
+CRITEST_RUN       = $(CRITEST)/run -program $(CRITEST_PROGRAM) -ginkgo $(CRITEST)/ginkgo -busybox $(CRITEST)/busybox/bin/busybox \
+	-standin $(CRITEST)/standin -fairlead $(CURDIR)/bin -peers $(BENCH) -suite $(CRITEST_RELEASE) -output $(CRITEST)/$(CRITEST_RELEASE) \
+	-runtime $(RUNTIME) -handler $(HANDLER) -nri-timeout $(NRI_TIMEOUT) -procs $(PROCS) -focus '$(FOCUS)' -skip '$(SKIP)'
+
+.PHONY: $(CRITEST)/programs
+$(CRITEST)/programs: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
+	@build/packages.sh $(PACKAGES) $(CRITEST_PACKAGES)
+	@mkdir -p $(CRITEST)
+	cd $(CRITEST_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath \
+		-ldflags '-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRITEST_RELEASE)' -o $(CRITEST)/critest sigs.k8s.io/cri-tools/cmd/critest
+	CGO_ENABLED=0 go build -C $(CRITEST_MODULE) -trimpath -ldflags '-s -w' -o $(CRITEST)/ github.com/onsi/ginkgo/v2/ginkgo
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CRITEST)/ ./test/e2e/standin
+	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(CRITEST)/run ./test/critest
+	@[ -e $(CRITEST)/busybox ] || build/unpack.sh $(CRITEST)/busybox busybox
+
+## critest: run cri-tools' validation suite on HANDLER=runc or crun; RUNTIME=containerd compares (needs root)
+.PHONY: critest
+critest: $(CRITEST)/programs
+	$(CRITEST_RUN) $(CRITEST_FLAGS)
+
+# The guest has AppArmor, or with LSM=selinux enforces the policy of our tests.
+CRITEST_GUEST = test/guest/guest -n -m 6144 -t 10800 -L $(or $(LSM),apparmor) -v $(CRITEST) -C $(CURDIR) -- \
+	$(if $(filter selinux,$(LSM)),sh -c 'test/cri/testdata/selinux/load "$$0" && exec "$$@"' $(CRITEST)/policy)
+
+## critest-guest: the same in a virtual machine with cgroup v2 and LSM=apparmor or selinux; it takes long (needs root)
+.PHONY: critest-guest
+critest-guest: $(CRITEST)/programs
+	@build/packages.sh $(GUEST_PACKAGES)
+	$(if $(filter selinux,$(LSM)),test/cri/testdata/selinux/load -o $(CRITEST)/policy)
+	$(CRITEST_GUEST) $(CRITEST_RUN) -tmp /scratch -limit 170m $(CRITEST_FLAGS)
+
+## critest-page: write docs/critest.md from the last runs of make critest and critest-guest
+.PHONY: critest-page
+critest-page:
+	go run ./test/critest/page -note "$$NOTE" $(CRITEST)/*/*.json
+
 ## packages: install the Debian packages that tests and demo need (a part of both)
 .PHONY: packages
 packages:
@@ -123,7 +225,7 @@ clean:
 .PHONY: help
 help:
 	@echo 'make TARGET, where TARGET is one of:'
-	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 17
+	@sed -n 's/^## \([a-z0-9-]*\): /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 17
 
 # It prepares the host for crun while a command runs. Go knows when it is fresh.
 .PHONY: $(TOOLS)/withcgroups

@@ -11,10 +11,11 @@ job='' ids=''
 bridge=fldemo$((RANDOM % 1000))
 printf 'version = 1\n[network]\nbridge = "%s"\n' "$bridge" >"$dir/config.toml"
 
+die() { printf '%s\n' "$*" >&2; exit 1; }
 say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 fairlead() { command fairlead --config "$dir/config.toml" --root "$dir/lib" --state "$dir/run" "$@"; }
 get() { # ADDRESS: fetch a page with nothing but bash
-	exec 3<>"/dev/tcp/$1/80"
+	exec 3<>"/dev/tcp/$1/80" || return
 	printf 'GET / HTTP/1.0\r\n\r\n' >&3
 	tail -n 1 <&3
 	exec 3>&-
@@ -44,19 +45,27 @@ fairlead handlers | cut -c "1-$(tput cols 2>/dev/null || echo 120)"
 
 show() { # CLASS: run its Deployment, look at it, fetch a page from every pod, take it down
 	say "Two replicas on RuntimeClass $1: fairlead run -f examples/runtimeclasses.yaml -f examples/web-$1.yaml"
+	: >"$dir/err"
 	command fairlead --config "$dir/config.toml" --root "$dir/lib" --state "$dir/run" \
 		run -f examples/runtimeclasses.yaml -f "examples/web-$1.yaml" 2>"$dir/err" &
 	job=$!
-	for _ in $(seq 150); do
-		[ "$(grep -c ' Running$' "$dir/err")" = 2 ] && break
-		kill -0 "$job" 2>/dev/null || { cat "$dir/err" >&2; exit 1; }
+	local page address begin=$SECONDS
+	until [ "$(grep -c ' Running$' "$dir/err")" = 2 ]; do
+		kill -0 "$job" 2>/dev/null || die "The pods did not start: $(cat "$dir/err")"
+		[ $((SECONDS - begin)) -lt 120 ] || die "The pods are not Running after two minutes: $(cat "$dir/err")"
 		sleep 0.1
 	done
 	grep -v '^fairlead:' "$dir/err"
 	ids+=" $(fairlead ps -o json | sed -n 's/^ *"id": "\(.*\)",$/\1/p')"
 	for address in $(awk '/ Running$/ { sub(/,.*/, "", $4); print $4 }' "$dir/err"); do
 		printf '%-14s says: ' "$address"
-		get "$address"
+		page=''
+		for _ in $(seq 100); do # Running is not yet serving
+			page=$(get "$address" 2>/dev/null) && break
+			sleep 0.1
+		done
+		echo "$page"
+		[[ $page == "Hello from pod web-$1-"*"runtime class \"$1\""* ]] || die "This is not the page of a pod of web-$1."
 	done
 	sleep 0.3 # for the last lines of the logs, which show who asked
 	echo "Ctrl-C:"
@@ -69,9 +78,12 @@ say "A class whose runtime may be missing: fairlead run -f examples/runtimeclass
 if fairlead handlers | awk '$1 == "gvisor" && $5 == "yes" { found = 1 } END { exit !found }'; then
 	fairlead run --detach -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml
 	fairlead rm --all
-elif fairlead run -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml; then
-	echo "This should have been refused: there is no handler gvisor here." >&2; exit 1
+elif fairlead run -f examples/runtimeclasses.yaml -f examples/sandboxed-nginx.yaml 2>"$dir/err"; then
+	die "This should have been refused: there is no handler gvisor here."
 else
+	cat "$dir/err"
+	grep 'runtime handler "gvisor", which this machine does not have' "$dir/err" | grep crun | grep -qw runc ||
+		die "This does not say what is missing and what there is."
 	echo "Refused, as it should be: a class never runs on another runtime than its handler's."
 fi
 
@@ -80,5 +92,5 @@ left=$(processes; grep "$dir" /proc/self/mountinfo || true
 	ip -o link show "$bridge" 2>/dev/null || true
 	nft list tables | grep "$bridge" || true
 	for id in $ids; do find /sys/fs/cgroup /run/netns /var/run/netns -name "*$id*" 2>/dev/null || true; done)
-[ -z "$left" ] || { printf 'This is left:\n%s\n' "$left" >&2; exit 1; }
+[ -z "$left" ] || die "This is left: $left"
 echo "No process, mount, bridge, nftables table, namespace or cgroup of this demo remains."

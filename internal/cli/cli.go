@@ -172,7 +172,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
-		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.fsckCommand(),
+		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
 		a.debugCommand(), a.versionCommand())
 	return cmd
 }

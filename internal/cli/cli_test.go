@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -96,6 +99,61 @@ func TestPlainProgress(t *testing.T) {
 	if got := out.String(); got != "pulling img:1\npulled img:1\npulling bad:1\n" {
 		t.Errorf("%q", got)
 	}
+}
+
+// TestBars shows pulls on a terminal.
+func TestBars(t *testing.T) {
+	master, slave := openTerminal(t)
+	shown := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(master) // EIO once nobody has the other end
+		shown <- string(text)
+	}()
+	d := newDisplay(slave)
+	good, bad := d.begin("img:1"), d.begin("bad:1")
+	good.update(adminv1.PullEvent{Phase: "downloading", Layers: []adminv1.Layer{{Phase: "downloading", Done: 1000, Total: 2000}}})
+	bad.update(adminv1.PullEvent{Phase: "resolving"})
+	bad.end(errors.New("x"))
+	good.update(adminv1.PullEvent{Phase: "done", Layers: []adminv1.Layer{{Phase: "done", Done: 2000, Total: 2000}}})
+	good.end(nil)
+	d.close()
+	if err := slave.Close(); err != nil {
+		t.Error(err)
+	}
+	got := <-shown
+	for _, want := range []string{"img:1", "bad:1", "done", "2.0 KB / 2.0 KB", "[====="} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q on the terminal: %q", want, got)
+		}
+	}
+	if strings.Contains(got, "pulling") {
+		t.Errorf("plain lines on a terminal: %q", got)
+	}
+}
+
+// openTerminal makes one.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal: %v", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	fd := int(master.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 120})
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
 }
 
 func TestConnectionLost(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // ContainerStats says what one container uses.
-func (s *Server) ContainerStats(ctx context.Context, r *cri.ContainerStatsRequest) (*cri.ContainerStatsResponse, error) {
+func (s *Server) ContainerStats(_ context.Context, r *cri.ContainerStatsRequest) (*cri.ContainerStatsResponse, error) {
 	p, c, err := s.findContainer(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -19,20 +19,12 @@ func (s *Server) ContainerStats(ctx context.Context, r *cri.ContainerStatsReques
 	if !measurable(c.State) {
 		return nil, fmt.Errorf("container %s does not run, so nothing of it can be measured: %w", c.ID.Short(), errdefs.ErrNotFound)
 	}
-	out, err := s.measureContainer(ctx, p, c)
+	u, err := s.cfg.Stats.Container(p, c)
 	if err != nil {
 		return nil, err
 	}
-	return &cri.ContainerStatsResponse{Stats: out}, nil
+	return &cri.ContainerStatsResponse{Stats: encodeContainerStats(c, &u)}, nil
 }
 
 // measurable says whether there may be something to measure.
 func measurable(s pod.State) bool { return s == pod.Running || s == pod.Unknown }
-
-func (s *Server) measureContainer(ctx context.Context, p *pod.Record, c *pod.Container) (*cri.ContainerStats, error) {
-	u, err := s.cfg.Stats.Container(ctx, p, c)
-	if err != nil {
-		return nil, err
-	}
-	return encodeContainerStats(c, &u), nil
-}

@@ -42,14 +42,13 @@ func encodeContainerStatus(p *pod.Record, c *pod.Container) *cri.ContainerStatus
 		ImageId:     c.Image.ID,
 		StopSignal:  encodeSignal(c.StopSignal),
 	}
-	for _, m := range out.Mounts {
-		// The kubelet names an image volume by the id that PullImage gave it.
-		if id := m.GetImage().GetImage(); strings.HasPrefix(id, "sha256:") {
-			m.Image.ImageRef = id
+	for i, id := range c.Image.Volumes {
+		if i < len(out.Mounts) && out.Mounts[i].Image != nil {
+			out.Mounts[i].Image.ImageRef = id
 		}
 	}
-	if c.Config.Resources != nil {
-		out.Resources = &cri.ContainerResources{Linux: encodeResources(c.Config.Resources)}
+	if r := c.Limits(); r != nil {
+		out.Resources = &cri.ContainerResources{Linux: encodeResources(r)}
 	}
 	if u := c.User; u != nil {
 		out.User = &cri.ContainerUser{Linux: &cri.LinuxContainerUser{Uid: u.UID, Gid: u.GID, SupplementalGroups: u.SupplementalGroups}}

@@ -3,6 +3,7 @@ package criserver
 import (
 	"strconv"
 	"strings"
+	"unicode"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -26,9 +27,31 @@ func encodeImage(i *Image) *cri.Image {
 	return out
 }
 
-func decodeAuth(a *cri.AuthConfig) *ImageAuth {
+// maxListed is how many bytes of annotations an image may have in a list. All
+// images go into one message, and one alone could fill it with what its author
+// wrote into it.
+const maxListed = 4 << 10
+
+// encodeListed is an image as one of a list.
+func encodeListed(i *Image) *cri.Image {
+	out := encodeImage(i)
+	size := 0
+	for k, v := range i.Annotations {
+		size += len(k) + len(v)
+	}
+	if size > maxListed {
+		out.Spec.Annotations = nil
+	}
+	return out
+}
+
+func (d *decoder) auth(field string, a *cri.AuthConfig) *ImageAuth {
 	if a == nil {
 		return nil
+	}
+	if strings.ContainsFunc(a.GetRegistryToken(), unicode.IsControl) {
+		// What it is must not get into a log.
+		d.fail(field+".registry_token", "has characters that cannot be sent in a header, such as the end of a line")
 	}
 	out := &ImageAuth{
 		Username:      a.GetUsername(),

@@ -16,14 +16,7 @@ func (d *decoder) resources(field string, r *cri.LinuxContainerResources) *pod.R
 		d.fail(field+".oom_score_adj", "is %d; it goes from -1000 to 1000", v)
 	}
 	for name, v := range map[string]int64{
-		"cpu_period": r.GetCpuPeriod(), "cpu_shares": r.GetCpuShares(),
-	} {
-		if v < 0 {
-			d.fail(field+"."+name, "is %d; it cannot be negative", v)
-		}
-	}
-	for name, v := range map[string]int64{
-		"cpu_quota": r.GetCpuQuota(), "memory_limit_in_bytes": r.GetMemoryLimitInBytes(),
+		"memory_limit_in_bytes":      r.GetMemoryLimitInBytes(),
 		"memory_swap_limit_in_bytes": r.GetMemorySwapLimitInBytes(),
 	} {
 		if v < -1 {
@@ -40,6 +33,9 @@ func (d *decoder) resources(field string, r *cri.LinuxContainerResources) *pod.R
 		MemorySwapLimit: r.GetMemorySwapLimitInBytes(),
 		OOMScoreAdj:     r.GetOomScoreAdj(),
 		Unified:         d.textMap(field+".unified", r.GetUnified()),
+	}
+	if name, why := out.CPUFault(); name != "" {
+		d.fail(field+"."+name, "%s", why)
 	}
 	for i, h := range r.GetHugepageLimits() {
 		out.HugepageLimits = append(out.HugepageLimits, pod.HugepageLimit{

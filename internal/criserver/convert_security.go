@@ -166,7 +166,8 @@ func (d *decoder) profile(field string, p *cri.SecurityProfile, path string) *po
 	if p != nil {
 		out := &pod.Profile{
 			Type: lookup(d, field+".profile_type", profileTypes, p.GetProfileType()),
-			Ref:  d.text(field+".localhost_ref", p.GetLocalhostRef()),
+			// Some callers write the prefix of the deprecated path here, too.
+			Ref: strings.TrimPrefix(d.text(field+".localhost_ref", p.GetLocalhostRef()), "localhost/"),
 		}
 		if (out.Type == pod.ProfileLocalhost) != (out.Ref != "") {
 			d.fail(field+".localhost_ref", "must be set with the profile type Localhost, and only then")

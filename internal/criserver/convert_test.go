@@ -64,6 +64,7 @@ func value(fd protoreflect.FieldDescriptor) protoreflect.Value {
 		"runtime.v1.Device.permissions":                 "rw",
 		"runtime.v1.PortMapping.protocol":               protoreflect.EnumNumber(cri.Protocol_SCTP),
 		"runtime.v1.LinuxContainerResources.cpu_period": int64(100000),
+		"runtime.v1.LinuxContainerResources.cpu_quota":  int64(50000),
 	}
 	if v, ok := special[fd.FullName()]; ok {
 		return protoreflect.ValueOf(v)
@@ -250,6 +251,24 @@ func TestDeprecatedProfiles(t *testing.T) {
 		if got := d.profile("f", nil, path); d.err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %v and %v, want %v", path, got, d.err, want)
 		}
+	}
+}
+
+// critest names AppArmor profiles so.
+func TestProfileWithDeprecatedPrefix(t *testing.T) {
+	local := func(ref string) *cri.SecurityProfile {
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: ref}
+	}
+	for _, ref := range []string{"deny-write", "localhost/deny-write"} {
+		var d decoder
+		want := &pod.Profile{Type: pod.ProfileLocalhost, Ref: "deny-write"}
+		if got := d.profile("f", local(ref), "localhost/other"); d.err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %v and %v, want %v", ref, got, d.err, want)
+		}
+	}
+	var d decoder
+	if d.profile("f", local("localhost/"), ""); d.err == nil {
+		t.Error("localhost/ without a name: no error")
 	}
 }
 

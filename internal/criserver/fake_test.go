@@ -40,7 +40,9 @@ type fake struct {
 	used     pod.ContainerUsage
 	podUsed  pod.Usage
 	ended    map[string]error
+	before   time.Time // when metrics were measured
 	notices  chan pod.Notice
+	files    []map[string][]byte // of checkpoints
 }
 
 func (f *fake) call(format string, args ...any) error {
@@ -56,7 +58,10 @@ func (f *fake) RunPod(_ context.Context, cfg pod.Config, handler string) (pod.ID
 }
 func (f *fake) StopPod(_ context.Context, id pod.ID) error   { return f.call("StopPod %s", id) }
 func (f *fake) RemovePod(_ context.Context, id pod.ID) error { return f.call("RemovePod %s", id) }
-func (f *fake) Pods() []*pod.Record                          { return f.pods }
+func (f *fake) ResizePod(_ context.Context, id pod.ID, containers, overhead *pod.Resources) error {
+	return f.call("ResizePod %s to %v and %v", id.Short(), containers, overhead)
+}
+func (f *fake) Pods() []*pod.Record { return f.pods }
 
 func (f *fake) FindPod(id string) (*pod.Record, error) {
 	var found []*pod.Record
@@ -110,6 +115,25 @@ func (f *fake) ReopenLog(_ context.Context, id pod.ContainerID) error {
 	return f.call("ReopenLog %s", id)
 }
 
+func (f *fake) CheckpointContainer(_ context.Context, id pod.ContainerID, q pod.Checkpoint) error {
+	f.files = append(f.files, q.Files)
+	return f.call("CheckpointContainer %s to %s within %s", id.Short(), q.Location, q.Timeout)
+}
+
+func (f *fake) CheckpointPod(_ context.Context, id pod.ID, q pod.PodCheckpoint) error {
+	f.files = append(f.files, q.Files)
+	for _, files := range q.ContainerFiles {
+		f.files = append(f.files, files)
+	}
+	return f.call("CheckpointPod %s of %d to %s", id.Short(), len(q.Containers), q.Location)
+}
+
+func (f *fake) RestorePod(_ context.Context, q pod.Restore) (pod.ID, []pod.Restored, error) {
+	f.config = q.Config
+	err := f.call("RestorePod %s from %s on %q with %d", q.Config.Metadata.Name, q.From, q.Handler, len(q.Containers))
+	return "newpod", []pod.Restored{{Name: "c", ID: "newcontainer"}}, err
+}
+
 func (f *fake) Follow() (<-chan pod.Notice, func()) {
 	_ = f.call("follow")
 	return f.notices, func() { _ = f.call("stop following") }
@@ -155,18 +179,57 @@ func (f fakeImages) Usage(context.Context) (ImageUsage, error) {
 // fakeStats has measured all that it is asked about but what is in ended.
 type fakeStats struct{ *fake }
 
-func (f fakeStats) Container(_ context.Context, r *pod.Record, c *pod.Container) (pod.ContainerUsage, error) {
+func (f fakeStats) Container(r *pod.Record, c *pod.Container) (pod.ContainerUsage, error) {
 	if f.ended[string(c.ID)] != nil {
 		return pod.ContainerUsage{}, f.ended[string(c.ID)]
 	}
 	return f.used, f.call("measure %s of %s", c.Config.Metadata.Name, r.Config.Metadata.Name)
 }
 
-func (f fakeStats) Pod(_ context.Context, r *pod.Record) (pod.Usage, error) {
+func (f fakeStats) Pod(r *pod.Record) (pod.Usage, error) {
 	if f.ended[string(r.ID)] != nil {
 		return pod.Usage{}, f.ended[string(r.ID)]
 	}
 	return f.podUsed, f.call("measure %s", r.Config.Metadata.Name)
+}
+
+func (f fakeStats) UsageOf(_ context.Context, subjects []pod.Subject) []pod.Measured {
+	out := make([]pod.Measured, len(subjects))
+	for i, s := range subjects {
+		if s.Container != nil {
+			out[i].Container, out[i].Err = f.Container(s.Pod, s.Container)
+		} else {
+			out[i].Pod, out[i].Err = f.Pod(s.Pod)
+		}
+	}
+	return out
+}
+
+func (f fakeStats) Written(_ context.Context, ids []pod.ContainerID) pod.LayerUsage {
+	return pod.LayerUsage{At: time.Unix(7, 0), Path: "/layers", Bytes: 1000 * uint64(len(ids)), Inodes: uint64(len(ids))}
+}
+
+var fakeFamilies = []*pod.MetricFamily{
+	{Name: "container_last_seen", Help: "When."},
+	{Name: "container_reads_total", Help: "Reads.", Counter: true, Labels: []string{"device"}},
+}
+
+func (f fakeStats) Families() []*pod.MetricFamily { return fakeFamilies }
+
+func (f fakeStats) MetricsOf(_ context.Context, subjects []pod.Subject) []pod.Metrics {
+	out := make([]pod.Metrics, len(subjects))
+	for i, s := range subjects {
+		id, name := string(s.Pod.ID), s.Pod.Config.Metadata.Name
+		if s.Container != nil {
+			id, name = string(s.Container.ID), s.Container.Config.Metadata.Name
+		}
+		out[i] = pod.Metrics{Cgroup: "/cgroup/" + name, At: f.before, Err: f.ended[id], Values: []pod.Metric{
+			{Family: fakeFamilies[0], Value: 5},
+			{Family: fakeFamilies[1], Labels: []string{"sda"}, Value: 6},
+			{Family: fakeFamilies[1], Labels: []string{"sdb"}, Value: 7},
+		}}
+	}
+	return out
 }
 
 type fakeStreams struct{ *fake }
@@ -210,10 +273,10 @@ func newFake() *fake {
 				Metadata: pod.ContainerMetadata{Name: "c" + string(state), Attempt: 1}, LogPath: "c/0.log", Labels: map[string]string{"state": string(state)},
 				Image:     pod.ImageSpec{Image: "sha256:abc", UserSpecifiedImage: "nginx"},
 				Resources: &pod.Resources{MemoryLimit: 1 << 20},
-				Mounts:    []pod.Mount{{ContainerPath: "/v", Image: &pod.ImageSpec{Image: "sha256:vol"}, ReadOnly: true}},
+				Mounts:    []pod.Mount{{ContainerPath: "/v", Image: &pod.ImageSpec{Image: "nginx-data"}, ReadOnly: true}},
 				Security:  pod.Security{Identity: pod.Identity{UID: &uid}},
 			},
-			Image: pod.ContainerImage{ID: "sha256:abc", Ref: "docker.io/library/nginx@sha256:def"},
+			Image: pod.ContainerImage{ID: "sha256:abc", Ref: "docker.io/library/nginx@sha256:def", Volumes: []string{"sha256:vol"}},
 			User:  &pod.User{UID: 7, GID: 8, SupplementalGroups: []int64{9}},
 		}
 		if state == pod.Exited {

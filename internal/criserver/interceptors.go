@@ -10,9 +10,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/telemetry"
 )
 
 // observe writes one line per call, at debug level: the caller gets the error,
@@ -32,6 +34,14 @@ func (s *Server) observe(ctx context.Context, req any, info *grpc.UnaryServerInf
 	}
 	s.log.LogAttrs(ctx, slog.LevelDebug, "CRI call", attrs...)
 	return resp, err
+}
+
+// trace hands on the span that the caller names.
+func (s *Server) trace(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if named := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(named) == 1 {
+		ctx = telemetry.WithParent(ctx, named[0])
+	}
+	return next(ctx, req)
 }
 
 const maxLoggedID = 128
@@ -97,7 +107,8 @@ func (s *Server) caught(ctx context.Context, method string, err *error) {
 var patient = map[string]bool{
 	"RunPodSandbox": true, "StopPodSandbox": true, "RemovePodSandbox": true,
 	"CreateContainer": true, "StartContainer": true, "StopContainer": true, "RemoveContainer": true,
-	"UpdateContainerResources": true, "ReopenContainerLog": true, "PullImage": true, "RemoveImage": true,
+	"UpdateContainerResources": true, "UpdatePodSandboxResources": true, "ReopenContainerLog": true, "PullImage": true, "RemoveImage": true,
+	"CheckpointContainer": true, "CheckpointPod": true, "RestorePod": true,
 }
 
 // maxMargin is what inTime takes at most.
@@ -120,7 +131,7 @@ func (s *Server) inTime(ctx context.Context, req any, info *grpc.UnaryServerInfo
 // needNoPods are the calls that are answered at any time.
 var needNoPods = map[string]bool{
 	"Version": true, "Status": true, "RuntimeConfig": true, "UpdateRuntimeConfig": true,
-	"ListImages": true, "StreamImages": true, "ImageStatus": true, "PullImage": true, "ImageFsInfo": true,
+	"ListImages": true, "StreamImages": true, "ImageStatus": true, "PullImage": true,
 }
 
 // awaitReady holds calls back until pods can be asked about, so that nobody

@@ -23,14 +23,24 @@ func (s *Server) ListContainerStats(ctx context.Context, r *cri.ListContainerSta
 		}
 		pods, only = []*pod.Record{p}, c.ID
 	}
+	var wanted []pod.Subject
 	for _, p := range pods {
-		found, err := s.measureContainers(ctx, p, func(c *pod.Container) bool {
-			return (only == "" || only == c.ID) && hasLabels(c.Config.Labels, f.GetLabelSelector())
-		})
-		if err != nil {
-			return nil, err
+		for _, c := range p.Containers {
+			if measurable(c.State) && (only == "" || only == c.ID) && hasLabels(c.Config.Labels, f.GetLabelSelector()) {
+				wanted = append(wanted, pod.Subject{Pod: p, Container: c})
+			}
 		}
-		resp.Stats = append(resp.Stats, found...)
+	}
+	measured := s.cfg.Stats.UsageOf(ctx, wanted)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	for i := range measured {
+		if m := &measured[i]; m.Err != nil {
+			s.leaveOut(m.Err)
+		} else {
+			resp.Stats = append(resp.Stats, encodeContainerStats(wanted[i].Container, &m.Container))
+		}
 	}
 	return resp, nil
 }
@@ -42,26 +52,6 @@ func holds(pods []*pod.Record, id pod.ID) bool {
 		}
 	}
 	return false
-}
-
-// measureContainers measures those containers of a pod that run and are wanted.
-func (s *Server) measureContainers(ctx context.Context, p *pod.Record, wanted func(*pod.Container) bool) ([]*cri.ContainerStats, error) {
-	var out []*cri.ContainerStats
-	for _, c := range p.Containers {
-		if !measurable(c.State) || !wanted(c) {
-			continue
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		one, err := s.measureContainer(ctx, p, c)
-		if err != nil {
-			s.leaveOut(err)
-			continue
-		}
-		out = append(out, one)
-	}
-	return out, nil
 }
 
 // leaveOut keeps what cannot be measured from hiding everything else. Most of

@@ -9,14 +9,15 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// ListImages lists all images, or the one that the filter names.
+// ListImages lists all images, or the one that the filter names. Annotations
+// that are very long are left to ImageStatus.
 func (s *Server) ListImages(ctx context.Context, r *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
 	resp := &cri.ListImagesResponse{}
 	if name := r.GetFilter().GetImage().GetImage(); name != "" {
 		img, err := s.cfg.Images.Find(ctx, name)
 		switch {
 		case err == nil:
-			resp.Images = append(resp.Images, encodeImage(&img))
+			resp.Images = append(resp.Images, encodeListed(&img))
 		case !errors.Is(err, errdefs.ErrNotFound):
 			return nil, err
 		}
@@ -27,7 +28,7 @@ func (s *Server) ListImages(ctx context.Context, r *cri.ListImagesRequest) (*cri
 		return nil, err
 	}
 	for i := range list {
-		resp.Images = append(resp.Images, encodeImage(&list[i]))
+		resp.Images = append(resp.Images, encodeListed(&list[i]))
 	}
 	return resp, nil
 }

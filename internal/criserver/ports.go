@@ -17,6 +17,10 @@ type Pods interface {
 	// StopPod and RemovePod are idempotent; an unknown id is no error.
 	StopPod(ctx context.Context, id pod.ID) error
 	RemovePod(ctx context.Context, id pod.ID) error
+	// ResizePod changes the limits of all containers together and the overhead;
+	// nil stays as it is.
+	ResizePod(ctx context.Context, id pod.ID, containers, overhead *pod.Resources) error
+	Checkpoints
 	Pods() []*pod.Record
 	// FindPod takes a full id or the beginning of exactly one.
 	FindPod(id string) (*pod.Record, error)
@@ -35,6 +39,15 @@ type Containers interface {
 	ReopenLog(ctx context.Context, id pod.ContainerID) error
 }
 
+// Checkpoints writes down what containers that run are at. They go on.
+type Checkpoints interface {
+	CheckpointContainer(ctx context.Context, id pod.ContainerID, q pod.Checkpoint) error
+	// CheckpointPod wants full ids of containers.
+	CheckpointPod(ctx context.Context, id pod.ID, q pod.PodCheckpoint) error
+	// RestorePod makes a pod whose created containers go on from a checkpoint.
+	RestorePod(ctx context.Context, q pod.Restore) (pod.ID, []pod.Restored, error)
+}
+
 // Events tells what happens to pods and containers.
 type Events interface {
 	// Follow returns a channel on which everything from now on arrives. It is
@@ -42,12 +55,21 @@ type Events interface {
 	Follow() (seen <-chan pod.Notice, stop func())
 }
 
-// Stats measures what pods and containers use. Both wrap errdefs.ErrNotFound
+// Stats measures what pods and containers use. Errors wrap errdefs.ErrNotFound
 // for what does not run any more.
 type Stats interface {
-	Container(ctx context.Context, r *pod.Record, c *pod.Container) (pod.ContainerUsage, error)
+	Container(r *pod.Record, c *pod.Container) (pod.ContainerUsage, error)
 	// Pod measures a pod without telling its containers apart.
-	Pod(ctx context.Context, r *pod.Record) (pod.Usage, error)
+	Pod(r *pod.Record) (pod.Usage, error)
+	// UsageOf measures in the order of the subjects. What it says may be some
+	// seconds old, and says its time.
+	UsageOf(ctx context.Context, subjects []pod.Subject) []pod.Measured
+	// Written adds up what containers have written to their root file systems.
+	Written(ctx context.Context, ids []pod.ContainerID) pod.LayerUsage
+	// Families are all metrics that MetricsOf may return.
+	Families() []*pod.MetricFamily
+	// MetricsOf is as UsageOf.
+	MetricsOf(ctx context.Context, subjects []pod.Subject) []pod.Metrics
 }
 
 // Handlers lists the runtime handlers, working or not.

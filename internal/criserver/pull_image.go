@@ -14,7 +14,7 @@ func (s *Server) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.P
 	var d decoder
 	p := ImagePull{
 		Ref:     d.required("image.image", r.GetImage().GetImage()),
-		Auth:    decodeAuth(r.GetAuth()),
+		Auth:    d.auth("auth", r.GetAuth()),
 		Handler: r.GetImage().GetRuntimeHandler(),
 	}
 	if m := r.GetSandboxConfig().GetMetadata(); m != nil {

@@ -28,6 +28,8 @@ func init() {
 		RunPodSandbox StopPodSandbox RemovePodSandbox PodSandboxStatus ListPodSandbox
 		CreateContainer StartContainer StopContainer RemoveContainer ListContainers ContainerStatus
 		ContainerStats ListContainerStats PodSandboxStats ListPodSandboxStats
+		ListMetricDescriptors ListPodSandboxMetrics
+		UpdatePodSandboxResources CheckpointContainer CheckpointPod RestorePod
 		UpdateContainerResources ReopenContainerLog ExecSync Exec Attach PortForward
 		ListImages ImageStatus PullImage RemoveImage ImageFsInfo`) {
 		served[name] = true
@@ -35,7 +37,7 @@ func init() {
 }
 
 // eachCall calls f for every unary call of both services.
-func eachCall(t *testing.T, f func(name, method string, req, resp protoreflect.MessageType)) {
+func eachCall(t testing.TB, f func(name, method string, req, resp protoreflect.MessageType)) {
 	t.Helper()
 	for _, service := range []string{"RuntimeService", "ImageService"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("runtime.v1." + service))
@@ -237,7 +239,7 @@ func TestStatus(t *testing.T) {
 	for _, h := range resp.RuntimeHandlers {
 		names = append(names, fmt.Sprintf("%q rro=%t userns=%t", h.Name, h.Features.RecursiveReadOnlyMounts, h.Features.UserNamespaces))
 	}
-	want := `"" rro=true userns=false, "crun" rro=true userns=false, "runc" rro=false userns=false`
+	want := `"" rro=true userns=false, "crun" rro=true userns=false, "runc" rro=false userns=true`
 	if got := strings.Join(names, ", "); got != want {
 		t.Errorf("handlers are %s, want %s", got, want)
 	}
@@ -315,7 +317,7 @@ func TestContainerStatus(t *testing.T) {
 		CreatedAt: 1700000000123456789, StartedAt: 1700000001123456789, FinishedAt: 1700000060123456789, ExitCode: 137, Reason: "OOMKilled",
 		Image: &cri.ImageSpec{Image: "nginx", UserSpecifiedImage: "nginx"}, ImageRef: "docker.io/library/nginx@sha256:def", ImageId: "sha256:abc",
 		Labels: map[string]string{"state": "Exited"}, LogPath: "/var/log/pods/web/c/0.log",
-		Mounts:     []*cri.Mount{{ContainerPath: "/v", Readonly: true, Image: &cri.ImageSpec{Image: "sha256:vol", ImageRef: "sha256:vol"}}},
+		Mounts:     []*cri.Mount{{ContainerPath: "/v", Readonly: true, Image: &cri.ImageSpec{Image: "nginx-data", ImageRef: "sha256:vol"}}},
 		Resources:  &cri.ContainerResources{Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: 1 << 20}},
 		User:       &cri.ContainerUser{Linux: &cri.LinuxContainerUser{Uid: 7, Gid: 8, SupplementalGroups: []int64{9}}},
 		StopSignal: cri.Signal_SIGNAL_SIGRTMINPLUS3,
@@ -555,6 +557,34 @@ func TestImages(t *testing.T) {
 	fs, err := c.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
 	if err != nil || fs.ImageFilesystems[0].FsId.Mountpoint != "/images" || fs.ImageFilesystems[0].UsedBytes.Value != 5 || fs.ImageFilesystems[0].Timestamp == 0 {
 		t.Errorf("got %v and %v", fs, err)
+	}
+	containers := uint64(0)
+	for _, p := range f.pods { // in any state: a layer is there until the container is removed
+		containers += uint64(len(p.Containers))
+	}
+	if w := fs.GetContainerFilesystems(); len(w) != 1 || w[0].FsId.Mountpoint != "/layers" || w[0].UsedBytes.Value != 1000*containers || w[0].InodesUsed.Value != containers || w[0].Timestamp != 7e9 {
+		t.Errorf("what %d containers have written: %v", containers, w)
+	}
+}
+
+// What the author of one image wrote into it cannot fill the message that lists
+// all of them.
+func TestLongAnnotationsAreNotListed(t *testing.T) {
+	f := newFake()
+	long := map[string]string{"a": strings.Repeat("x", maxListed)}
+	f.images = []Image{{ID: "sha256:long", Annotations: long}, {ID: "sha256:short", Annotations: map[string]string{"a": "b"}}}
+	s := f.server(t, nil)
+	list, err := s.ListImages(t.Context(), &cri.ListImagesRequest{})
+	if err != nil || len(list.Images) != 2 || len(list.Images[0].Spec.Annotations) != 0 || list.Images[1].Spec.Annotations["a"] != "b" {
+		t.Errorf("%v %v", list, err)
+	}
+	list, err = s.ListImages(t.Context(), &cri.ListImagesRequest{Filter: &cri.ImageFilter{Image: &cri.ImageSpec{Image: "sha256:long"}}})
+	if err != nil || len(list.Images) != 1 || len(list.Images[0].Spec.Annotations) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+	st, err := s.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: "sha256:long"}})
+	if err != nil || len(st.Image.Spec.Annotations["a"]) != maxListed {
+		t.Errorf("%v", err)
 	}
 }
 

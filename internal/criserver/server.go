@@ -98,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
-		grpc.ChainUnaryInterceptor(s.observe, s.encodeErrors, s.recoverPanics, s.inTime, s.awaitReady),
+		grpc.ChainUnaryInterceptor(s.trace, s.observe, s.encodeErrors, s.recoverPanics, s.inTime, s.awaitReady),
 		grpc.ChainStreamInterceptor(s.encodeStreamErrors, s.recoverStreamPanics, s.awaitReadyStream),
 	)
 	cri.RegisterRuntimeServiceServer(g, s)

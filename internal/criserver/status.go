@@ -106,9 +106,10 @@ func encodeHandlers(list []pod.HandlerInfo) []*cri.RuntimeHandler {
 		if !h.Ready {
 			continue
 		}
-		// No user namespaces, whatever the handler can: pods that ask for one are
-		// refused, and a kubelet believes what is listed here.
-		features := &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: h.Features.RecursiveReadOnlyMounts}
+		features := &cri.RuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: h.Features.RecursiveReadOnlyMounts,
+			UserNamespaces:          h.Features.UserNamespaces,
+		}
 		if h.Default {
 			out = append(out, &cri.RuntimeHandler{Features: features})
 		}

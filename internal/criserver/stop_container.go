@@ -18,8 +18,8 @@ func (s *Server) StopContainer(ctx context.Context, r *cri.StopContainerRequest)
 	return &cri.StopContainerResponse{}, s.cfg.Containers.StopContainer(ctx, id, seconds(r.GetTimeout()))
 }
 
-// seconds is a timeout of the CRI, without the overflow that a very long one
-// would have, and zero if it is negative.
+// seconds is a timeout of the CRI: zero if it is negative, and no longer than
+// what can still be added to any time.
 func seconds(n int64) time.Duration {
-	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Second))) * time.Second
+	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
 }

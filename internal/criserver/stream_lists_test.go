@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 )
 
@@ -60,6 +61,13 @@ func TestStreamsOfLists(t *testing.T) {
 		podStats, err := client.StreamPodSandboxStats(t.Context(), &cri.StreamPodSandboxStatsRequest{Filter: &cri.PodSandboxStatsFilter{Id: only}})
 		n, parts = drainStream(t, podStats, err, func(r *cri.StreamPodSandboxStatsResponse) int { return len(r.PodSandboxStats) })
 		want("stats of pods", n, parts, k)
+		f.ended = map[string]error{}
+		if none {
+			f.ended[string(f.pods[0].ID)] = errdefs.ErrNotFound
+		}
+		metrics, err := client.StreamPodSandboxMetrics(t.Context(), &cri.StreamPodSandboxMetricsRequest{})
+		n, parts = drainStream(t, metrics, err, func(r *cri.StreamPodSandboxMetricsResponse) int { return len(r.PodSandboxMetrics) })
+		want("metrics", n, parts, k)
 		imgs, err := images.StreamImages(t.Context(), &cri.StreamImagesRequest{Filter: &cri.ImageFilter{Image: &cri.ImageSpec{Image: only}}})
 		n, parts = drainStream(t, imgs, err, func(r *cri.StreamImagesResponse) int { return len(r.Images) })
 		want("images", n, parts, k)

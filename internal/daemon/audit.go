@@ -11,6 +11,7 @@ import (
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime/oci"
 	"fairlead.run/internal/sandbox"
+	"fairlead.run/internal/selinux"
 	bundles "fairlead.run/internal/spec/keeper"
 )
 
@@ -18,6 +19,7 @@ import (
 type keepers struct {
 	sandboxes *sandbox.Driver
 	roots     *rootfs.Roots
+	labels    *selinux.Labels
 	bundles   bundles.Keeper
 	handlers  oci.Keeper
 }
@@ -25,16 +27,24 @@ type keepers struct {
 // auditor looks at the parts in the light of the core's records.
 func (p *parts) auditor(core audit.Core, verifyContent bool) *audit.Auditor {
 	images := coreImages{p.images}
-	lower := func(ctx context.Context, c *pod.Container) ([]string, error) {
-		img, err := images.Use(ctx, c.Image.ID, c.ID)
+	lower := func(ctx context.Context, c *pod.Container, image string) ([]string, error) {
+		img, err := images.Use(ctx, image, c.ID)
 		return img.Lower, err
+	}
+	label := func(r *pod.Record, c *pod.Container) (string, error) {
+		h, err := p.handlers.Get(r.Handler) // what it can do has to be known
+		if err != nil {
+			return "", err
+		}
+		l, err := p.keepers.labels.Container(r, c, h.Info())
+		return l.Mount, err
 	}
 	return audit.New(core, []audit.Part{
 		{Name: "records", Keeper: p.records},
 		{Name: "processes and runtimes", Keeper: p.keepers.handlers},
 		{Name: "sandboxes", Keeper: p.keepers.sandboxes},
 		{Name: "the network", Keeper: p.network},
-		{Name: "root file systems", Keeper: rootfs.Keeper{Roots: p.keepers.roots, Lower: lower}},
+		{Name: "root file systems", Keeper: rootfs.Keeper{Roots: p.keepers.roots, Lower: lower, Label: label}},
 		{Name: "bundles", Keeper: p.keepers.bundles},
 		{Name: "images", Keeper: p.images.Keeper(verifyContent)},
 	})

@@ -39,7 +39,7 @@ func TestAuditOfWhatIsInMemory(t *testing.T) {
 	if err := records.Put(t.Context(), elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	if err := images.SyncUses(t.Context(), map[string]string{"nobody": gone}); err != nil {
+	if err := images.SyncUses(t.Context(), map[string][]string{"nobody": {gone}}); err != nil {
 		t.Fatal(err)
 	}
 	auditor := audit.New(&idleCore{[]*pod.Record{here}}, []audit.Part{

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -17,10 +18,12 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/criserver"
+	"fairlead.run/internal/daemon/tracing"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/streaming"
+	"fairlead.run/internal/telemetry"
 )
 
 var (
@@ -50,6 +53,7 @@ type Daemon struct {
 	streams  *streaming.Server
 	server   *criserver.Server
 	listener net.Listener
+	metrics  net.Listener // nil if nobody is to scrape
 }
 
 // Open takes the state directory, makes all parts and listens. Nothing is
@@ -65,11 +69,14 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	if d.parts, err = openParts(ctx, cfg, o.Log); err != nil {
+	if d.parts, err = openParts(ctx, cfg, o); err != nil {
 		return nil, err
 	}
 	if d.core, err = lifecycle.New(ctx, d.parts.core, o.Log); err != nil {
 		return nil, err
+	}
+	if d.parts.plugins != nil {
+		d.parts.plugins.Attach(d.core)
 	}
 	d.streams, err = streaming.New(streaming.Config{
 		Core: d.core, Dial: network.DialInNetNS, Log: o.Log, Address: cfg.Streaming.Address,
@@ -81,6 +88,15 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if d.server, err = d.openServer(); err != nil {
 		return nil, err
 	}
+	d.parts.gauges.observe(d)
+	if d.metrics, err = openMetrics(cfg); err != nil {
+		return nil, err
+	}
+	if at := cfg.Tracing.Endpoint; at != "" {
+		if d.parts.traces, err = tracing.New(ctx, at, o.Version, o.Log); err != nil {
+			return nil, err
+		}
+	}
 	if d.listener, err = listen(endpointOf(cfg)); err != nil {
 		return nil, err
 	}
@@ -90,7 +106,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 func (d *Daemon) openServer() (*criserver.Server, error) {
 	return criserver.New(criserver.Config{
 		Pods: d.core, Containers: d.core, Events: d.core, Handlers: d.parts.handlers,
-		Network: d.parts.network, Images: criImages{d.parts.images}, Streams: d.streams, Stats: d.parts.meter,
+		Network: d.parts.network, Images: countedImages{criImages{d.parts.images}, d.parts.gauges}, Streams: d.streams, Stats: d.parts.meter,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) {
@@ -121,6 +137,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the CRI server", func() error { return d.server.Serve(ctx, d.listener) })
 	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
 	g.run("the measuring of writable layers", func() error { return d.parts.meter.Run(ctx) })
+	g.run("the giving back of memory", func() error {
+		rest(ctx, d.parts.busy, func() { giveBack(d.log) })
+		return nil
+	})
+	if d.metrics != nil {
+		g.run("the server of metrics", func() error { return telemetry.Serve(ctx, d.metrics, &d.parts.gauges.registry) })
+		d.log.Info("metrics are told", "address", d.metrics.Addr())
+	}
+	if p := d.parts.plugins; p != nil {
+		g.run("the interface for NRI plugins", func() error { return p.Run(ctx) })
+	}
+	g.run("the watch over the ends of containers", func() error { return quiet(ctx, d.parts.kept.Run(ctx)) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
 	g.run("the trial of handlers", func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
 	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })
@@ -151,8 +179,11 @@ func (d *Daemon) leave() {
 // Close gives everything back without having served.
 func (d *Daemon) Close() error {
 	var errs []error
-	if d.listener != nil {
-		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
+	for _, l := range []net.Listener{d.listener, d.metrics} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
@@ -165,13 +196,21 @@ func (d *Daemon) Close() error {
 	return nil
 }
 
+// liveHeap is what of the daemon's memory was in use after the last collection of
+// garbage, in bytes.
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
 // details are for the verbose answer of the CRI's Status.
 func (d *Daemon) details(ctx context.Context) map[string]any {
 	out := map[string]any{
 		"endpoint":   d.Endpoint(),
 		"operations": operations(d.core, d.parts.images),
 		"recovering": d.core.Recovering(),
-		"process":    map[string]any{"pid": os.Getpid(), "goroutines": runtime.NumGoroutine()},
+		"process":    map[string]any{"pid": os.Getpid(), "goroutines": runtime.NumGoroutine(), "heap": liveHeap()},
 		"network":    map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
 	}
 	if info, err := d.parts.monitor.Info(ctx); err == nil {

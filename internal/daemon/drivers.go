@@ -7,21 +7,28 @@ import (
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
+	"fairlead.run/internal/checkpoint"
+	"fairlead.run/internal/daemon/tracing"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/monitor/client"
 	"fairlead.run/internal/network"
+	"fairlead.run/internal/nri"
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci"
 	"fairlead.run/internal/sandbox"
+	"fairlead.run/internal/selinux"
 	"fairlead.run/internal/spec"
+	"fairlead.run/internal/spec/cdi"
 	"fairlead.run/internal/spec/host"
 	"fairlead.run/internal/spec/keeper"
 	"fairlead.run/internal/spec/origin"
 	"fairlead.run/internal/stats"
 	"fairlead.run/internal/store"
+	"fairlead.run/internal/telemetry"
 )
 
 var (
@@ -37,16 +44,22 @@ type parts struct {
 	images   *image.Store
 	network  *criNetwork
 	monitor  *client.Client
+	kept     *client.Keep
 	handlers *runtime.Registry[lifecycle.Handler]
 	meter    *stats.Meter
 	core     lifecycle.Drivers
 	keepers  keepers
+	gauges   *gauges
+	busy     chan struct{}   // gets an element when an operation ended, for rest
+	traces   *tracing.Sender // nil without a collector
+	plugins  *nri.Driver     // nil if they are disabled
+	edits    []spec.Editor
 }
 
 // openParts makes all drivers. The records come first: whoever has them open
 // owns the state directory.
-func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *parts, err error) {
-	p := &parts{}
+func openParts(ctx context.Context, cfg *config.Config, o Options) (_ *parts, err error) {
+	p, log := &parts{gauges: newGauges(), busy: make(chan struct{}, 1)}, o.Log
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -81,20 +94,39 @@ func openParts(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *pa
 	if err != nil {
 		return nil, err
 	}
-	watch := client.Options{StateDir: cfg.State, Binary: program, Cgroup: monitorCgroup(cfg.State)}
+	if p.kept, err = client.NewKeep(log); err != nil {
+		return nil, err
+	}
+	watch := client.Options{StateDir: cfg.State, Binary: program, Cgroup: monitorCgroup(cfg.State), Keep: p.kept}
 	if p.monitor, err = client.Ensure(ctx, watch); err != nil {
 		return nil, err
 	}
 	if err := failpoint.Hit(monitorOn); err != nil {
 		return nil, err
 	}
-	if err := p.openHandlers(cfg, p.monitor, log); err != nil {
+	if err := p.openHandlers(cfg, p.monitor, program, log); err != nil {
 		return nil, err
+	}
+	devices := cdi.New(cfg.Containers.CDISpecDirs)
+	if p.plugins, err = openPlugins(cfg, devices, o); err != nil {
+		return nil, err
+	}
+	p.edits = append(p.edits, devices)
+	if p.plugins != nil {
+		p.edits = append(p.edits, p.plugins)
 	}
 	if err := p.openCore(cfg, program, log); err != nil {
 		return nil, err
 	}
-	p.core.Exits = oci.NewExits(reviver{p.monitor, watch}, log)
+	p.core.Exits = oci.NewExits(reviver{p.monitor, watch, p.gauges.monitorEnds}, log)
+	p.core.Ended = func(e ops.Ended) {
+		p.gauges.ended(e)
+		p.traces.Ended(e)
+		select {
+		case p.busy <- struct{}{}:
+		default:
+		}
+	}
 	return p, nil
 }
 
@@ -103,6 +135,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	systemd := systemdCgroups(cfg)
 	boxes, err := sandbox.New(sandbox.Config{
 		StateDir: cfg.State, SystemdCgroups: systemd, Cgroup: podCgroup(cfg.State), Sysctls: sandbox.UnprivilegedSysctls(),
+		Waiter: waiter(monitor),
 	})
 	if err != nil {
 		return err
@@ -111,33 +144,56 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	bundles, err := openBundles(cfg, monitor, log)
+	labels, warning := selinux.New()
+	if warning != "" {
+		log.Warn("SELinux is enabled, and containers are not labelled", "reason", warning)
+	}
+	bundles, err := p.openBundles(cfg, monitor, roots, log)
 	if err != nil {
 		return err
 	}
-	p.meter = newMeter(cfg, roots, log)
-	p.keepers.sandboxes, p.keepers.roots = boxes, roots
+	if p.meter, err = newMeter(cfg, roots, log); err != nil {
+		return err
+	}
+	p.keepers.sandboxes, p.keepers.roots, p.keepers.labels = boxes, roots, labels
 	p.keepers.bundles = keeper.Keeper{StateDir: cfg.State, Remove: bundles.Remove}
 	p.core = lifecycle.Drivers{
 		Store: p.records, Sandboxes: boxes, Network: network.Pods{Driver: p.network},
-		Images: coreImages{p.images}, Roots: roots, Bundles: bundles, Handlers: p.handlers,
-		Streams: oci.NewStreams(oci.MonitorStreams{Client: p.monitor}),
+		Images: coreImages{p.images}, Roots: roots, Labels: labels, Bundles: bundles, Handlers: p.handlers,
+		Streams: oci.NewStreams(oci.MonitorStreams{Client: p.monitor}), Checkpoints: checkpoint.New(cfg.Root, cfg.Checkpoints.Restore),
 		Tracers: []lifecycle.Tracer{boxes, origin.Reader{StateDir: cfg.State}, p.network},
 	}
+	if p.plugins != nil {
+		p.core.Plugins = p.plugins
+	}
 	return nil
+}
+
+// openPlugins makes the interface for NRI plugins, or nothing if it is disabled.
+func openPlugins(cfg *config.Config, devices *cdi.Devices, o Options) (*nri.Driver, error) {
+	if cfg.NRI.Disable {
+		return nil, nil
+	}
+	return nri.New(nri.Config{
+		Version: o.Version, Socket: pluginSocket(cfg), Inject: devices.Inject, Log: o.Log,
+		Plugins: cfg.NRI.PluginDir, PluginConfigs: cfg.NRI.PluginConfigDir,
+		RegistrationTimeout: cfg.NRI.RegistrationTimeout.Duration, RequestTimeout: cfg.NRI.RequestTimeout.Duration,
+	})
 }
 
 func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 	return image.Config{
 		Root: cfg.Root, CertsDirs: cfg.Images.CertsDirs,
 		MaxConcurrentDownloads: cfg.Images.MaxConcurrentDownloads,
-		StallTimeout:           cfg.Images.StallTimeout.Duration, Logger: log,
+		StallTimeout:           cfg.Images.StallTimeout.Duration, Pinned: cfg.Images.Pinned, Logger: log,
+		Limits: image.Limits{LayerEntries: cfg.Images.MaxLayerEntries, LayerBytes: cfg.Images.MaxLayerBytes},
 	}
 }
 
-func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, log *slog.Logger) error {
+func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
 	driver, err := oci.New(oci.Config{
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m,
+		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
 		LogMaxLine: cfg.Containers.MaxLogLine, Log: log,
 	})
 	if err != nil {
@@ -151,7 +207,7 @@ func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, log *slog.Logger
 	return err
 }
 
-func openBundles(cfg *config.Config, monitor string, log *slog.Logger) (*spec.Builder, error) {
+func (p *parts) openBundles(cfg *config.Config, monitor string, roots *rootfs.Roots, log *slog.Logger) (*spec.Builder, error) {
 	seen, err := host.Probe()
 	if err != nil {
 		return nil, err
@@ -163,6 +219,8 @@ func openBundles(cfg *config.Config, monitor string, log *slog.Logger) (*spec.Bu
 	b, err := spec.New(spec.Config{
 		StateDir: cfg.State, RootDir: cfg.Root, CgroupDriver: cgroupDriver(cfg),
 		Monitor: monitor, DefaultRlimits: limits, Host: seen,
+		Edits: p.edits,
+		Map:   roots.Map,
 	})
 	if err != nil {
 		return nil, err
@@ -178,6 +236,7 @@ func openBundles(cfg *config.Config, monitor string, log *slog.Logger) (*spec.Bu
 type reviver struct {
 	*client.Client
 	options client.Options
+	lost    *telemetry.Counter
 }
 
 // Events is the place where the daemon learns first that the monitor is away.
@@ -186,6 +245,7 @@ func (r reviver) Events(ctx context.Context, see func(monitorv1.Exit)) error {
 	if ctx.Err() != nil {
 		return err
 	}
+	r.lost.Add(1)
 	_, revived := client.Ensure(ctx, r.options)
 	return errors.Join(err, revived)
 }
@@ -193,9 +253,13 @@ func (r reviver) Events(ctx context.Context, see func(monitorv1.Exit)) error {
 // close gives everything back that openParts took. Pods go on.
 func (p *parts) close() error {
 	var errs []error
+	if p.kept != nil {
+		errs = append(errs, p.kept.Close())
+	}
 	if p.images != nil {
 		errs = append(errs, p.images.Close())
 	}
+	errs = append(errs, p.traces.Close())
 	if p.records != nil {
 		errs = append(errs, p.records.Close())
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,12 +18,21 @@ import (
 )
 
 // makeDirs makes the state and root directories, closed to everybody but root.
+// Those who go through the state directory to the folder of a pod with a user
+// namespace still may.
 func makeDirs(cfg *config.Config) error {
-	for _, d := range []struct{ flag, path string }{{"--state", cfg.State}, {"--root", cfg.Root}} {
+	for _, d := range []struct {
+		flag, path string
+		others     fs.FileMode
+	}{{"--state", cfg.State, 0o011}, {"--root", cfg.Root, 0}} {
 		if err := os.MkdirAll(d.path, 0o700); err != nil {
 			return fmt.Errorf("make the directory of %s: %w", d.flag, err)
 		}
-		if err := os.Chmod(d.path, 0o700); err != nil {
+		st, err := os.Stat(d.path)
+		if err == nil {
+			err = os.Chmod(d.path, 0o700|st.Mode().Perm()&d.others)
+		}
+		if err != nil {
 			return fmt.Errorf("close the directory of %s to others: %w", d.flag, err)
 		}
 	}
@@ -75,6 +85,18 @@ func monitorCgroup(state string) string { return client.DefaultCgroup + mark(sta
 // state directories are apart, so that an audit of one does not take the pods
 // of another for leftovers.
 func podCgroup(state string) string { return sandbox.DefaultCgroup + mark(state) }
+
+// pluginSocket is where NRI plugins connect: as configured, where they look for a
+// runtime, or in a state directory that is not the node's.
+func pluginSocket(cfg *config.Config) string {
+	switch {
+	case cfg.NRI.Socket != "":
+		return cfg.NRI.Socket
+	case mark(cfg.State) == "":
+		return "/var/run/nri/nri.sock"
+	}
+	return filepath.Join(cfg.State, "nri.sock")
+}
 
 // mark tells a state directory from others, and is "" for the default one.
 func mark(state string) string {

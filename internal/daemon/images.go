@@ -31,10 +31,10 @@ func (i coreImages) Release(ctx context.Context, by pod.ContainerID) error {
 	return i.store.Release(ctx, string(by))
 }
 
-func (i coreImages) SyncUses(ctx context.Context, live map[pod.ContainerID]string) error {
-	uses := make(map[string]string, len(live))
-	for by, id := range live {
-		uses[string(by)] = id
+func (i coreImages) SyncUses(ctx context.Context, live map[pod.ContainerID][]string) error {
+	uses := make(map[string][]string, len(live))
+	for by, ids := range live {
+		uses[string(by)] = ids
 	}
 	return i.store.SyncUses(ctx, uses)
 }

@@ -15,7 +15,7 @@ import (
 
 // newMeter makes what measures pods. It tells the meter where cgroups are by
 // asking those who say it to the runtimes.
-func newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) *stats.Meter {
+func newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) (*stats.Meter, error) {
 	systemd, driver := systemdCgroups(cfg), cgroupDriver(cfg)
 	place := func(r *pod.Record, id string) (string, error) {
 		p, err := spec.CgroupsPath(driver, r.Sandbox.Cgroup, id)
@@ -31,9 +31,14 @@ func newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) *stats.
 			p, err := place(r, string(r.ID))
 			return path.Dir(p), err
 		},
-		ContainerCgroup: func(r *pod.Record, id pod.ContainerID) (string, error) { return place(r, string(id)) },
-		Layer:           roots.Usage, LayerPath: cfg.Root,
-		Interfaces: new(network.Counters).In, Log: log,
+		ContainerCgroup: func(r *pod.Record, id pod.ContainerID) (string, error) {
+			if c := r.Container(id); c != nil && c.Adjusted != nil && c.Adjusted.CgroupsPath != "" {
+				return cgroup.Path(c.Adjusted.CgroupsPath, systemd)
+			}
+			return place(r, string(id))
+		},
+		Layer: roots.Usage, LayerPath: roots.LayerPath(),
+		Interfaces: new(network.Counters).In, Groups: cfg.Stats.Metrics, Log: log,
 	})
 }
 

@@ -79,7 +79,7 @@ func openIdle(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *par
 		return nil, err
 	}
 	p.monitor = client.Find(client.Options{StateDir: cfg.State, Binary: program})
-	if err := p.openHandlers(cfg, idleMonitor{p.monitor}, log); err != nil {
+	if err := p.openHandlers(cfg, idleMonitor{p.monitor}, program, log); err != nil {
 		return nil, err
 	}
 	return p, p.openCore(cfg, program, log)
@@ -108,11 +108,11 @@ func (c *idleCore) Hold(_ context.Context, id pod.ID, _ pod.ContainerID, do func
 	return fmt.Errorf("pod %q: %w", id, errdefs.ErrNotFound)
 }
 
-func (c *idleCore) uses() map[pod.ContainerID]string {
-	out := map[pod.ContainerID]string{}
+func (c *idleCore) uses() map[pod.ContainerID][]string {
+	out := map[pod.ContainerID][]string{}
 	for _, r := range c.records {
 		for _, ctr := range r.Containers {
-			out[ctr.ID] = ctr.Image.ID
+			out[ctr.ID] = ctr.Images()
 		}
 	}
 	return out

@@ -70,6 +70,13 @@ func TestOffByDefault(t *testing.T) {
 	}
 }
 
+// What is off allocates nothing, and looks for no name.
+func TestOffCostsNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { _ = Hit("no such place") }); n != 0 || on.Load() {
+		t.Errorf("a place that is off allocates %g times", n)
+	}
+}
+
 func TestError(t *testing.T) {
 	enable(t, "test.one=error")
 	if err := Hit(one); !errors.Is(err, ErrInjected) || !strings.Contains(err.Error(), one) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/platforms"
@@ -60,33 +61,31 @@ func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (im
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.lease(s.with(ctx))
-	if err != nil {
-		return nil, err
-	}
+	ctx = s.with(ctx)
+	a := s.arrive()
 	// What the archive holds beside images is collected in any case.
-	defer func() { err = errors.Join(err, done(true)) }()
+	defer func() { err = errors.Join(err, a.end(ctx, true)) }()
 
-	index, err := archive.ImportIndex(ctx, transfer.ForImport(s.content()), begun)
+	index, err := archive.ImportIndex(ctx, transfer.ForImport(a), begun)
 	if err != nil {
 		return nil, err
 	}
 	if err := failpoint.Hit(imported); err != nil {
 		return nil, err
 	}
-	entries, err := s.archiveEntries(ctx, index, opts, ref)
+	entries, err := s.archiveEntries(ctx, a, index, importAs{opts, ref})
 	if err != nil {
 		return nil, err
 	}
 	stop := progress.ReportWhile(track, opts.Progress)
 	defer stop()
 	for _, e := range entries {
-		if err := s.unpackImage(ctx, unpackJob{target: e.target, platform: opts.Platform, track: track}); err != nil {
+		if err := s.unpackImage(ctx, unpackJob{target: e.target, platform: opts.Platform, to: a, track: track}); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range entries {
-		img, err := s.record(ctx, e.target, opts.Platform, e.names)
+		img, err := s.record(ctx, a, recording{e.target, opts.Platform, e.names})
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +120,12 @@ func beginsAsTar(r io.Reader) (io.Reader, error) {
 	return begun, nil
 }
 
+// importAs are the options, and the name in full.
+type importAs struct {
+	ImportOptions
+	ref string
+}
+
 // archiveEntry is an image of an archive.
 type archiveEntry struct {
 	target ocispec.Descriptor
@@ -129,13 +134,14 @@ type archiveEntry struct {
 
 // archiveEntries picks the images that fit the platform out of an archive. One
 // image in several variants is several manifests with the same name.
-func (s *Store) archiveEntries(ctx context.Context, index ocispec.Descriptor, opts ImportOptions, ref string) ([]archiveEntry, error) {
-	matcher, err := s.matcher(opts.Platform)
+func (s *Store) archiveEntries(ctx context.Context, blobs content.Provider, index ocispec.Descriptor, as importAs) ([]archiveEntry, error) {
+	ref := as.ref
+	matcher, err := s.matcher(as.Platform)
 	if err != nil {
 		return nil, err
 	}
 	var idx ocispec.Index
-	if err := s.readDocument(ctx, index, &idx); err != nil {
+	if err := readDocument(ctx, blobs, index, &idx); err != nil {
 		return nil, err
 	}
 	byName := map[string][]ocispec.Descriptor{}
@@ -166,7 +172,7 @@ func (s *Store) archiveEntries(ctx context.Context, index ocispec.Descriptor, op
 		out = appendEntry(out, plain([]ocispec.Descriptor{target})[0], name)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the archive holds no image for %s: %w", platformName(opts.Platform, s), errdefs.ErrNotFound)
+		return nil, fmt.Errorf("the archive holds no image for %s: %w", platformName(as.Platform, s), errdefs.ErrNotFound)
 	}
 	if ref != "" {
 		if len(out) > 1 {
@@ -221,22 +227,21 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 	if len(refs) == 0 {
 		return fmt.Errorf("export images: name at least one: %w", errdefs.ErrInvalidArgument)
 	}
-	ctx, done, err := s.lease(s.with(ctx))
-	if err != nil {
-		return err
-	}
+	ctx = s.with(ctx)
+	a := s.arrive()
+	done := func() error { return a.end(ctx, false) }
 	var opts []archive.ExportOpt
 	for _, ref := range refs {
 		m, names, err := s.manifestOf(ctx, ref)
 		if err != nil {
-			return errors.Join(fmt.Errorf("export image %s: %w", ref, err), done(false))
+			return errors.Join(fmt.Errorf("export image %s: %w", ref, err), done())
 		}
 		opts = append(opts, archive.WithManifest(m, names...))
 	}
 	if err := archive.Export(ctx, s.content(), w, opts...); err != nil {
-		return errors.Join(fmt.Errorf("export images: %w", describeLocal(err)), done(false))
+		return errors.Join(fmt.Errorf("export images: %w", describeLocal(err)), done())
 	}
-	return done(false)
+	return done()
 }
 
 // manifestOf finds the manifest of an image and the name to write it under.
@@ -262,7 +267,7 @@ func (s *Store) manifestOf(ctx context.Context, ref string) (ocispec.Descriptor,
 	desc := rec.Target
 	for images.IsIndexType(desc.MediaType) {
 		var list ocispec.Index
-		if err := s.readDocument(ctx, desc, &list); err != nil {
+		if err := readDocument(ctx, s.content(), desc, &list); err != nil {
 			return ocispec.Descriptor{}, nil, err
 		}
 		if desc, err = selectManifest(list.Manifests, matcher); err != nil {

@@ -2,7 +2,7 @@ package image
 
 import (
 	"context"
-	"maps"
+	"slices"
 
 	"github.com/containerd/containerd/v2/core/images"
 
@@ -27,7 +27,7 @@ func (a audited) Context(ctx context.Context) context.Context { return a.s.with(
 
 // Load implements keeper.Store.
 func (a audited) Load(ctx context.Context, rec images.Image) ([]string, error) {
-	l, err := a.s.load(ctx, rec)
+	l, err := a.s.load(ctx, a.s.content(), rec)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,15 @@ func (a audited) Load(ctx context.Context, rec images.Image) ([]string, error) {
 }
 
 // Uses implements keeper.Store.
-func (a audited) Uses() (map[string]string, bool) {
+func (a audited) Uses() (map[string][]string, bool) {
 	u := &a.s.uses
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return maps.Clone(u.images), u.synced
+	out := make(map[string][]string, len(u.images))
+	for by, ids := range u.images {
+		out[by] = slices.Clone(ids)
+	}
+	return out, u.synced
 }
 
 // Keep implements keeper.Store.

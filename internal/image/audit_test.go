@@ -88,6 +88,37 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
+// TestKeeperOfVolumes wants a container found of whose images one is not kept,
+// and all of them kept after the repair.
+func TestKeeperOfVolumes(t *testing.T) {
+	reg := newRegistry(t)
+	s := openSynced(t, config(t))
+	own, volume := pull(t, s, reg.Push("own:1", simple(t, "x"))), pull(t, s, reg.Push("volume:1", simple(t, "y")))
+	c := &pod.Container{ID: "c1", State: pod.Running, Image: pod.ContainerImage{ID: own.ID, Volumes: []string{"", volume.ID}}}
+	r := &pod.Record{ID: "p", State: pod.Running, Containers: []*pod.Container{c}}
+	if _, err := s.Use(t.Context(), own.ID, "c1"); err != nil {
+		t.Fatal(err)
+	}
+	k := s.Keeper(false)
+	held := func() int {
+		t.Helper()
+		list, err := k.Held(t.Context(), []*pod.Record{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if n := held(); n != 0 {
+		t.Errorf("%d uses where that of the volume is missing", n)
+	}
+	if err := k.Restore(t.Context(), r, pod.Held{Kind: pod.KindUse, Name: "c1", Owner: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := held(); n != 1 {
+		t.Errorf("%d uses after the repair", n)
+	}
+}
+
 // TestKeeperOfLeases wants the lease of a pull that died found and deleted.
 func TestKeeperOfLeases(t *testing.T) {
 	cfg := config(t)

@@ -25,6 +25,7 @@ type Config struct {
 	MaxConcurrentUnpacks   int           // layers unpacked at once, over all pulls; default: number of CPUs
 	StallTimeout           time.Duration // a pull without a single byte for this long is given up; default 5 min
 	Limits                 Limits
+	Pinned                 []string // names of images that are pinned: whole ones, or beginnings of full ones with a * behind
 	// Untouched leaves what an earlier process left as it is, for an audit.
 	// SyncUses frees it.
 	Untouched bool
@@ -81,11 +82,16 @@ func (c Config) complete() (Config, error) {
 		c.StallTimeout = 5 * time.Minute
 	}
 	if c.Limits.LayerEntries <= 0 {
-		c.Limits.LayerEntries = 5_000_000
+		c.Limits.LayerEntries = 2_000_000
 	}
 	if c.Limits.LayerBytes <= 0 {
 		c.Limits.LayerBytes = 256 << 30
 	}
+	pinned, err := normalizePins(c.Pinned)
+	if err != nil {
+		return c, err
+	}
+	c.Pinned = pinned
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

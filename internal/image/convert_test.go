@@ -28,7 +28,7 @@ func TestPodConfig(t *testing.T) {
 			t.Errorf("%s is not filled in", v.Type().Field(i).Name)
 		}
 	}
-	if got := img.ContainerImage(); got != (pod.ContainerImage{ID: "sha256:1", Ref: "a@sha256:2", Name: "a@sha256:2"}) {
+	if got := img.ContainerImage(); !reflect.DeepEqual(got, pod.ContainerImage{ID: "sha256:1", Ref: "a@sha256:2", Name: "a@sha256:2"}) {
 		t.Errorf("%+v", got)
 	}
 	img.RepoTags = []string{"a:1", "a:2"}

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image/layer"
+	"fairlead.run/internal/image/staging"
 )
 
 var errSchema1 = errors.New("it has a docker schema 1 manifest, a format given up in 2017; " +
@@ -85,6 +86,7 @@ func firstCause(errs ...error) error {
 type pullSource struct {
 	named    reference.Named
 	hosts    []string
+	wrong    error // what keeps the last host from an answer
 	platform string
 	root     string
 }
@@ -105,7 +107,7 @@ func describePull(ctx context.Context, err error, src pullSource) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return src.fail(context.Cause(ctx), errdefs.ErrUnavailable, "from %s: %v", src.where(), context.Cause(ctx))
 	}
-	for _, describe := range []func(error, pullSource) error{describeImage, describeTransfer, describeStatus, describeNetwork} {
+	for _, describe := range []func(error, pullSource) error{describeImage, describeLast, describeTransfer, describeStatus, describeNetwork} {
 		if d := describe(err, src); d != nil {
 			return d
 		}
@@ -133,6 +135,8 @@ func describeImage(err error, src pullSource) error {
 		return src.fail(err, errdefs.ErrExhausted, "layer %s: %v", bad.Digest, bad.Err)
 	case errors.As(err, &bad) && !errors.Is(err, context.Canceled):
 		return src.fail(err, errdefs.ErrInvalidArgument, "layer %s is not a sound archive: %v; the image has to be built and pushed again", bad.Digest, bad.Err)
+	case strings.Contains(text, "byte manifest for "): // the resolver's, which calls that not found
+		return src.fail(err, errdefs.ErrInvalidArgument, "its manifest is too large, the limit is %d bytes; it has to be built and pushed again", maxManifest)
 	case strings.Contains(text, "wrong diff id"), strings.Contains(text, "layers and diffIDs don't match"):
 		return src.fail(err, errdefs.ErrInvalidArgument, "its layers are not those that its configuration names (%s); it has to be built and pushed again", oneLine(text))
 	}
@@ -142,16 +146,30 @@ func describeImage(err error, src pullSource) error {
 // describeTransfer is about bytes that did not arrive as they should.
 func describeTransfer(err error, src pullSource) error {
 	text := err.Error()
+	var other *staging.DigestError
 	switch {
-	case strings.Contains(text, "unexpected commit digest"):
-		return src.fail(err, errdefs.ErrUnavailable, "%s sent other bytes than the digest promises (%s); nothing of it was kept; retry, or mend the registry or the proxy in between",
-			src.where(), tail(text, "unexpected commit digest"))
+	case errors.As(err, &other):
+		return src.fail(err, errdefs.ErrUnavailable, "%s sent other bytes than the digest promises (%v); nothing of it was kept; retry, or mend the registry or the proxy in between",
+			src.where(), other)
 	case strings.Contains(text, "read past expected size"), strings.Contains(text, "read exceeds expected size"):
 		return src.fail(err, errdefs.ErrUnavailable, "%s sent more bytes than the manifest says; nothing of it was kept", src.where())
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return src.fail(err, errdefs.ErrUnavailable, "%s broke off the transfer before its end; retry", src.where())
 	}
 	return nil
+}
+
+// describeLast is about a registry whose mirrors do not have the image, while it
+// gives no answer itself. The library tells of the mirrors then.
+func describeLast(err error, src pullSource) error {
+	if src.wrong == nil || !cerrdefs.IsNotFound(err) || strings.Contains(err.Error(), "could not fetch content descriptor") {
+		return nil
+	}
+	src.hosts = src.hosts[len(src.hosts)-1:]
+	if d := describeStatus(src.wrong, src); d != nil {
+		return d
+	}
+	return describeNetwork(src.wrong, src)
 }
 
 // describeStatus is about answers of a registry.
@@ -230,7 +248,7 @@ func describeImport(ctx context.Context, err error, root string) error {
 	var bad *layer.Error
 	text := err.Error()
 	switch {
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fmt.Errorf("import image: %w", err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &failure{fmt.Sprintf("import image: the disk of %s is full; remove images that are not needed, or enlarge it", root), errdefs.ErrExhausted, err}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,8 +49,8 @@ func TestPullFaults(t *testing.T) {
 		"corrupt blob":      {[]images.Fault{{Path: "/blobs/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"corrupt manifest":  {[]images.Fault{{Method: "GET", Path: "/manifests/", Corrupt: true}}, false, errdefs.ErrUnavailable, []string{"other bytes than the digest"}},
 		"hangs up":          {[]images.Fault{{Path: "/blobs/", Cut: 1000, NoRange: true}}, false, errdefs.ErrUnavailable, []string{"broke off"}},
-		"never answers":     {[]images.Fault{{Path: "/manifests/", Delay: time.Minute}}, false, errdefs.ErrUnavailable, []string{"no data arrived"}},
-		"stalls":            {[]images.Fault{{Path: "/blobs/", Stall: 1000}}, false, errdefs.ErrUnavailable, []string{"no data arrived"}},
+		"never answers":     {[]images.Fault{{Path: "/manifests/", Delay: time.Minute}}, false, errdefs.ErrUnavailable, []string{"no data arrived", "hangs at the image's manifest"}},
+		"stalls":            {[]images.Fault{{Path: "/blobs/", Stall: 1000}}, false, errdefs.ErrUnavailable, []string{"no data arrived", "hangs at layer sha256:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := newRegistry(t)
@@ -188,18 +190,25 @@ func TestPullLimits(t *testing.T) {
 		layer  images.Layer
 		text   string
 	}{
-		"entries": {image.Limits{LayerEntries: 40}, images.Layer{Files: many}, "40 entries"},
-		"bytes":   {image.Limits{LayerBytes: 1 << 20}, images.Layer{Files: map[string]images.File{"zeros": {Body: make([]byte, 4<<20)}}}, "1048576 bytes"},
+		"entries":          {image.Limits{LayerEntries: 40}, images.Layer{Files: many}, "more than 40 entries"},
+		"bytes":            {image.Limits{LayerBytes: 1 << 20}, images.Layer{Files: map[string]images.File{"zeros": {Body: make([]byte, 4<<20)}}}, "more than 1048576 bytes"},
+		"compressed bytes": {image.Limits{LayerBytes: 1 << 20}, images.Layer{Files: map[string]images.File{"noise": {Body: noise(2 << 20)}}, Compression: images.Plain}, "the limit is 1048576"},
+		"sparse file":      {image.Limits{LayerBytes: 1 << 20}, images.Layer{Tarball: sparse(t, "etc/passwd", 4<<30)}, "more than 1048576 bytes"},
+		"sparse files":     {image.Limits{LayerBytes: 1 << 20}, images.Layer{Tarball: slices.Concat(sparse(t, "a", 1<<19), sparse(t, "b", 1<<19), sparse(t, "c", 1))}, "more than 1048576 bytes"},
+		"sparse, no limit": {image.Limits{LayerBytes: math.MaxInt64}, images.Layer{Tarball: sparse(t, "a", math.MaxInt64)}, "can spare"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := newRegistry(t)
 			cfg := config(t)
 			cfg.Limits = tc.limits
 			s := openSynced(t, cfg)
-			ref := reg.Push("bomb:1", build(t, images.Spec{Layers: []images.Layer{tc.layer}}))
+			built := build(t, images.Spec{Layers: []images.Layer{tc.layer}})
+			ref := reg.Push("bomb:1", built)
 			_, err := s.Pull(t.Context(), image.PullRequest{Ref: ref})
-			if !errors.Is(err, errdefs.ErrExhausted) || !strings.Contains(err.Error(), tc.text) {
-				t.Errorf("%v", err)
+			for _, want := range []string{tc.text, built.Layers()[0].Digest.String(), ref} {
+				if !errors.Is(err, errdefs.ErrExhausted) || !strings.Contains(err.Error(), want) {
+					t.Errorf("the error lacks %q: %v", want, err)
+				}
 			}
 			wantClean(t, cfg.Root)
 		})

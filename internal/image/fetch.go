@@ -2,19 +2,14 @@ package image
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/core/metadata/boltutil"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	bolt "go.etcd.io/bbolt"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
@@ -44,20 +39,16 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	defer tried.HangUp()
 	defer func() {
 		if err != nil {
-			err = describePull(ctx, err, pullSource{named, tried.Names(), platformName(req.Platform, s), s.cfg.Root})
+			err = describePull(ctx, err, pullSource{named, tried.Names(), tried.Wrong(), platformName(req.Platform, s), s.cfg.Root})
 		}
 	}()
-	ctx, stop := s.watch(ctx, track)
+	ctx, stop := inflight.Watch(ctx, track, s.cfg.StallTimeout)
 	defer stop()
-	ctx, done, err := s.lease(s.with(ctx))
-	if err != nil {
-		return Image{}, err
-	}
-	defer func() { err = errors.Join(err, done(err != nil)) }()
+	ctx = s.with(ctx)
+	a := s.arrive()
+	a.single = true
+	defer func() { err = errors.Join(err, a.end(ctx, err != nil)) }()
 
-	if err := failpoint.Hit(pullLeased); err != nil {
-		return Image{}, err
-	}
 	resolver := docker.NewResolver(docker.ResolverOptions{
 		Hosts:   registry.Hosts(ctx, s.cfg.CertsDirs, registry.Credentials{Named: named, Auth: req.Auth, Files: s.cfg.DockerConfigs}, &tried),
 		Headers: http.Header{"User-Agent": {"fairlead"}},
@@ -75,8 +66,8 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if err != nil {
 		return Image{}, err
 	}
-	fetch := transfer.Handler(s.content(), fetcher, track)
-	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, fetch: fetch, track: track}); err != nil {
+	fetch := transfer.Handler(a, fetcher, track)
+	if err := s.unpackImage(ctx, unpackJob{target: target, platform: req.Platform, to: a, fetch: fetch, track: track}); err != nil {
 		return Image{}, err
 	}
 	if err := failpoint.Hit(pullUnpacked); err != nil {
@@ -86,7 +77,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if _, digested := named.(reference.Digested); !digested {
 		names = append(names, reference.TrimNamed(named).Name()+"@"+target.Digest.String())
 	}
-	img, err = s.record(ctx, target, req.Platform, names)
+	img, err = s.record(ctx, a, recording{target, req.Platform, names})
 	if err != nil {
 		return Image{}, err
 	}
@@ -94,60 +85,15 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	return img, nil
 }
 
-// watch gives up the pull when a transfer has brought nothing for
-// StallTimeout. Its goroutine ends with the returned function.
-func (s *Store) watch(ctx context.Context, track *progress.Tracker) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stopped := make(chan struct{})
-	begun := time.Now()
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(s.cfg.StallTimeout/8 + 1)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if track.Idle() > s.cfg.StallTimeout {
-				cancel(inflight.Ended(fmt.Sprintf("no data arrived for %s; the registry or the network to it hangs (%s, %s after the start)",
-					s.cfg.StallTimeout, track.Snapshot(), time.Since(begun).Round(time.Second))))
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-stopped }
-}
-
-// lease keeps everything that is made or found under the returned context from
-// being collected. The returned function ends it; with failed set it also
-// takes away what nobody else needs.
-func (s *Store) lease(ctx context.Context) (context.Context, func(failed bool) error, error) {
-	id := rand.Text()
-	s.held.Add(id) // before there is one, or an audit would take it for a leftover
-	l, err := s.leases.Create(ctx, leases.WithID(id))
-	if err != nil {
-		s.held.Drop(id)
-		return ctx, nil, fmt.Errorf("protect a pull from garbage collection: %w", err)
-	}
-	return leases.WithLease(ctx, l.ID), func(failed bool) error {
-		ctx := context.WithoutCancel(ctx)
-		defer s.held.Drop(id)
-		if err := s.leases.Delete(ctx, l); err != nil {
-			return fmt.Errorf("end the protection of a pull: %w", err)
-		}
-		if err := failpoint.Hit(leaseEnded); err != nil {
-			return err
-		}
-		if failed {
-			return s.collect(ctx)
-		}
-		return nil
-	}, nil
+// recording is an image and what it is to be called.
+type recording struct {
+	target   ocispec.Descriptor
+	platform string // empty: the store's
+	names    []string
 }
 
 // record names an unpacked image and returns it as the store now has it.
-func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform string, names []string) (Image, error) {
+func (s *Store) record(ctx context.Context, a *arrival, r recording) (Image, error) {
 	if err := s.sync(); err != nil { // may take long, so before the lock
 		return Image{}, err
 	}
@@ -156,18 +102,18 @@ func (s *Store) record(ctx context.Context, target ocispec.Descriptor, platform 
 	}
 	s.records.Lock()
 	defer s.records.Unlock()
-	rec := images.Image{Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
-	if platform != "" {
-		rec.Labels = map[string]string{labelPlatform: platform}
+	rec := images.Image{Target: ocispec.Descriptor{MediaType: r.target.MediaType, Digest: r.target.Digest, Size: r.target.Size}}
+	if r.platform != "" {
+		rec.Labels = map[string]string{labelPlatform: r.platform}
 	}
-	l, err := s.load(ctx, rec)
+	l, err := s.load(ctx, a, rec)
 	if err != nil {
 		return Image{}, err
 	}
 	// The record by id keeps the image when a tag moves on to another one. All
 	// names or none: half an image would be on the disk and in no list.
-	err = s.meta.Update(func(tx *bolt.Tx) error {
-		return s.putAll(boltutil.WithTransaction(ctx, tx), rec, append(names, l.image.ID))
+	err = a.register(ctx, func(ctx context.Context) error {
+		return s.putAll(ctx, rec, append(r.names, l.image.ID))
 	})
 	if err != nil {
 		return Image{}, err

@@ -3,13 +3,18 @@ package image_test
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"fairlead.run/internal/image"
+	"fairlead.run/test/images"
 )
 
 // TestPullHangsUp wants no connection left of a pull, whether it succeeded or
@@ -29,6 +34,36 @@ func TestPullHangsUp(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d ends of connections with the registry are open", connections(t, reg.Host()))
 		}
+	}
+}
+
+// TestPullConnectsOnce fails if the halves of a pull, the resolving and the
+// fetching, each connect for themselves.
+func TestPullConnectsOnce(t *testing.T) {
+	reg := newRegistry(t)
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(reg)
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	host := srv.Listener.Addr().String()
+	cfg := config(t)
+	dir := filepath.Join(cfg.CertsDirs[0], host)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hosts := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+host)
+	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reg.Push("a:1", build(t, images.Spec{Layers: []images.Layer{file("x", "x")}}))
+	pull(t, openSynced(t, cfg), host+"/a:1")
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for one image of one layer", n)
 	}
 }
 

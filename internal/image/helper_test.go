@@ -126,7 +126,7 @@ func read(t *testing.T, l image.Layers, path string) string {
 func leftovers(t *testing.T, root string) []string {
 	t.Helper()
 	var out []string
-	for _, pattern := range []string{"content/blobs/*/*", "content/ingest/*", "snapshots/snapshots/*"} {
+	for _, pattern := range []string{"content/blobs/*/*", "content/ingest/*", "content/incoming/*", "snapshots/snapshots/*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

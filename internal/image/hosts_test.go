@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,6 +40,39 @@ func TestPullMirror(t *testing.T) {
 	pull(t, s, ref) // the registry itself steps in
 }
 
+// What is wrong with the registry is said even if a mirror has answered that it
+// does not have the image.
+func TestPullEmptyMirror(t *testing.T) {
+	serving := func(setUp func(*images.Registry)) string {
+		r := newRegistry(t)
+		setUp(r)
+		return r.Host()
+	}
+	for name, tc := range map[string]struct {
+		host string
+		kind error
+		want string // HOST is the host, and the mirror is not named
+	}{
+		"wants a password": {serving(basicOnly), errdefs.ErrPrecondition, ": HOST refuses access"},
+		"wants a token":    {serving(withTokens), errdefs.ErrPrecondition, ": HOST refuses access"},
+		"not there":        {"127.0.0.1:1", errdefs.ErrUnavailable, "cannot reach HOST: "},
+		"has it neither":   {serving(func(*images.Registry) {}), errdefs.ErrNotFound, " or HOST; check the name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mirror := newRegistry(t)
+			cfg := config(t)
+			writeFile(t, filepath.Join(hostsDir(cfg.CertsDirs[0], tc.host), "hosts.toml"), "[host.\"http://"+mirror.Host()+"\"]\n", 0o644)
+			_, err := openSynced(t, cfg).Pull(t.Context(), image.PullRequest{Ref: tc.host + "/app:1"})
+			if want := strings.Replace(tc.want, "HOST", tc.host, 1); !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), want) {
+				t.Errorf("err = %v, want one of kind %v with %q", err, tc.kind, want)
+			}
+			if len(mirror.Requests()) == 0 {
+				t.Error("the mirror was not asked")
+			}
+		})
+	}
+}
+
 // Credentials of the request are for the registry, not for whoever mirrors it.
 func TestPullMirrorGetsNoCredentials(t *testing.T) {
 	upstream, mirror := newRegistry(t), newRegistry(t)
@@ -68,6 +102,15 @@ func TestPullSecondCertsDir(t *testing.T) {
 	pull(t, openSynced(t, cfg), ref)
 	if len(upstream.Requests()) != 0 {
 		t.Error("the second folder was not read although the first does not exist")
+	}
+	// One that exists counts alone, whatever is in it.
+	if err := os.MkdirAll(cfg.CertsDirs[0], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Root += "2"
+	pull(t, openSynced(t, cfg), ref)
+	if len(upstream.Requests()) == 0 {
+		t.Error("the second folder was read although the first exists")
 	}
 }
 

@@ -136,7 +136,7 @@ func (s *Store) refresh(ctx context.Context) error {
 			continue
 		}
 		idx.loaded[key] = l
-		idx.add(rec, l)
+		idx.add(rec, l, pinnedBy(s.cfg.Pinned, rec.Name))
 	}
 	for _, img := range idx.byID {
 		slices.Sort(img.RepoTags)
@@ -155,10 +155,10 @@ func (s *Store) reload(ctx context.Context, rec images.Image, now, old *index) (
 	if l := old.loaded[key]; l != nil {
 		return l, nil
 	}
-	return s.load(ctx, rec)
+	return s.load(ctx, s.content(), rec)
 }
 
-func (x *index) add(rec images.Image, l *loaded) {
+func (x *index) add(rec images.Image, l *loaded, pinned bool) {
 	img := x.byID[l.image.ID]
 	if img == nil {
 		c := l.image.clone()
@@ -171,7 +171,7 @@ func (x *index) add(rec images.Image, l *loaded) {
 	case nameDigest:
 		img.RepoDigests = append(img.RepoDigests, rec.Name)
 	}
-	img.Pinned = img.Pinned || rec.Labels[labelPinned] == "true"
+	img.Pinned = img.Pinned || pinned || rec.Labels[labelPinned] == "true"
 	x.byName[rec.Name] = img
 	x.names[img.ID] = append(x.names[img.ID], rec.Name)
 }

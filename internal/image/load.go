@@ -22,10 +22,11 @@ const (
 	labelPinned   = "fairlead.run/pinned"
 )
 
-// Sizes above which documents are refused. Real ones are a few KiB.
+// Sizes in bytes above which documents are refused. Real ones are a few KiB.
 const (
 	maxManifest = 4 << 20
-	maxConfig   = 8 << 20
+	maxConfig   = 4 << 20
+	maxUser     = 1 << 10 // of the user and the group in a configuration
 )
 
 // loaded is what the blobs of an image say, without its names.
@@ -38,7 +39,7 @@ func loadKey(rec images.Image) string {
 }
 
 // load reads the image that a record points to and checks that it is complete.
-func (s *Store) load(ctx context.Context, rec images.Image) (*loaded, error) {
+func (s *Store) load(ctx context.Context, blobs content.Provider, rec images.Image) (*loaded, error) {
 	ctx = s.with(ctx)
 	matcher, err := s.matcher(rec.Labels[labelPlatform])
 	if err != nil {
@@ -46,9 +47,12 @@ func (s *Store) load(ctx context.Context, rec images.Image) (*loaded, error) {
 	}
 	size := rec.Target.Size
 	desc := rec.Target
-	for images.IsIndexType(desc.MediaType) {
+	for depth := 0; images.IsIndexType(desc.MediaType); depth++ {
+		if depth == maxIndexes {
+			return nil, errDeep
+		}
 		var idx ocispec.Index
-		if err := s.readDocument(ctx, desc, &idx); err != nil {
+		if err := readDocument(ctx, blobs, desc, &idx); err != nil {
 			return nil, err
 		}
 		if desc, err = selectManifest(idx.Manifests, matcher); err != nil {
@@ -57,12 +61,16 @@ func (s *Store) load(ctx context.Context, rec images.Image) (*loaded, error) {
 		size += desc.Size
 	}
 	var m ocispec.Manifest
-	if err := s.readDocument(ctx, desc, &m); err != nil {
+	if err := readDocument(ctx, blobs, desc, &m); err != nil {
 		return nil, err
 	}
-	var config ocispec.Image
-	if err := s.readDocument(ctx, m.Config, &config); err != nil {
+	config, err := readConfig(ctx, blobs, m.Config)
+	if err != nil {
 		return nil, err
+	}
+	// The unpacker compares them only where there are layers.
+	if got, want := len(m.Layers), len(config.RootFS.DiffIDs); got != want {
+		return nil, fmt.Errorf("number of layers and diffIDs don't match: %d != %d: %w", got, want, errdefs.ErrInvalidArgument)
 	}
 	img := Image{
 		ID: m.Config.Digest.String(), Config: config.Config, Platform: config.Platform,
@@ -85,12 +93,29 @@ func (s *Store) load(ctx context.Context, rec images.Image) (*loaded, error) {
 	return &loaded{image: img}, nil
 }
 
+// readConfig reads the configuration of an image.
+func readConfig(ctx context.Context, blobs content.Provider, desc ocispec.Descriptor) (ocispec.Image, error) {
+	var config ocispec.Image
+	if err := readDocument(ctx, blobs, desc, &config); err != nil {
+		return config, err
+	}
+	if n := len(config.Config.User); n > maxUser { // every list of images has it
+		return config, fmt.Errorf("configuration %s has a user of %d bytes, the limit is %d: %w", desc.Digest, n, maxUser, errdefs.ErrInvalidArgument)
+	}
+	for _, d := range config.RootFS.DiffIDs {
+		if err := d.Validate(); err != nil {
+			return config, fmt.Errorf("configuration %s has the diff id %.100q: %w: %w", desc.Digest, d, err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return config, nil
+}
+
 // readDocument reads a JSON blob of bounded size.
-func (s *Store) readDocument(ctx context.Context, desc ocispec.Descriptor, into any) error {
+func readDocument(ctx context.Context, blobs content.Provider, desc ocispec.Descriptor, into any) error {
 	if err := checkDocumentSize(desc); err != nil {
 		return err
 	}
-	b, err := content.ReadBlob(ctx, s.content(), ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
+	b, err := content.ReadBlob(ctx, blobs, ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, describeLocal(err))
 	}

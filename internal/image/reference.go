@@ -2,6 +2,7 @@ package image
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -35,6 +36,31 @@ func parse(ref string) (reference.Named, error) {
 			ref, err, errdefs.ErrInvalidArgument)
 	}
 	return named, nil
+}
+
+// normalizePins completes the names of pinned images. Beginnings stay as they
+// are: nobody can say what would complete them.
+func normalizePins(pins []string) ([]string, error) {
+	out := make([]string, 0, len(pins))
+	for _, p := range pins {
+		if !strings.HasSuffix(p, "*") {
+			full, err := Normalize(p)
+			if err != nil {
+				return nil, fmt.Errorf("pinned images: %w", err)
+			}
+			p = full
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// pinnedBy says whether one of the pins is about the name.
+func pinnedBy(pins []string, name string) bool {
+	return slices.ContainsFunc(pins, func(p string) bool {
+		prefix, open := strings.CutSuffix(p, "*")
+		return p == name || open && strings.HasPrefix(name, prefix)
+	})
 }
 
 // isID says whether the string is a full image id. The bare 64 digits count:

@@ -15,9 +15,9 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/metadata/boltutil"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/log"
 	bolt "go.etcd.io/bbolt"
@@ -29,6 +29,7 @@ import (
 	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/keeper"
 	"fairlead.run/internal/image/layer"
+	"fairlead.run/internal/image/staging"
 )
 
 const (
@@ -41,13 +42,10 @@ const (
 
 // Store holds the images of one node. Its methods may be called concurrently.
 type Store struct {
+	libraries
 	cfg     Config
 	log     *slog.Logger
-	entry   *log.Entry // the same, as containerd's libraries want it
-	bolt    *bolt.DB
-	overlay snapshots.Snapshotter // closed by Close; everything else goes through meta
-	meta    *metadata.DB
-	leases  leases.Manager
+	entry   *log.Entry    // the same, as containerd's libraries want it
 	held    keeper.Leases // of leases, those of this process
 	slots   slots
 	blobs   layer.Locks
@@ -56,6 +54,28 @@ type Store struct {
 	records sync.Mutex // serialises changes of image records and of list
 	list    atomic.Pointer[index]
 	owed    atomic.Bool // names are gone, and what they kept is not collected yet
+}
+
+// libraries are containerd's, and what they keep.
+type libraries struct {
+	bolt    *bolt.DB
+	files   *staging.Blobs
+	overlay snapshots.Snapshotter // closed by Close; everything else goes through meta
+	meta    *metadata.DB
+	leases  leases.Manager
+
+	// collecting is held for writing by collections, and for reading by update.
+	// Who has a transaction and asks for one of the libraries' locks would else
+	// wait behind a collection that waits for it, behind one who has the lock
+	// and asks for a transaction.
+	collecting sync.RWMutex
+}
+
+// update lets f make its changes in one transaction, which is one flush.
+func (l *libraries) update(ctx context.Context, f func(ctx context.Context) error) error {
+	l.collecting.RLock()
+	defer l.collecting.RUnlock()
+	return l.meta.Update(func(tx *bolt.Tx) error { return f(boltutil.WithTransaction(ctx, tx)) })
 }
 
 // slots bound work over all pulls of the store.
@@ -115,8 +135,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := database.Verify(filepath.Join(s.snapshotDir(), "metadata.db")); err != nil {
 		return err
 	}
-	blobs, err := local.NewStore(s.contentDir())
-	if err != nil {
+	if s.files, err = staging.Open(s.contentDir()); err != nil {
 		return err
 	}
 	// Removed layers become folders that nobody knows; garbage collection takes
@@ -124,7 +143,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.overlay, err = overlay.NewSnapshotter(s.snapshotDir(), overlay.AsynchronousRemove, overlay.WithUpperdirLabel); err != nil {
 		return err
 	}
-	s.meta = metadata.NewDB(s.bolt, blobs, map[string]snapshots.Snapshotter{snapshotterKey: s.overlay})
+	s.meta = metadata.NewDB(s.bolt, s.files, map[string]snapshots.Snapshotter{snapshotterKey: s.overlay})
 	ctx = s.with(ctx)
 	if err := s.meta.Init(ctx); err != nil {
 		return err
@@ -140,7 +159,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := failpoint.Hit(leasesDropped); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, blobs); err != nil {
+	if err := s.sweep(ctx); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(swept); err != nil {

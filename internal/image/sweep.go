@@ -3,10 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -22,15 +19,14 @@ var (
 // sweep makes files and records agree again after a process was killed between
 // writing one and the other. It runs before anything else does: whatever is
 // not on record then belongs to nobody.
-func (s *Store) sweep(ctx context.Context, files content.Store) error {
-	// Nobody takes up a download of an earlier process.
-	if err := os.RemoveAll(filepath.Join(s.contentDir(), "ingest")); err != nil {
-		return fmt.Errorf("remove broken downloads: %w", err)
+func (s *Store) sweep(ctx context.Context) error {
+	if err := s.files.Clear(); err != nil {
+		return err
 	}
 	if err := keeper.DropLost(ctx, s.content(), s.contentDir(), s.log); err != nil {
 		return err
 	}
-	if err := keeper.DropUnknown(ctx, s.content(), files); err != nil {
+	if err := keeper.DropUnknown(ctx, s.content(), s.files); err != nil {
 		return err
 	}
 	if c, ok := s.overlay.(snapshots.Cleaner); ok {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
@@ -22,7 +23,8 @@ import (
 // unpackJob is an image that is to become blobs and layers here.
 type unpackJob struct {
 	target   ocispec.Descriptor
-	platform string         // empty: the store's
+	platform string // empty: the store's
+	to       *arrival
 	fetch    images.Handler // brings a blob into the content store; nil if all are there
 	track    *progress.Tracker
 }
@@ -35,14 +37,14 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 		return err
 	}
 	layers := layer.NewWriter(layer.Options{
-		Snapshotter: s.snapshots(), Content: s.content(), Dir: s.snapshotDir(),
+		Snapshotter: s.snapshots(), Content: job.to, Update: job.to.update, Dir: s.snapshotDir(),
 		Slots: s.slots.unpacks, Limits: s.cfg.Limits, Track: job.track,
 		Stack: func(ctx context.Context, chainID string) ([]string, error) {
 			dirs, _, err := s.stack(ctx, chainID)
 			return dirs, err
 		},
 	})
-	u, err := unpack.NewUnpacker(ctx, s.content(),
+	u, err := unpack.NewUnpacker(ctx, job.to,
 		unpack.WithUnpackPlatform(unpack.Platform{
 			// Which manifest to take is decided by children. What is chosen gets
 			// unpacked, even where its configuration names no platform.
@@ -69,7 +71,7 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 	if job.fetch != nil {
 		handlers = append(handlers, job.fetch)
 	}
-	handlers = append(handlers, s.children(matcher, job.track))
+	handlers = append(handlers, children(job.to, matcher, job.track))
 	err = images.Dispatch(ctx, u.Unpack(images.Handlers(handlers...)), nil, job.target)
 	// The unpacker's goroutines must be gone before the lease is: wait always.
 	// When one side fails, the other is cancelled, so the first error that is
@@ -82,11 +84,11 @@ func (s *Store) unpackImage(ctx context.Context, job unpackJob) error {
 func (s *Store) guard() images.HandlerFunc {
 	return func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		if err := desc.Digest.Validate(); err != nil {
-			return nil, fmt.Errorf("digest %q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("digest %.100q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 		}
 		switch {
 		case images.IsLayerType(desc.MediaType):
-			return nil, nil
+			return nil, s.checkLayerSize(desc)
 		case desc.MediaType == images.MediaTypeDockerSchema1Manifest,
 			desc.MediaType == "application/vnd.docker.distribution.manifest.v1+json":
 			return nil, errSchema1
@@ -98,12 +100,41 @@ func (s *Store) guard() images.HandlerFunc {
 	}
 }
 
+// checkLayerSize refuses what no layer can have, and what is larger than one may
+// be unpacked.
+func (s *Store) checkLayerSize(desc ocispec.Descriptor) error {
+	switch limit := s.cfg.Limits.LayerBytes; {
+	case desc.Size <= 0:
+		return fmt.Errorf("layer %s is said to have %d bytes: %w", desc.Digest, desc.Size, errdefs.ErrInvalidArgument)
+	case desc.Size > limit:
+		return fmt.Errorf("layer %s has %d bytes, the limit is %d (images.max_layer_bytes): %w", desc.Digest, desc.Size, limit, errdefs.ErrExhausted)
+	}
+	return nil
+}
+
+// Bounds of what documents refer to.
+const (
+	maxLayers  = 500 // as many as overlay can put on top of each other
+	maxIndexes = 8   // one within the other
+)
+
 // children reads what a manifest or an index refers to, labels the blob so that
 // its children outlive garbage collection, and goes on with the one variant
 // that fits the platform.
-func (s *Store) children(m platforms.MatchComparer, track *progress.Tracker) images.HandlerFunc {
-	all := images.SetChildrenMappedLabels(s.content(), s.readChildren, images.ChildGCLabels)
+func children(blobs content.Store, m platforms.MatchComparer, track *progress.Tracker) images.HandlerFunc {
+	read := func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		return readChildren(ctx, blobs, desc)
+	}
+	all := images.SetChildrenMappedLabels(blobs, images.HandlerFunc(read), images.ChildGCLabels)
+	var indexes atomic.Int32 // of each only one child is looked at
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if images.IsIndexType(desc.MediaType) && indexes.Add(1) > maxIndexes {
+			return nil, errDeep
+		}
+		if images.IsConfigType(desc.MediaType) { // before any layer is fetched for it
+			_, err := readConfig(ctx, blobs, desc)
+			return nil, err
+		}
 		kids, err := all(ctx, desc)
 		if err != nil {
 			return nil, err
@@ -122,6 +153,8 @@ func (s *Store) children(m platforms.MatchComparer, track *progress.Tracker) ima
 	}
 }
 
+var errDeep = fmt.Errorf("its index leads from one index to the next more than %d times: %w", maxIndexes, errdefs.ErrInvalidArgument)
+
 // document is any manifest or index, for telling them apart by their content.
 type document struct {
 	SchemaVersion int                  `json:"schemaVersion"`
@@ -131,12 +164,12 @@ type document struct {
 	FSLayers      json.RawMessage      `json:"fsLayers"` // schema 1 only
 }
 
-func (s *Store) readChildren(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+func readChildren(ctx context.Context, blobs content.Provider, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	isIndex := images.IsIndexType(desc.MediaType)
 	if !isIndex && !images.IsManifestType(desc.MediaType) {
 		return nil, nil
 	}
-	b, err := content.ReadBlob(ctx, s.content(), ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
+	b, err := content.ReadBlob(ctx, blobs, ocispec.Descriptor{Digest: desc.Digest, Size: desc.Size})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +192,9 @@ func (s *Store) readChildren(ctx context.Context, desc ocispec.Descriptor) ([]oc
 	if !images.IsConfigType(config.MediaType) {
 		return nil, fmt.Errorf("manifest %s is not a container image but an artifact of type %q: %w",
 			desc.Digest, config.MediaType, errdefs.ErrInvalidArgument)
+	}
+	if n := len(doc.Layers); n > maxLayers {
+		return nil, fmt.Errorf("manifest %s has %d layers, more than the %d that overlay can mount: %w", desc.Digest, n, maxLayers, errdefs.ErrInvalidArgument)
 	}
 	for _, l := range doc.Layers {
 		if err := checkLayerType(l.MediaType); err != nil {

@@ -28,22 +28,28 @@ const usesType = gc.ResourceType(0x10)
 // upperdirLabel is where the overlay snapshotter tells a layer's directory.
 const upperdirLabel = "containerd.io/snapshot/overlay.upperdir"
 
-// uses says which container uses which image. Garbage collection takes the
+// uses says which container uses which images. Garbage collection takes the
 // images in it as roots. It is memory only: the caller's records hold the same
 // fact, and SyncUses rebuilds it from them.
 type uses struct {
 	mu       sync.Mutex
-	images   map[string]string // container id -> image id
-	synced   bool              // false until SyncUses; nothing may be collected before
-	released map[string]bool   // container ids that Release named before SyncUses
+	images   map[string][]string // container id -> image ids, each once
+	synced   bool                // false until SyncUses; nothing may be collected before
+	released map[string]bool     // container ids that Release named before SyncUses
 }
 
-func (u *uses) init() { u.images, u.released = map[string]string{}, map[string]bool{} }
+func (u *uses) init() { u.images, u.released = map[string][]string{}, map[string]bool{} }
+
+// add notes that the container uses an image. The caller has the lock.
+func (u *uses) add(containerID, id string) {
+	if !slices.Contains(u.images[containerID], id) {
+		u.images[containerID] = append(u.images[containerID], id)
+	}
+}
 
 // Use resolves a name or an id, says that the container uses that image, and
 // returns it with the directories of its layers. Until Release, no Remove takes
-// them from disk. Calling it again for the same container replaces what it said
-// before. It touches no file.
+// them from disk. A container may use several images. It touches no file.
 func (s *Store) Use(_ context.Context, ref, containerID string) (Layers, error) {
 	if containerID == "" {
 		return Layers{}, fmt.Errorf("use image %s: a container id is needed: %w", ref, errdefs.ErrInvalidArgument)
@@ -56,12 +62,12 @@ func (s *Store) Use(_ context.Context, ref, containerID string) (Layers, error) 
 	if err != nil {
 		return Layers{}, fmt.Errorf("use image for container %s: %w", containerID, err)
 	}
-	s.uses.images[containerID] = img.ID
+	s.uses.add(containerID, img.ID)
 	return Layers{Image: img.clone(), Dirs: slices.Clone(img.dirs)}, nil
 }
 
-// Release says that the container is gone. The image stays until somebody
-// removes it; if somebody already has, its layers go with the next collection.
+// Release says that the container is gone. Its images stay until somebody
+// removes them; where somebody already has, layers go with the next collection.
 func (s *Store) Release(_ context.Context, containerID string) error {
 	s.uses.mu.Lock()
 	defer s.uses.mu.Unlock()
@@ -72,25 +78,26 @@ func (s *Store) Release(_ context.Context, containerID string) error {
 	return nil
 }
 
-// SyncUses adds what the caller's records say: container id to image id. Call
+// SyncUses adds what the caller's records say: container id to image ids. Call
 // it once after Open. It then collects what is left over from pulls and
 // removals that were cut short.
 //
-// Requests may be served before: what Use and Release said since Open is newer
-// than the records that the caller read, and stands.
+// Requests may be served before: what Use and Release said since Open stands.
 //
 // What is left of an image that was removed while it was in use stays.
-func (s *Store) SyncUses(ctx context.Context, images map[string]string) error {
+func (s *Store) SyncUses(ctx context.Context, images map[string][]string) error {
 	s.uses.set(images)
 	return s.collect(ctx)
 }
 
-func (u *uses) set(images map[string]string) {
+func (u *uses) set(images map[string][]string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for container, id := range images {
-		if _, newer := u.images[container]; !newer && !u.released[container] {
-			u.images[container] = fullID(id)
+	for container, ids := range images {
+		for _, id := range ids {
+			if !u.released[container] {
+				u.add(container, fullID(id))
+			}
 		}
 	}
 	u.released = nil
@@ -113,7 +120,7 @@ func (s *Store) collect(ctx context.Context) error {
 	// The first round can fail to remove layers without a word, on a full disk
 	// for instance, where removing blobs is what makes room for the record.
 	for range 2 {
-		if _, err := s.meta.GarbageCollect(ctx); err != nil {
+		if err := s.collectOnce(ctx); err != nil {
 			return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, describeLocal(err))
 		}
 		if strays, err := s.noticeStrays(ctx); err != nil || !strays {
@@ -123,13 +130,22 @@ func (s *Store) collect(ctx context.Context) error {
 	return nil
 }
 
+func (s *Store) collectOnce(ctx context.Context) error {
+	s.collecting.Lock()
+	defer s.collecting.Unlock()
+	_, err := s.meta.GarbageCollect(ctx)
+	return err
+}
+
 // StartCollection is part of metadata.Collector.
 func (u *uses) StartCollection(context.Context) (metadata.CollectionContext, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	ids := make(map[string]bool, len(u.images))
-	for _, id := range u.images {
-		ids[id] = true
+	for _, used := range u.images {
+		for _, id := range used {
+			ids[id] = true
+		}
 	}
 	return usedRoots(ids), nil
 }

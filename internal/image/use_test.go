@@ -108,7 +108,7 @@ func TestUseProtects(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, cfg)
-	if err := s.SyncUses(t.Context(), map[string]string{"c2": img.ID}); err != nil {
+	if err := s.SyncUses(t.Context(), map[string][]string{"c2": {img.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	read(t, l, "top/name")
@@ -119,6 +119,50 @@ func TestUseProtects(t *testing.T) {
 		t.Fatal(err)
 	}
 	pull(t, s, reg.Push("b:1", simple(t, "y")))
+	if err := s.Remove(t.Context(), reg.Host()+"/b:1"); err != nil { // collects
+		t.Fatal(err)
+	}
+	wantClean(t, cfg.Root)
+}
+
+// A container may use several images, and its release lets go of all of them.
+func TestUseSeveral(t *testing.T) {
+	reg := newRegistry(t)
+	cfg := config(t)
+	s := openSynced(t, cfg)
+	own, volume := pull(t, s, reg.Push("own:1", simple(t, "x"))), pull(t, s, reg.Push("volume:1", simple(t, "y")))
+	var used []image.Layers
+	for _, id := range []string{own.ID, volume.ID, own.ID} {
+		l, err := s.Use(t.Context(), id, "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		used = append(used, l)
+	}
+	intact := func(s *image.Store) {
+		t.Helper()
+		for _, id := range []string{own.ID, volume.ID} {
+			if err := s.Remove(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, l := range used {
+			read(t, l, "base/name")
+		}
+	}
+	intact(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, cfg)
+	if err := s.SyncUses(t.Context(), map[string][]string{"c1": {own.ID, volume.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	intact(s)
+	if err := s.Release(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	pull(t, s, reg.Push("b:1", simple(t, "z")))
 	if err := s.Remove(t.Context(), reg.Host()+"/b:1"); err != nil { // collects
 		t.Fatal(err)
 	}
@@ -165,7 +209,7 @@ func TestNothingCollectedBeforeSync(t *testing.T) {
 		t.Fatal("pulled what is not there")
 	}
 	read(t, l, "base/name")
-	if err := s.SyncUses(t.Context(), map[string]string{}); err != nil {
+	if err := s.SyncUses(t.Context(), map[string][]string{}); err != nil {
 		t.Fatal(err)
 	}
 	wantClean(t, cfg.Root)
@@ -186,7 +230,7 @@ func TestSyncUsesKeepsNewer(t *testing.T) {
 	if err := s.Release(t.Context(), "old"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SyncUses(t.Context(), map[string]string{"old": gone.ID}); err != nil {
+	if err := s.SyncUses(t.Context(), map[string][]string{"old": {gone.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{gone.ID, used.ID} {
@@ -420,7 +464,7 @@ func TestCrashDuringPull(t *testing.T) {
 	giveUp()
 	<-done
 	for _, stray := range []string{
-		"content/ingest/feed/data", "content/blobs/sha256/" + strings.Repeat("f", 64), "snapshots/snapshots/99/fs/x", "snapshots/snapshots/new-123/fs/x",
+		"content/ingest/feed/data", "content/incoming/123", "content/blobs/sha256/" + strings.Repeat("f", 64), "snapshots/snapshots/99/fs/x", "snapshots/snapshots/new-123/fs/x",
 	} {
 		writeFile(t, filepath.Join(crashed.Root, stray), "", 0o600)
 	}

@@ -74,9 +74,15 @@ func ReadFile(root, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
+// Folder is how a folder is made.
+type Folder struct {
+	Mode     fs.FileMode
+	UID, GID uint32
+}
+
 // MkdirAll makes a folder inside of root, with the parents it needs. What
 // exists is left as it is.
-func MkdirAll(root, name string, mode fs.FileMode) error {
+func MkdirAll(root, name string, as Folder) error {
 	dir, err := openRoot(root)
 	if err != nil {
 		return err
@@ -93,7 +99,7 @@ func MkdirAll(root, name string, mode fs.FileMode) error {
 			continue
 		}
 		done = path.Join(done, part)
-		next, err := enter(dir, at, done, mode)
+		next, err := enter(dir, at, done, as)
 		if err != nil {
 			return insideError("make folder", root, done, err)
 		}
@@ -105,12 +111,12 @@ func MkdirAll(root, name string, mode fs.FileMode) error {
 
 // enter opens the folder at name, whose parent is open as at, and makes it if
 // there is none.
-func enter(root, at int, name string, mode fs.FileMode) (int, error) {
+func enter(root, at int, name string, as Folder) (int, error) {
 	fd, err := openIn(root, name, unix.O_PATH|unix.O_DIRECTORY)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	made := unix.Mkdirat(at, path.Base(name), uint32(mode.Perm()))
+	made := unix.Mkdirat(at, path.Base(name), uint32(as.Mode.Perm()))
 	if made != nil && !errors.Is(made, unix.EEXIST) {
 		return -1, made
 	}
@@ -118,7 +124,14 @@ func enter(root, at int, name string, mode fs.FileMode) (int, error) {
 	if made != nil && errors.Is(err, unix.ENOENT) {
 		return -1, made // a link to nowhere: it is there and yet is not
 	}
-	return fd, err // perhaps somebody else's, made at the same moment
+	if made != nil || err != nil {
+		return fd, err // perhaps somebody else's, made at the same moment
+	}
+	if err := unix.Fchownat(fd, "", int(as.UID), int(as.GID), unix.AT_EMPTY_PATH); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // Proc is the path by which an open file can be opened again, by the goroutine

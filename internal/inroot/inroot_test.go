@@ -84,13 +84,13 @@ func TestMkdirAll(t *testing.T) {
 	for name, want := range map[string]string{
 		"/a/b/c": "a/b/c", "good/x": "etc/x", "../up": "up", "/": "",
 	} {
-		err := MkdirAll(root, name, 0o755)
+		err := MkdirAll(root, name, Folder{Mode: 0o755})
 		if info, serr := os.Lstat(filepath.Join(root, want)); err != nil || serr != nil || !info.IsDir() {
 			t.Errorf("%s: %v, %v", name, err, serr)
 		}
 	}
 	for _, name := range []string{"dangling/a", "etc/passwd/a", "loop/a", "abs/made", "dots/made"} {
-		if err := MkdirAll(root, name, 0o755); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		if err := MkdirAll(root, name, Folder{Mode: 0o755}); !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type book struct {
 	early      map[pod.ContainerID]pod.Exit      // ends seen before the start was committed
 	undone     map[pod.ContainerID]time.Time     // when a start was taken back; ends until then are of nobody
 	recovering map[pod.ID]chan struct{}          // closed when the pod was observed after a restart
+	claimed    map[pod.ID]string                 // SELinux levels of pods whose record is still to be written
 }
 
 func newBook(s Store) *book {
@@ -42,6 +44,7 @@ func newBook(s Store) *book {
 		early:      map[pod.ContainerID]pod.Exit{},
 		undone:     map[pod.ContainerID]time.Time{},
 		recovering: map[pod.ID]chan struct{}{},
+		claimed:    map[pod.ID]string{},
 	}
 }
 
@@ -91,6 +94,32 @@ func (b *book) add(ctx context.Context, r *pod.Record) error {
 	}
 	b.publish(r)
 	return nil
+}
+
+// claimLevel gives a pod the first of the SELinux levels that no other pod or
+// container has, until its record is written or removed.
+func (b *book) claimLevel(id pod.ID, levels iter.Seq[string]) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := map[string]bool{}
+	for _, l := range b.claimed {
+		taken[l] = true
+	}
+	for _, r := range b.pods {
+		taken[r.Labels.Level()] = true
+		for _, c := range r.Containers {
+			if o := c.Config.Security.SELinux; o != nil {
+				taken[o.Level] = true
+			}
+		}
+	}
+	for l := range levels {
+		b.claimed[id] = l
+		if !taken[l] {
+			break
+		}
+	}
+	return b.claimed[id]
 }
 
 // change applies f to a copy of the pod's record and commits the copy. f may
@@ -159,6 +188,7 @@ func (b *book) remove(ctx context.Context, id pod.ID) error {
 		b.feed.Changed(r, nil)
 	}
 	delete(b.pods, id)
+	delete(b.claimed, id)
 	return nil
 }
 
@@ -171,6 +201,7 @@ func (b *book) publish(r *pod.Record) {
 		b.forgetContainers(old, r)
 	}
 	b.pods[r.ID] = r
+	delete(b.claimed, r.ID) // the record has it
 	b.feed.Changed(old, r)
 	for _, c := range r.Containers {
 		b.containers[c.ID] = r.ID

@@ -10,6 +10,7 @@ import (
 
 	"fairlead.run/internal/keylock"
 	"fairlead.run/internal/lifecycle/again"
+	"fairlead.run/internal/lifecycle/history"
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
@@ -22,18 +23,25 @@ const (
 	leaveTime = 5 * time.Second
 )
 
-// Drivers are what the core works with. All are required but Tracers.
+// Drivers are what the core works with. All are required but Tracers, Plugins,
+// Checkpoints and Ended.
 type Drivers struct {
 	Store     Store
 	Sandboxes Sandboxes
 	Network   Network
 	Images    Images
 	Roots     Roots
+	Labels    Labels
 	Bundles   Bundles
 	Handlers  Handlers
 	Streams   Streams
 	Exits     Exits
 	Tracers   []Tracer
+	Plugins   Plugins
+	// Checkpoints is nil where none are made.
+	Checkpoints Checkpoints
+	// Ended, unless nil, is told of each operation that ended.
+	Ended func(ops.Ended)
 }
 
 // Core runs pods. Make one with New and give it a goroutine with Run.
@@ -47,6 +55,7 @@ type Core struct {
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
 	inAir     ops.Ledger
+	past      history.History
 	later     *again.List
 	// locks serialises the operations on one pod or one container.
 	locks keylock.Locks[string]
@@ -60,10 +69,11 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pod records: %w", err)
 	}
-	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: again.New()}
-	if log.Enabled(ctx, slog.LevelDebug) {
-		c.inAir.Trace = c.logStages
+	if d.Plugins == nil {
+		d.Plugins = nobody{}
 	}
+	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: again.New()}
+	c.inAir.Trace = c.ended
 	for _, r := range records {
 		c.book.adopt(r)
 	}

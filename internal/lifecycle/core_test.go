@@ -285,6 +285,39 @@ func TestStopEscalatesAndAShorterGraceWins(t *testing.T) {
 	}
 }
 
+// However often and by whatever daemon a container is stopped, it is sent its
+// stop signal once, unless that failed.
+func TestStopSignalIsSentOnce(t *testing.T) {
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	_, ctr := started(t, c, "web")
+	h.set(func() {
+		h.stuck = true
+		h.once = map[string]error{"kill SIGTERM": errBoom}
+	})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := c.StopContainer(ctx, ctr, time.Millisecond); !errors.Is(err, errdefs.ErrDeadline) {
+				t.Errorf("a container that does not end: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := h.count("kill SIGTERM"); n != 2 {
+		t.Errorf("the stop signal was sent %d times, and was to be sent again after a failure only", n)
+	}
+	kill()
+	c, _ = boot(t, h, d)
+	h.set(func() { h.stuck = false })
+	if err := c.StopContainer(ctx, ctr, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.count("kill SIGTERM"); n != 2 {
+		t.Errorf("another daemon has sent the stop signal again")
+	}
+}
+
 func TestStopOfAStuckProcessIsAnError(t *testing.T) {
 	h := newHost()
 	c, _ := boot(t, h, newDisk())
@@ -499,6 +532,44 @@ func TestFindByPrefix(t *testing.T) {
 		if _, err := c.FindPod(id); !errors.Is(err, errdefs.ErrNotFound) {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+func TestResizePod(t *testing.T) {
+	h := newHost()
+	c, _ := boot(t, h, newDisk())
+	id, _ := started(t, c, "web")
+	if err := c.ResizePod(ctx, id, &pod.Resources{MemoryLimit: 5}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ResizePod(ctx, id, nil, &pod.Resources{MemoryLimit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	has := func() (int64, int64) {
+		r, err := c.FindPod(string(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Config.Resources.MemoryLimit, r.Config.Overhead.MemoryLimit
+	}
+	if of, over := has(); of != 5 || over != 1 || h.limit != 5 || h.count("sandbox.resize") != 2 {
+		t.Fatalf("%d and %d are recorded, %d is in force: %v", of, over, h.limit, h.calls)
+	}
+	h.set(func() { h.once = map[string]error{"sandbox.resize": errBoom} })
+	if err := c.ResizePod(ctx, id, &pod.Resources{MemoryLimit: 9}, nil); !errors.Is(err, errBoom) {
+		t.Fatal(err)
+	}
+	if of, _ := has(); of != 5 || h.limit != 5 {
+		t.Fatalf("after a failure %d is recorded and %d is in force", of, h.limit)
+	}
+	if err := c.StopPod(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ResizePod(ctx, id, &pod.Resources{MemoryLimit: 9}, nil); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Fatal(err)
+	}
+	if err := c.ResizePod(ctx, "none", nil, nil); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Fatal(err)
 	}
 }
 

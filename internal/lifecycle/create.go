@@ -58,7 +58,7 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	if same, err := sameContainer(r, &cfg); same != "" || err != nil {
 		return same, err
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.tried(r.Handler)
 	if err != nil {
 		return "", err
 	}
@@ -89,10 +89,25 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	stage.Enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, ctr.ID, func(_ *pod.Record, now *pod.Container) error {
 		now.Image, now.User = prepared.Image, prepared.User
-		now.StopSignal, now.Bundle = prepared.StopSignal, prepared.Bundle
+		now.StopSignal, now.Bundle, now.Adjusted = prepared.StopSignal, prepared.Bundle, prepared.Adjusted
 		return advance(&now.State, pod.Prepared)
 	})
-	return ctr.ID, err
+	if err != nil {
+		return "", err
+	}
+	c.tell(ctx, pod.PluginCreated, ctr.ID)
+	return ctr.ID, nil
+}
+
+// tried resolves a handler of which is known what it can do. After a restart it
+// is not until the trial is over, and what nobody knows of would be left out: the
+// filter of system calls, and the labels.
+func (c *Core) tried(name string) (Handler, error) {
+	h, err := c.Handlers.Serving(name)
+	if err != nil || h.Info().Ready {
+		return h, err
+	}
+	return c.Handlers.Get(name)
 }
 
 // sameContainer finds the container that an earlier call with this metadata made.
@@ -126,20 +141,35 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 		return err
 	}
 	ctr.Image = img.ContainerImage
+	volumes, err := c.useVolumes(ctx, ctr)
+	if err != nil {
+		return err
+	}
+	labels, err := c.Labels.Container(r, ctr, h)
+	if err != nil {
+		return err
+	}
 	stage.Enter(ctx, "mount root file system")
 	// The root file system is mounted inside the bundle, so the bundle goes last.
 	u.Push("remove bundle", func(ctx context.Context) error { return c.Bundles.Remove(ctx, string(ctr.ID)) })
 	u.Push("remove root file system", func(ctx context.Context) error { return c.Roots.Remove(ctx, ctr.ID) })
 	u.Push("unmount root file system", func(ctx context.Context) error { return c.Roots.Unmount(ctx, ctr.ID) })
-	rootfs, err := c.Roots.Mount(ctx, ctr.ID, img.Lower)
+	rootfs, err := c.Roots.Mount(ctx, r, ctr.ID, img.Lower, labels.Mount)
 	if err != nil {
 		return err
 	}
 	if err := failpoint.Hit(createMounted); err != nil {
 		return err
 	}
+	if err := c.mountVolumes(ctx, r, ctr, volumes, labels.Mount); err != nil {
+		return err
+	}
 	stage.Enter(ctx, "write bundle")
-	b, err := c.Bundles.Write(ctx, pod.BundleRequest{Record: r, Container: ctr, Image: img.Config, Rootfs: rootfs, Handler: h})
+	u.Push("tell NRI plugins", func(ctx context.Context) error {
+		c.tellOf(ctx, pod.PluginUnmade, r, ctr)
+		return nil
+	})
+	b, err := c.Bundles.Write(ctx, pod.BundleRequest{Record: r, Container: ctr, Image: img.Config, Rootfs: rootfs, Handler: h, Labels: labels})
 	if err != nil {
 		return err
 	}
@@ -147,7 +177,10 @@ func (c *Core) prepare(ctx context.Context, u *undo.Stack, r *pod.Record, ctr *p
 		c.log.Warn("a wish of the container cannot be met on this host", "pod", r.ID, "container", ctr.ID, "wish", w)
 	}
 	ctr.User, ctr.StopSignal, ctr.Bundle = &b.User, b.StopSignal, b.Path
-	return failpoint.Hit(createBundled)
+	if err := failpoint.Hit(createBundled); err != nil || ctr.Config.Restore == "" {
+		return err
+	}
+	return c.prepareRestore(ctx, ctr)
 }
 
 // forgetContainer takes a container out of its pod's record.

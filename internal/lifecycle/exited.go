@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"fairlead.run/internal/errdefs"
@@ -27,8 +28,12 @@ const tidyTimeout = 20 * time.Second
 func (c *Core) exited(id string, e pod.Exit) {
 	if err := c.recordEnd(context.Background(), id, e); err != nil {
 		c.log.Error("the end of a process cannot be recorded, and is tried again", "id", id, "error", err)
-		c.later.Add("record the end of process "+id, func(ctx context.Context) error { return c.recordEnd(ctx, id, e) })
+		c.recordLater(id, e)
 	}
+}
+
+func (c *Core) recordLater(id string, e pod.Exit) {
+	c.later.Add("record the end of process "+id, func(ctx context.Context) error { return c.recordEnd(ctx, id, e) })
 }
 
 func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
@@ -63,6 +68,7 @@ func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
 		return err
 	}
 	if ended {
+		c.tellEndLater(ctx, ctr.ID)
 		c.tidyLater(ctx, r.Handler, ctr.ID)
 	}
 	return failpoint.Hit(exitRecorded)
@@ -70,6 +76,9 @@ func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
 
 // errUnchanged keeps a change from being written when there is nothing to write.
 var errUnchanged = errors.New("nothing changed")
+
+// timeFound is said of a time that is later than that of the end.
+const timeFound = "nobody was there to see when it ended; the time is when it was found to have"
 
 // end moves a container to Exited.
 func end(ctr *pod.Container, e pod.Exit) error {
@@ -84,6 +93,9 @@ func end(ctr *pod.Container, e pod.Exit) error {
 		ctr.Reason = reasonCompleted
 	default:
 		ctr.Reason = reasonError
+	}
+	if e.Found {
+		ctr.Message = strings.TrimPrefix(ctr.Message+"; "+timeFound, "; ")
 	}
 	return advance(&ctr.State, pod.Ended)
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,18 +24,24 @@ var errBoom = errors.New("boom")
 // host is all drivers in one: it knows what exists, fails where it is told to,
 // and outlives the core like a real host does.
 type host struct {
-	mu     sync.Mutex
-	things map[string]bool // "sandbox ID", "net ID", "use ID", "root ID", "bundle ID"
-	procs  map[string]*proc
-	fail   map[string]error // by step
-	once   map[string]error // as fail, for one call
-	calls  map[string]int
-	hold   map[string]chan struct{} // a step waits for it
-	feed   chan ended
-	stuck  bool  // processes do not die
-	limit  int64 // of memory, in the bundle that was updated last
-	traces map[pod.ContainerID]pod.ID
-	uses   map[pod.ContainerID]string // as SyncUses told them
+	mu       sync.Mutex
+	things   map[string]bool // "sandbox ID", "net ID", "use ID", "root ID", "bundle ID"
+	procs    map[string]*proc
+	fail     map[string]error // by step
+	once     map[string]error // as fail, for one call
+	calls    map[string]int
+	hold     map[string]chan struct{} // a step waits for it
+	feed     chan ended
+	stuck    bool  // processes do not die
+	limit    int64 // of memory, in the bundle that was updated last
+	traces   map[pod.ContainerID]pod.ID
+	uses     map[pod.ContainerID][]string    // as SyncUses told them
+	mounts   map[pod.ContainerID][]pod.Mount // that Bundles.Write was told
+	labels   map[string][]string             // that drivers were told, by container
+	untried  bool                            // nobody has asked for a handler that works yet
+	able     bool                            // handlers can make checkpoints
+	kept     Checkpoints                     // nil for a core that makes none
+	restored []string                        // folders that processes were started from
 }
 
 type proc struct {
@@ -52,6 +60,7 @@ func newHost() *host {
 	return &host{
 		things: map[string]bool{}, procs: map[string]*proc{}, fail: map[string]error{},
 		calls: map[string]int{}, hold: map[string]chan struct{}{}, feed: make(chan ended, 100),
+		labels: map[string][]string{}, mounts: map[pod.ContainerID][]pod.Mount{},
 	}
 }
 
@@ -104,10 +113,22 @@ func (h *host) left() []string {
 	return out
 }
 
+func (h *host) has(thing string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.things[thing]
+}
+
 func (h *host) count(step string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.calls[step]
+}
+
+func (h *host) mountsOf(id pod.ContainerID) []pod.Mount {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mounts[id]
 }
 
 func (h *host) set(f func()) {
@@ -134,6 +155,7 @@ type (
 	fakeNetwork   struct{ *host }
 	fakeImages    struct{ *host }
 	fakeRoots     struct{ *host }
+	fakeLabels    struct{}
 	fakeBundles   struct{ *host }
 	fakeHandlers  struct{ *host }
 	fakeHandler   struct {
@@ -147,6 +169,16 @@ type (
 
 func (f fakeSandboxes) Create(_ context.Context, id pod.ID, _ *pod.Config) (pod.Sandbox, error) {
 	return pod.Sandbox{NetNS: "/ns/" + string(id)}, f.make("sandbox.create", "sandbox "+string(id))
+}
+
+func (f fakeSandboxes) Resize(_ context.Context, _ *pod.Record, to *pod.Config) error {
+	err := f.step("sandbox.resize")
+	f.set(func() {
+		if to.Resources != nil { // also where the step fails half-way
+			f.limit = to.Resources.MemoryLimit
+		}
+	})
+	return err
 }
 
 func (f fakeSandboxes) WriteFiles(context.Context, *pod.Record) error { return f.step("sandbox.files") }
@@ -214,22 +246,48 @@ func (f fakeImages) Use(_ context.Context, ref string, by pod.ContainerID) (Imag
 	if ref == "missing" {
 		return Image{}, fmt.Errorf("image %q: %w", ref, errdefs.ErrNotFound)
 	}
-	return Image{ContainerImage: pod.ContainerImage{ID: "sha256:1"}, Lower: []string{"/l"}}, f.make("image.use", "use "+string(by))
+	id := "sha256:1"
+	if strings.HasPrefix(ref, "volume") {
+		id = "sha256:" + ref
+	}
+	return Image{ContainerImage: pod.ContainerImage{ID: id}, Lower: []string{"/l"}}, f.make("image.use", "use "+string(by))
 }
 
 func (f fakeImages) Release(_ context.Context, by pod.ContainerID) error {
 	return f.drop("image.release", "use "+string(by))
 }
 
-func (f fakeImages) SyncUses(_ context.Context, live map[pod.ContainerID]string) error {
+func (f fakeImages) SyncUses(_ context.Context, live map[pod.ContainerID][]string) error {
 	f.mu.Lock()
 	f.uses = live
 	f.mu.Unlock()
 	return f.step("image.sync")
 }
 
-func (f fakeRoots) Mount(_ context.Context, id pod.ContainerID, _ []string) (string, error) {
+// Pod offers few levels, so that pods run into each other's.
+func (fakeLabels) Pod(r *pod.Record, _ pod.HandlerInfo, pick func(iter.Seq[string]) string) (pod.Labels, error) {
+	if o := r.Config.Security.SELinux; o != nil {
+		return pod.Labels{Mount: "u:r:t:" + o.Level}, nil
+	}
+	return pod.Labels{Mount: "u:r:t:" + pick(slices.Values([]string{"s0:c1", "s0:c2", "s0:c3", "s0:c4"}))}, nil
+}
+
+func (fakeLabels) Container(r *pod.Record, c *pod.Container, _ pod.HandlerInfo) (pod.Labels, error) {
+	return pod.Labels{Process: "p:" + r.Labels.Level(), Mount: string(c.ID) + ":" + r.Labels.Mount}, nil
+}
+
+func (f fakeRoots) Mount(_ context.Context, _ *pod.Record, id pod.ContainerID, _ []string, label string) (string, error) {
+	f.mu.Lock()
+	f.labels[string(id)] = append(f.labels[string(id)], label)
+	f.mu.Unlock()
 	return "/root", f.make("root.mount", "root "+string(id))
+}
+
+func (f fakeRoots) MountImage(_ context.Context, _ *pod.Record, v pod.VolumeRequest) (string, error) {
+	f.mu.Lock()
+	f.labels[string(v.Container)] = append(f.labels[string(v.Container)], v.Label)
+	f.mu.Unlock()
+	return fmt.Sprintf("/volume-%d", v.Index), f.step("root.mount-image")
 }
 func (f fakeRoots) Unmount(context.Context, pod.ContainerID) error { return f.step("root.unmount") }
 func (f fakeRoots) Remove(_ context.Context, id pod.ContainerID) error {
@@ -249,6 +307,13 @@ func (f fakeRoots) Leftovers(live map[pod.ContainerID]bool) (out []pod.Container
 }
 
 func (f fakeBundles) Write(_ context.Context, in BundleRequest) (pod.Bundle, error) {
+	if !in.Handler.Ready {
+		return pod.Bundle{}, errors.New("a bundle for a handler that nobody has tried")
+	}
+	f.mu.Lock()
+	f.labels[string(in.Container.ID)] = append(f.labels[string(in.Container.ID)], in.Labels.Mount, in.Labels.Process)
+	f.mounts[in.Container.ID] = in.Container.Config.Mounts
+	f.mu.Unlock()
 	return pod.Bundle{Path: "/b", StopSignal: "SIGTERM"}, f.make("bundle.write", "bundle "+string(in.Container.ID))
 }
 
@@ -271,6 +336,10 @@ func (f fakeHandlers) Get(name string) (Handler, error) {
 	if name == "" {
 		name = "crun"
 	}
+	if err := f.step("handler.get"); err != nil {
+		return nil, err
+	}
+	f.set(func() { f.untried = false })
 	if name != "crun" && name != "runc" {
 		return nil, fmt.Errorf("handler %q: here are crun, runc: %w", name, errdefs.ErrNotFound)
 	}
@@ -282,19 +351,37 @@ func (f fakeHandlers) Serving(name string) (Handler, error) {
 }
 func (f fakeHandlers) List() []pod.HandlerInfo { return nil }
 
-func (f fakeHandler) Info() pod.HandlerInfo { return pod.HandlerInfo{Name: f.name, Ready: true} }
+func (f fakeHandler) Info() pod.HandlerInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return pod.HandlerInfo{Name: f.name, Ready: !f.untried, Features: pod.HandlerFeatures{Checkpoints: f.able}}
+}
+
 func (f fakeHandler) Start(_ context.Context, s StartRequest) (pod.RunningProcess, error) {
 	if err := f.step("start"); err != nil {
 		return pod.RunningProcess{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s.Restore != "" {
+		f.restored = append(f.restored, s.Restore)
+	}
 	p := pod.RunningProcess{PID: 100 + len(f.procs), StartTime: 1}
 	f.procs[s.ID] = &proc{alive: true, obeys: true, running: p}
 	return p, nil
 }
 
-func (f fakeHandler) Exec(context.Context, ExecRequest) (Exec, error) { return nil, f.step("exec") }
+func (f fakeHandler) Exec(context.Context, ExecRequest) (Exec, error) {
+	return fakeExec{f.host}, f.step("exec")
+}
+
+type fakeExec struct{ *host }
+
+func (x fakeExec) Wait(context.Context) (pod.Exit, error) { return pod.Exit{}, x.step("exec.wait") }
+func (x fakeExec) Kill(context.Context) error             { return x.step("exec.kill") }
+func (x fakeExec) TTY() *os.File                          { return nil }
+func (x fakeExec) Close(context.Context) error            { return x.step("exec.close") }
+
 func (f fakeHandler) Kill(_ context.Context, c *pod.Container, sig string, all bool) error {
 	if err := f.step("kill " + sig); err != nil {
 		return err
@@ -428,9 +515,9 @@ func (d *disk) Load(context.Context) (records []*pod.Record, broken map[pod.ID]e
 func open(t *testing.T, h *host, d *disk) *Core {
 	t.Helper()
 	c, err := New(context.Background(), Drivers{
-		Store: d, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h},
+		Store: d, Sandboxes: fakeSandboxes{h}, Network: fakeNetwork{h}, Images: fakeImages{h}, Roots: fakeRoots{h}, Labels: fakeLabels{},
 		Bundles: fakeBundles{h}, Handlers: fakeHandlers{h}, Streams: fakeStreams{h}, Exits: fakeExits{h},
-		Tracers: []Tracer{fakeTracer{h}},
+		Tracers: []Tracer{fakeTracer{h}}, Checkpoints: h.kept,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

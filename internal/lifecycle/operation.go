@@ -8,9 +8,21 @@ import (
 // Operations returns what is in flight, the oldest first.
 func (c *Core) Operations() []ops.Operation { return c.inAir.List() }
 
-// logStages says how long each stage of an operation took that has ended.
-func (c *Core) logStages(a ops.About, steps []ops.Step) {
-	c.log.Debug("operation ended", "verb", a.Verb+" "+a.Kind, "name", a.Name, "pod", a.Pod, "container", a.Container, "stages", steps)
+// Past returns the last operations on a pod and its containers, as far as they
+// are remembered, the oldest first.
+func (c *Core) Past(id pod.ID) []ops.Ended { return c.past.Of(id) }
+
+// ended sees how long each stage of an operation took. The handler is that of
+// the pod, or as the request names it where no pod was made.
+func (c *Core) ended(e ops.Ended) {
+	if r, err := c.book.pod(e.Pod); err == nil {
+		e.Handler = r.Handler
+	}
+	c.log.Debug("operation ended", "verb", e.Verb+" "+e.Kind, "name", e.Name, "pod", e.Pod, "container", e.Container, "stages", e.Steps)
+	c.past.Add(e)
+	if c.Drivers.Ended != nil {
+		c.Drivers.Ended(e)
+	}
 }
 
 // aboutPod describes an operation on a pod that may or may not exist.

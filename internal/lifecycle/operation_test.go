@@ -273,6 +273,31 @@ func TestStopWaitsForAStart(t *testing.T) {
 	}
 }
 
+// A command that cannot be forgotten, as its process is stuck, is later.
+func TestACommandIsForgottenLater(t *testing.T) {
+	h := newHost()
+	c, _ := boot(t, h, newDisk())
+	_, ctr := started(t, c, "web")
+	h.set(func() { h.fail["exec.close"] = errBoom })
+	x, err := c.Exec(ctx, ctr, ExecOptions{Command: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(ctx); !errors.Is(err, errBoom) {
+		t.Errorf("close: %v", err)
+	}
+	eventually(t, "another attempt", func() bool { return h.count("exec.close") > 1 })
+	h.set(func() { delete(h.fail, "exec.close") })
+	tried := h.count("exec.close")
+	eventually(t, "the last attempt", func() bool { return h.count("exec.close") > tried })
+	if x, err = c.Exec(ctx, ctr, ExecOptions{Command: []string{"true"}}); err == nil {
+		err = x.Close(ctx)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // An operation that hangs costs neither other pods anything, nor the end of the
 // core more than the time it has for that.
 func TestAStuckOperationIsLeftBehind(t *testing.T) {

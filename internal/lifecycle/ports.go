@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"iter"
 	"net/netip"
 	"os"
 	"time"
@@ -27,6 +28,8 @@ type Sandboxes interface {
 	Create(ctx context.Context, id pod.ID, c *pod.Config) (pod.Sandbox, error)
 	// WriteFiles writes resolv.conf, hosts and hostname once the addresses are known.
 	WriteFiles(ctx context.Context, r *pod.Record) error
+	// Resize changes the limits of the pod, which has those of r, to others.
+	Resize(ctx context.Context, r *pod.Record, to *pod.Config) error
 	// Stop unpins the namespaces, so that the kernel can drop them, and frees /dev/shm.
 	Stop(ctx context.Context, id pod.ID) error
 	// Remove deletes what is left. Neither minds what is already gone.
@@ -57,14 +60,15 @@ type Tracer interface {
 
 // Images finds images and holds their layers while containers use them.
 type Images interface {
-	// Use resolves ref, a name or an id, and keeps its layers until Release.
+	// Use resolves ref, a name or an id, and keeps its layers until Release. A
+	// container may use several images.
 	Use(ctx context.Context, ref string, by pod.ContainerID) (Image, error)
 	// Release is idempotent.
 	Release(ctx context.Context, by pod.ContainerID) error
-	// SyncUses tells of the containers that an earlier process has made. What Use
-	// and Release have said before it is newer. Until it has been called, no
-	// layer is deleted.
-	SyncUses(ctx context.Context, live map[pod.ContainerID]string) error
+	// SyncUses tells of the containers that an earlier process has made, and of the
+	// ids of their images. What Use and Release have said before it stands. Until
+	// it has been called, no layer is deleted.
+	SyncUses(ctx context.Context, live map[pod.ContainerID][]string) error
 }
 
 // Image is what a container needs of its image.
@@ -76,15 +80,41 @@ type Image struct {
 
 // Roots mounts the root file systems of containers.
 type Roots interface {
-	// Mount mounts the layers and a writable folder on the container's rootfs,
-	// and returns that path. It is idempotent.
-	Mount(ctx context.Context, id pod.ContainerID, lower []string) (path string, err error)
-	// Unmount and Remove do not mind what is already gone.
+	// Mount mounts the layers and a writable folder on the rootfs of a container
+	// of that pod, and returns that path. With a label, every file in it has that
+	// one. It is idempotent.
+	Mount(ctx context.Context, of *pod.Record, id pod.ContainerID, lower []string, label string) (path string, err error)
+	// MountImage mounts an image alone, read-only, for a mount of a container of
+	// that pod, and returns where. It is idempotent.
+	MountImage(ctx context.Context, of *pod.Record, v pod.VolumeRequest) (path string, err error)
+	// Unmount and Remove do not mind what is already gone. Unmount takes away what
+	// MountImage has mounted, too.
 	Unmount(ctx context.Context, id pod.ContainerID) error
 	Remove(ctx context.Context, id pod.ContainerID) error
+	Changes
 	// Leftovers are containers that have something here and are not in live: a
 	// writable layer outlives the boot, and the record of its container does not.
 	Leftovers(live map[pod.ContainerID]bool) ([]pod.ContainerID, error)
+}
+
+// Changes carries what a container has changed from one root file system to another.
+type Changes interface {
+	// Diff writes what a container that does not run has changed to a new file.
+	Diff(ctx context.Context, id pod.ContainerID, to string) error
+	// Restore applies what Diff has written in the folder of a checkpoint to a root
+	// that is mounted, and keeps what was captured of the processes in Images.
+	Restore(ctx context.Context, id pod.ContainerID, from string) error
+	Images(id pod.ContainerID) string
+}
+
+// Labels gives SELinux labels. It only works them out; they are empty where the
+// host or the handler has none.
+type Labels interface {
+	// Pod are the labels of a new pod. Where the caller asks for no level, pick
+	// chooses one of those that it is given.
+	Pod(r *pod.Record, h pod.HandlerInfo, pick func(levels iter.Seq[string]) string) (pod.Labels, error)
+	// Container are the labels of a container of the pod.
+	Container(r *pod.Record, c *pod.Container, h pod.HandlerInfo) (pod.Labels, error)
 }
 
 // Bundles writes what an OCI runtime reads: config.json from the pod's own
@@ -144,6 +174,44 @@ func warm(h Handler) {
 	}
 }
 
+// Checkpointer is a Handler that can write down what a container's processes are
+// at. Whether it can on this host is in its features.
+type Checkpointer interface {
+	// Freeze stops all processes of a container until Thaw. Both are idempotent,
+	// and Thaw does not mind a container that is gone.
+	Freeze(ctx context.Context, id string) error
+	Thaw(ctx context.Context, id string) error
+	// Capture writes the state of a frozen container into an existing folder. When
+	// ctx ends, what writes is killed, and the container may be frozen or not.
+	Capture(ctx context.Context, c *pod.Container, to string) error
+}
+
+// Checkpoints keeps the folders in which checkpoints are made. A folder stands
+// for a container that may be frozen.
+type Checkpoints interface {
+	// Make makes an empty folder; Remove does not mind that there is none.
+	Make(id pod.ContainerID) (dir string, err error)
+	Remove(id pod.ContainerID) error
+	// Left are the containers that have a folder.
+	Left() ([]pod.ContainerID, error)
+	// EndWriters kills what an earlier daemon has started to write a checkpoint.
+	EndWriters(ctx context.Context, id pod.ContainerID) error
+	// Describe writes into a folder who the container is, and more files by name.
+	Describe(dir string, r *pod.Record, c *pod.Container, more map[string][]byte) error
+	// Export writes a folder as an archive to a path where nothing is.
+	Export(ctx context.Context, dir, to string) error
+	Restorer
+}
+
+// Restorer reads checkpoints.
+type Restorer interface {
+	// Read lists the containers in the checkpoint of a pod.
+	Read(ctx context.Context, folder string) ([]pod.Captured, error)
+	// Fits says why a bundle is not that of the container that was captured into
+	// the folder, or nil.
+	Fits(dir, bundle string) error
+}
+
 // What the core and its drivers both name is declared in package pod.
 type (
 	// StartRequest is pod.StartRequest.
@@ -163,6 +231,23 @@ type Streams interface {
 	Attach(ctx context.Context, id pod.ContainerID, stdout, stderr *os.File, stdin bool) (Attachment, error)
 	ReopenLog(ctx context.Context, id pod.ContainerID) error
 	Resize(ctx context.Context, id pod.ContainerID, width, height uint16) error
+}
+
+// Plugins are told what happens to pods and containers, and may refuse or change
+// some of it (NRI). Each call may take as long as every plugin's timeout.
+type Plugins interface {
+	// Active says whether anybody listens.
+	Active() bool
+	// Pod and Container tell of an event. Only the errors of PluginRunPod and
+	// PluginStart are refusals. What ends is told of once, however often. No
+	// container's lock may be held at PluginStopped: it may change any of them.
+	Pod(ctx context.Context, e pod.PluginEvent, r *pod.Record) error
+	Container(ctx context.Context, e pod.PluginEvent, r *pod.Record, c *pod.Container) error
+	// UpdatePod tells of limits that the pod is to get. An error refuses them.
+	UpdatePod(ctx context.Context, r *pod.Record, overhead, limits *pod.Resources) error
+	// Update says what becomes of new limits of a container; nil is what was
+	// asked for. An error refuses them. No lock may be held: it may change others.
+	Update(ctx context.Context, r *pod.Record, c *pod.Container, want *pod.Resources) (*pod.Resources, error)
 }
 
 // Exits tells how processes ended.

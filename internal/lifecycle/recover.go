@@ -63,17 +63,19 @@ func (c *Core) recover(ctx context.Context) {
 // recoverInTime recovers one pod as an operation of its own. One that hangs in
 // the kernel is left to itself when its time is up, and so is its pod.
 func (c *Core) recoverInTime(ctx context.Context, r *pod.Record) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	inTime, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	t := ops.Task{Key: "recover " + string(r.ID), About: c.aboutPod(ops.Recover, r.ID)}
-	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
+	_, err := c.inAir.Do(inTime, t, func(ctx context.Context) (string, error) {
 		defer c.book.recovered(r.ID)
 		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
 		defer c.lookLater(r.ID)
 		return "", c.recoverPod(ctx, r)
 	})
-	if err != nil {
+	// That a daemon leaves before the end is no failure: a command's own daemon
+	// often does, and the next one looks again.
+	if err != nil && !errors.Is(err, context.Cause(ctx)) {
 		c.log.Error("a pod could not be recovered", "pod", r.ID, "error", err)
 	}
 }
@@ -112,16 +114,17 @@ func (c *Core) release(ctx context.Context) {
 // syncImages tells which images the containers of an earlier daemon use. Until
 // then none is deleted from disk; what was asked for meanwhile stands.
 func (c *Core) syncImages(ctx context.Context) error {
-	uses := map[pod.ContainerID]string{}
+	uses := map[pod.ContainerID][]string{}
 	for _, r := range c.inherited {
 		for _, ctr := range r.Containers {
-			uses[ctr.ID] = ctr.Image.ID
+			uses[ctr.ID] = ctr.Images()
 		}
 	}
 	return c.Images.SyncUses(ctx, uses)
 }
 
-// sweep deletes the writable layers of containers that no record knows.
+// sweep deletes the writable layers and checkpoints of containers that no record
+// knows.
 func (c *Core) sweep(ctx context.Context) error {
 	var left []pod.ContainerID
 	var failed []error
@@ -131,10 +134,14 @@ func (c *Core) sweep(ctx context.Context) error {
 		}
 	}
 	c.orphans = left
-	return errors.Join(failed...)
+	return errors.Join(append(failed, c.sweepCheckpoints(ctx))...)
 }
 
 func (c *Core) recoverPod(ctx context.Context, r *pod.Record) (err error) {
+	if err := c.thawLeft(ctx, r); err != nil {
+		c.log.Error("a container may be frozen since an earlier daemon was making a checkpoint of it; it is tried again", "pod", r.ID, "error", err)
+		c.later.Add("thaw containers of pod "+string(r.ID), func(ctx context.Context) error { return c.thawLeft(ctx, r) })
+	}
 	for _, ctr := range r.Containers {
 		if err := c.recoverContainer(ctx, r, ctr); err != nil {
 			c.log.Error("a container could not be recovered", "pod", r.ID, "container", ctr.ID, "error", err)

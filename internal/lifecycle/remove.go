@@ -26,6 +26,9 @@ var (
 func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
 	t := ops.Task{Key: "remove " + string(id), About: c.aboutContainer(ops.Remove, id)}
 	_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
+		if err := c.unfreeze(ctx, id); err != nil {
+			return "", err
+		}
 		if err := c.removeContainer(ctx, id); err != nil {
 			return "", err
 		}
@@ -35,17 +38,11 @@ func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
 }
 
 func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
-	r, _, unlock, err := c.own(ctx, id)
+	r, unlock, err := c.ownEnded(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := c.stopContainer(ctx, id, 0); err != nil {
-		return err
-	}
-	if err := c.spend(ctx, id); err != nil {
-		return err
-	}
 	if err := failpoint.Hit(removeEnded); err != nil {
 		return err
 	}
@@ -63,7 +60,39 @@ func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := c.freeContainer(ctx, id); err != nil {
 		return err
 	}
-	return c.forgetContainer(ctx, id)
+	r, ctr, err := c.book.container(id)
+	if err != nil {
+		return err
+	}
+	if err := c.forgetContainer(ctx, id); err != nil {
+		return err
+	}
+	c.tellOf(ctx, pod.PluginRemoved, r, ctr)
+	return nil
+}
+
+// ownEnded ends the container for good, and is own for it once plugins have heard
+// of that. They hear of it while nobody has its lock: what they then want of
+// containers may have to wait for theirs, whose owners may wait for this one's.
+func (c *Core) ownEnded(ctx context.Context, id pod.ContainerID) (*pod.Record, func(), error) {
+	r, _, unlock, err := c.own(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = c.stopContainer(ctx, id, 0); err == nil {
+		err = c.spend(ctx, id)
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	if c.halfMade("", id) { // it has no end to tell of, and must not be made now
+		return r, unlock, nil
+	}
+	unlock()
+	c.tellEnd(ctx, id)
+	r, _, unlock, err = c.own(ctx, id)
+	return r, unlock, err
 }
 
 // spend makes sure that the container never starts again, before parts of it go.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
@@ -21,6 +22,7 @@ var (
 	runFiled     = failpoint.Register("run.filed")
 	runBundled   = failpoint.Register("run.bundled")
 	runPaused    = failpoint.Register("run.paused")
+	runTold      = failpoint.Register("run.told")
 	runCommitted = failpoint.Register("run.committed")
 )
 
@@ -69,6 +71,9 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	if err != nil {
 		return "", err
 	}
+	if f := h.Info().Features; cfg.UserNamespace() != nil && !f.UserNamespaces {
+		return "", fmt.Errorf("handler %s cannot run pods with a user namespace (hostUsers: false) on this node: %s: %w", h.Info().Name, f.NoUserNamespaces, errdefs.ErrUnimplemented)
+	}
 	stage.Enter(ctx, "look for the same pod")
 	if id, err := c.samePod(ctx, &cfg, h.Info().Name); id != "" || err != nil {
 		return id, err
@@ -87,6 +92,10 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	defer u.Rollback(ctx, &err)
 	stage.Enter(ctx, "record")
 	u.PushLast("delete record", func(ctx context.Context) error { return c.book.remove(ctx, r.ID) })
+	r.Labels, err = c.Labels.Pod(r, h.Info(), func(levels iter.Seq[string]) string { return c.book.claimLevel(r.ID, levels) })
+	if err != nil {
+		return "", err
+	}
 	if err := c.book.add(ctx, r); err != nil {
 		return "", err
 	}
@@ -95,6 +104,9 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	}
 	r = clone(r)
 	if err := c.assemble(ctx, &u, r, h); err != nil {
+		return "", err
+	}
+	if err := c.tellRun(ctx, &u, r); err != nil {
 		return "", err
 	}
 	stage.Enter(ctx, "commit")

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -59,10 +60,29 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 	if err != nil {
 		return nil, err
 	}
+	x = lasting{x, func(do func(context.Context) error) {
+		c.later.Add("forget command "+rand.Text()+" in container "+string(id), do)
+	}}
 	if err := failpoint.Hit(execRan); err != nil {
 		return nil, errors.Join(err, x.Close(ctx))
 	}
 	return x, nil
+}
+
+// lasting is forgotten later if that cannot be done now, as of a process that is
+// stuck in the kernel. Nobody else would, for as long as this daemon runs.
+type lasting struct {
+	Exec
+	later func(do func(context.Context) error)
+}
+
+// Close implements pod.Exec.
+func (x lasting) Close(ctx context.Context) error {
+	err := x.Exec.Close(ctx)
+	if err != nil {
+		x.later(x.Exec.Close)
+	}
+	return err
 }
 
 // Attach copies the container's output from now on to the given files until

@@ -72,16 +72,27 @@ func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := failpoint.Hit(startBegun); err != nil {
 		return err
 	}
-	return c.launch(ctx, h, r, ctr)
+	err = c.launch(ctx, h, r, ctr)
+	unlock() // what plugins want of containers then may have to wait for their locks
+	c.tellEnd(ctx, id)
+	return err
 }
 
 // launch runs the process and commits that it runs, or how it failed.
 func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) (err error) {
+	c.enterPlugins(ctx)
+	if err := c.Plugins.Container(ctx, pod.PluginStart, r, ctr); err != nil {
+		return err
+	}
 	stage.Enter(ctx, "run")
-	p, err := h.Start(ctx, pod.StartRequest{
+	s := pod.StartRequest{
 		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),
 		Stdin: ctr.Config.Process.Stdin, StdinOnce: ctr.Config.Process.StdinOnce, TTY: ctr.Config.Process.TTY,
-	})
+	}
+	if ctr.Config.Restore != "" {
+		s.Restore = c.Roots.Images(ctr.ID)
+	}
+	p, err := h.Start(ctx, s)
 	if errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, errdefs.ErrDeadline) {
 		return err // it was not the container's fault, and may be tried again
 	}
@@ -113,10 +124,14 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 		}
 		return nil
 	})
-	if err == nil && now.State == pod.Exited {
+	if err != nil {
+		return err
+	}
+	c.tell(ctx, pod.PluginStarted, ctr.ID)
+	if now.State == pod.Exited {
 		c.tidy(ctx, r.Handler, ctr.ID)
 	}
-	return err
+	return nil
 }
 
 // startFailed commits that the container will never run.

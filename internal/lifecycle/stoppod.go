@@ -80,6 +80,7 @@ func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
 	if err := failpoint.Hit(stopPodKilled); err != nil {
 		return err
 	}
+	c.tellPod(ctx, pod.PluginStopPod, r) // they may look at the network
 	if !r.Config.HostNetwork() {
 		stage.Enter(ctx, "detach network")
 		if err := c.Network.Detach(ctx, r.ID); err != nil {
@@ -97,7 +98,13 @@ func (c *Core) tearDown(ctx context.Context, r *pod.Record) error {
 func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 	var g errgroup.Group
 	for _, ctr := range r.Containers {
-		g.Go(func() error { return c.stopContainer(ctx, ctr.ID, 0) })
+		g.Go(func() error {
+			if err := c.stopContainer(ctx, ctr.ID, 0); err != nil {
+				return err
+			}
+			c.tellEnd(ctx, ctr.ID)
+			return nil
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -164,7 +171,11 @@ func (c *Core) removePod(ctx context.Context, id pod.ID) error {
 	if err := failpoint.Hit(removePodFreed); err != nil {
 		return err
 	}
-	return c.book.remove(ctx, id)
+	if err := c.book.remove(ctx, id); err != nil {
+		return err
+	}
+	c.tellPod(ctx, pod.PluginRemovePod, r)
+	return nil
 }
 
 // free deletes what a stopped pod without containers still has on the host.

@@ -1,8 +1,11 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +48,47 @@ func TestAPodThatHangsDelaysNoRecovery(t *testing.T) {
 		r, err := c.FindPod(string(stuck))
 		return err == nil && r.State == pod.Exited
 	})
+}
+
+// A daemon that leaves before it has looked at all pods says nothing of that: a
+// command's own daemon would say it to the user, and the next one looks again.
+// What fails is said.
+func TestLeavingEarlyIsNoFailedRecovery(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fails bool
+	}{{"leaves", false}, {"fails", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, d := newHost(), newDisk()
+			c, kill := boot(t, h, d)
+			web, _ := started(t, c, "web")
+			if tt.fails { // the next daemon repeats what a stop does
+				if err := c.StopPod(ctx, web); err != nil {
+					t.Fatal(err)
+				}
+				h.set(func() { h.fail["net.detach"] = errBoom })
+			}
+			kill()
+			release := hold(h, "sandbox.observe web")
+			c = open(t, h, d)
+			var said bytes.Buffer
+			c.log = slog.New(slog.NewTextHandler(&said, nil))
+			ctx, leave := context.WithCancel(ctx)
+			defer leave()
+			ended := make(chan struct{})
+			go func() { c.recover(ctx); close(ended) }()
+			if !tt.fails {
+				eventually(t, "the look", func() bool { return h.count("sandbox.observe web") > 0 })
+				leave()
+			}
+			<-ended
+			release()
+			c.inAir.End(drainTime, leaveTime)
+			if failed := strings.Contains(said.String(), "a pod could not be recovered"); failed != tt.fails {
+				t.Errorf("said:\n%s", &said)
+			}
+		})
+	}
 }
 
 // Taking a container back that hangs is listed, and keeps no pod from being

@@ -1,10 +1,8 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
@@ -33,6 +31,18 @@ func (c *Core) UpdateContainer(ctx context.Context, id pod.ContainerID, res *pod
 }
 
 func (c *Core) updateContainer(ctx context.Context, id pod.ContainerID, res *pod.Resources) error {
+	// What plugins are asked for one after the other is done in that order.
+	done, err := c.locks.Lock(ctx, "update "+string(id))
+	if err != nil {
+		return err
+	}
+	defer done()
+	var final *pod.Resources
+	if c.Plugins.Active() && res != nil {
+		if final, err = c.askUpdate(ctx, id, res); err != nil {
+			return fmt.Errorf("update container %s: %w", id.Short(), err)
+		}
+	}
 	r, ctr, unlock, err := c.own(ctx, id)
 	if err != nil {
 		return err
@@ -41,12 +51,22 @@ func (c *Core) updateContainer(ctx context.Context, id pod.ContainerID, res *pod
 	if res == nil {
 		return nil
 	}
-	updated := *ctr
-	updated.Config.Resources = mergeResources(ctr.Config.Resources, res)
-	if err := c.applyResources(ctx, r, ctr, &updated); err != nil {
+	if err := c.applyResources(ctx, r, ctr, ctr.WithLimits(res, final)); err != nil {
 		return fmt.Errorf("update container %s: %w", id.Short(), err)
 	}
+	c.tell(ctx, pod.PluginUpdated, id)
 	return nil
+}
+
+// askUpdate asks plugins what becomes of new limits. It holds no lock of a
+// container, for they may change others at the same time.
+func (c *Core) askUpdate(ctx context.Context, id pod.ContainerID, res *pod.Resources) (*pod.Resources, error) {
+	r, ctr, err := c.settled(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c.enterPlugins(ctx)
+	return c.Plugins.Update(ctx, r, ctr, res)
 }
 
 // applyResources puts the limits into the bundle, gives them to the process if
@@ -79,7 +99,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	}
 	stage.Enter(ctx, "commit")
 	_, err = c.book.changeContainer(ctx, old.ID, func(_ *pod.Record, now *pod.Container) error {
-		now.Config.Resources = updated.Config.Resources
+		now.Config.Resources, now.Adjusted = updated.Config.Resources, updated.Adjusted
 		return nil
 	})
 	return err
@@ -87,36 +107,9 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 
 // limit gives a running container the limits that its bundle says now.
 func (c *Core) limit(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.tried(r.Handler) // what a runtime takes for "no limit" is known then
 	if err != nil {
 		return err
 	}
 	return h.Update(ctx, string(ctr.ID), pod.Bundle{Path: ctr.Bundle})
-}
-
-// mergeResources lays the set fields of change over old.
-func mergeResources(old, change *pod.Resources) *pod.Resources {
-	if old == nil {
-		old = &pod.Resources{}
-	}
-	out := *old
-	out.CPUPeriod = cmp.Or(change.CPUPeriod, old.CPUPeriod)
-	out.CPUQuota = cmp.Or(change.CPUQuota, old.CPUQuota)
-	out.CPUShares = cmp.Or(change.CPUShares, old.CPUShares)
-	out.CpusetCPUs = cmp.Or(change.CpusetCPUs, old.CpusetCPUs)
-	out.CpusetMems = cmp.Or(change.CpusetMems, old.CpusetMems)
-	out.MemoryLimit = cmp.Or(change.MemoryLimit, old.MemoryLimit)
-	out.MemorySwapLimit = cmp.Or(change.MemorySwapLimit, old.MemorySwapLimit)
-	out.OOMScoreAdj = cmp.Or(change.OOMScoreAdj, old.OOMScoreAdj)
-	if len(change.HugepageLimits) > 0 {
-		out.HugepageLimits = change.HugepageLimits
-	}
-	if len(change.Unified) > 0 {
-		out.Unified = maps.Clone(old.Unified)
-		if out.Unified == nil {
-			out.Unified = map[string]string{}
-		}
-		maps.Copy(out.Unified, change.Unified)
-	}
-	return &out
 }

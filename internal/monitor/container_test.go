@@ -13,6 +13,31 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
+// A kernel without SELinux keeps any text as a label.
+func TestLabelOfFIFOs(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		t.Skip("needs a kernel without SELinux")
+	}
+	t.Parallel()
+	n := newNode(t)
+	for id, label := range map[string]string{"with": "u:r:t:s0:c1,c2", "without": ""} {
+		req := n.shell(id, "read line")
+		req.Stdin, req.Label = true, label
+		n.start(req)
+		for _, name := range []string{"stdin", "stdout", "stderr"} {
+			b := make([]byte, 100)
+			size, err := unix.Lgetxattr(req.IODir+"/"+name, "security.selinux", b)
+			if got := string(b[:max(size, 0)]); got != label || err != nil && !errors.Is(err, unix.ENODATA) {
+				t.Errorf("%s has the label %q (%v), want %q", name, got, err, label)
+			}
+		}
+		if err := n.Signal(n.ctx, id, 9, true); err != nil {
+			t.Error(err)
+		}
+		n.wait(id)
+	}
+}
+
 func TestExitCodeAndOutput(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

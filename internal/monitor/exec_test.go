@@ -3,7 +3,9 @@ package monitor_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -129,6 +131,47 @@ func TestExecKillAll(t *testing.T) {
 	}
 }
 
+// What has left its parent and its session is known by its mark, and nothing
+// with another mark is taken for it.
+func TestExecKillAllByMark(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	detached := map[string]int{}
+	for i, id := range []string{"e", "other"} {
+		outR, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer outR.Close()
+		mark := uint64(monitorv1.MinMark + 100 + i)
+		req := n.exec(id, fmt.Sprintf("prlimit --pid $$ --rttime=%d; (setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000", mark))
+		req.Mark = mark
+		if _, _, err := n.Exec(n.ctx, req, [3]*os.File{nil, out, nil}); err != nil {
+			t.Fatal(err)
+		}
+		_ = out.Close()
+		line, err := bufio.NewReader(outR).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if detached[id], err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Signal(n.ctx, "e", unix.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	n.wait("e")
+	n.eventually("death of what it has left behind", func() bool { return !alive(detached["e"]) })
+	if !alive(detached["other"]) {
+		t.Error("what another has started is dead, too")
+	}
+	if err := n.Signal(n.ctx, "other", unix.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("death of the other's", func() bool { return !alive(detached["other"]) })
+}
+
 func TestExecRefusals(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -141,6 +184,13 @@ func TestExecRefusals(t *testing.T) {
 	req.Stdio[1] = true
 	if _, _, err := n.Exec(n.ctx, req, [3]*os.File{}); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("missing descriptors: %v", err)
+	}
+	for _, mark := range []uint64{1, monitorv1.MinMark - 1, 2 * monitorv1.MinMark, math.MaxUint64} { // limits that others may have
+		req = n.exec("e", "true")
+		req.Mark = mark
+		if _, _, err := n.Exec(n.ctx, req, [3]*os.File{}); !errors.Is(err, errdefs.ErrInvalidArgument) {
+			t.Errorf("mark %d: %v", mark, err)
+		}
 	}
 }
 

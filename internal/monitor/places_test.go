@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,7 +51,10 @@ var places = map[string]func(*placed){
 	"monitor.reopen.opened":          (*placed).reopen,
 	"monitor.reopen.swapped":         (*placed).reopen,
 	"monitor.attach.joined":          (*placed).attach,
+	"monitor.attach.left":            (*placed).detach,
+	"monitor.signal.sent":            (*placed).signalled,
 	"monitor.close-stdin.recorded":   (*placed).closeStdin,
+	"monitor.give.taken":             (*placed).give,
 	"monitor.forget.io-closed":       (*placed).forget,
 	"monitor.forget.unrecorded":      (*placed).forget,
 	"monitor.inner.leaving":          (*placed).upgrade,
@@ -64,6 +68,7 @@ var places = map[string]func(*placed){
 	"monitor.inner.loaded":           (*placed).innerDies,
 	"monitor.outer.inner-died":       (*placed).innerDies,
 	"monitor.outer.exit-recorded":    (*placed).innerDies,
+	"monitor.outer.end-recorded":     (*placed).innerStops,
 	"monitor.outer.spawned":          (*placed).innerDies,
 	"monitor.outer.greeted":          (*placed).innerDies,
 	"monitor.outer.begun":            (*placed).outerDies,
@@ -124,7 +129,12 @@ func TestKillAtEveryPlace(t *testing.T) {
 
 // gated makes a script that waits until open is called, and goes on.
 func (n *node) gated(id, script string) monitorv1.StartRequest {
-	return n.shell(id, "while [ ! -e "+n.gate(id)+" ]; do sleep 0.02; done; "+script)
+	return n.shell(id, n.untilOpen(id)+script)
+}
+
+// untilOpen is the part of a script that waits for open.
+func (n *node) untilOpen(id string) string {
+	return "while [ ! -e " + n.gate(id) + " ]; do sleep 0.02; done; "
 }
 
 func (n *node) gate(id string) string { return n.dir + "/" + id + ".gate" }
@@ -323,6 +333,48 @@ func (n *placed) attach() {
 	n.ended("a", 6, "got it\n")
 }
 
+func (n *placed) detach() {
+	req := n.shell("a", "read x; echo got $x; read x; echo got $x; exit 6")
+	req.Stdin = true
+	n.start0(req)
+	s, err := n.Attach(n.ctx, "a", client.AttachStreams{Stdin: true, Stdout: true})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := s.Write([]byte("one\n")); err != nil {
+		n.t.Fatal(err)
+	}
+	n.eventually("the first line", func() bool { return n.text("a", "stdout") == "got one\n" })
+	n.aim()
+	_ = s.Close() // the monitor dies of it
+	n.hit()
+	n.again("attach once more", func() error {
+		s, err := n.Attach(n.ctx, "a", client.AttachStreams{Stdin: true})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		_, err = s.Write([]byte("two\n"))
+		return err
+	})
+	n.ended("a", 6, "got one\ngot two\n")
+}
+
+// signalled is about a signal that is sent, of which nobody hears any more.
+func (n *placed) signalled() {
+	n.start0(n.shell("a", "trap 'echo term; exit 6' TERM; echo up; while :; do sleep 0.02; done"))
+	n.eventually("the trap", func() bool { return n.text("a", "stdout") == "up\n" })
+	n.aim()
+	n.again("signal", func() error {
+		err := n.Signal(n.ctx, "a", unix.SIGTERM, false)
+		if errors.Is(err, errdefs.ErrNotFound) {
+			return nil // the first did it
+		}
+		return err
+	})
+	n.ended("a", 6, "up\nterm\n")
+}
+
 func (n *placed) closeStdin() {
 	req := n.shell("a", "cat; exit 6")
 	req.Stdin = true
@@ -419,6 +471,36 @@ func (n *placed) innerDies() {
 		n.t.Errorf("after %+v came %+v", before, after)
 	}
 	n.seen(after.OuterPID != before.OuterPID)
+}
+
+func (n *placed) innerStops() {
+	n.start0(n.gated("a", "echo here; exit 6"))
+	inner := n.info().InnerPID
+	n.stop(inner)
+	n.aim()
+	n.open("a")
+	n.hit() // the outer process dies
+	resumed := time.Now()
+	if err := unix.Kill(inner, unix.SIGCONT); err != nil {
+		n.t.Fatal(err)
+	}
+	n.ended("a", 6, "here\n")
+	if e := n.wait("a"); e.Found || e.FinishedAt.After(resumed) {
+		n.t.Errorf("exit of a: %+v, not before %s", e, resumed)
+	}
+}
+
+func (n *placed) give() {
+	n.keep()
+	n.start0(n.terminal("a", n.untilOpen("a")+"echo here; exit 6"))
+	n.killBoth()
+	n.aim()
+	n.open("a")
+	exit := n.follow("a")["a"]
+	if exit.Code != 6 || exit.Lost {
+		n.t.Errorf("exit of a: %+v", exit)
+	}
+	n.eventually("output of the terminal", func() bool { return n.text("a", "stdout") == "here\r\n" })
 }
 
 func (n *placed) outerDies() {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -139,10 +140,14 @@ func (c *Counters) links(id int32) ([]pod.InterfaceUsage, error) {
 
 // The places of the counters in struct rtnl_link_stats64, from linux/if_link.h.
 const (
-	rxBytes = 2 * 8
-	txBytes = 3 * 8
-	rxError = 4 * 8
-	txError = 5 * 8
+	rxPackets = 0 * 8
+	txPackets = 1 * 8
+	rxBytes   = 2 * 8
+	txBytes   = 3 * 8
+	rxError   = 4 * 8
+	txError   = 5 * 8
+	rxDropped = 6 * 8
+	txDropped = 7 * 8
 )
 
 // link reads one answer. There is nothing to tell of a loopback.
@@ -158,12 +163,15 @@ func link(m []byte) (u pod.InterfaceUsage, there bool, err error) {
 		case unix.IFLA_TARGET_NETNSID:
 			elsewhere = true
 		case unix.IFLA_IFNAME:
-			u.Name = unix.ByteSliceToString(a.Value)
+			// Whoever is in the pod may have renamed it; no answer can hold what is no
+			// UTF-8, and that of a whole list would fail.
+			u.Name = strings.ToValidUTF8(unix.ByteSliceToString(a.Value), "\uFFFD")
 			u.Default = u.Name == InterfaceName
 		case unix.IFLA_STATS64:
-			if counted = len(a.Value) >= txError+8; counted {
+			if counted = len(a.Value) >= txDropped+8; counted {
 				at := func(offset int) uint64 { return binary.NativeEndian.Uint64(a.Value[offset:]) }
 				u.RxBytes, u.TxBytes, u.RxError, u.TxError = at(rxBytes), at(txBytes), at(rxError), at(txError)
+				u.RxPackets, u.TxPackets, u.RxDropped, u.TxDropped = at(rxPackets), at(txPackets), at(rxDropped), at(txDropped)
 			}
 		}
 	}

@@ -84,6 +84,27 @@ func TestCounters(t *testing.T) {
 	})
 }
 
+// A name that cannot be told would take the answer of the whole node with it.
+func TestCountersOfAHostileName(t *testing.T) {
+	networktest.NeedRoot(t)
+	s := networktest.NewSpace(t)
+	wire(t, s)
+	err := network.InNetNS(s.Path, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "bad\xff\xfe"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c network.Counters
+	if got, err := c.In(s.Path); err != nil || len(got) != 1 || got[0].Name != "bad\uFFFD" || got[0].Default {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
 func TestCountersOfManyAtOnce(t *testing.T) {
 	networktest.NeedRoot(t)
 	var c network.Counters

@@ -7,4 +7,5 @@ type BundleRequest struct {
 	Image     ImageConfig
 	Rootfs    string // absolute; mounted already
 	Handler   HandlerInfo
+	Labels    Labels // the container's
 }

@@ -67,6 +67,9 @@ type ContainerConfig struct {
 	Resources   *Resources        `json:"resources,omitempty"`
 	Security    Security          `json:"security"`
 	StopSignal  string            `json:"stopSignal,omitempty"` // "SIGTERM"; empty means the image's
+	// Restore is the folder of a checkpoint that the process goes on from; empty
+	// begins it anew.
+	Restore string `json:"restore,omitempty"`
 }
 
 // ImageSpec is the image as the caller named it.

@@ -28,9 +28,14 @@ type HandlerInfo struct {
 type HandlerFeatures struct {
 	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts,omitempty"`
 	UserNamespaces          bool `json:"userNamespaces,omitempty"`
-	Seccomp                 bool `json:"seccomp,omitempty"`
-	AppArmor                bool `json:"appArmor,omitempty"`
-	SELinux                 bool `json:"selinux,omitempty"`
+	// NoUserNamespaces is why there are none.
+	NoUserNamespaces string `json:"noUserNamespaces,omitempty"`
+	Seccomp          bool   `json:"seccomp,omitempty"`
+	AppArmor         bool   `json:"appArmor,omitempty"`
+	SELinux          bool   `json:"selinux,omitempty"`
+	Checkpoints      bool   `json:"checkpoints,omitempty"`
+	// NoCheckpoints is why there are none.
+	NoCheckpoints string `json:"noCheckpoints,omitempty"`
 }
 
 // Bundle is a prepared OCI bundle.
@@ -60,6 +65,9 @@ type Exit struct {
 	Signal     int       `json:"signal,omitempty"`
 	FinishedAt time.Time `json:"finishedAt"`
 	OOMKilled  bool      `json:"oomKilled,omitempty"`
+	// Found says that nobody saw when it ended: FinishedAt is when it was found to
+	// have.
+	Found bool `json:"found,omitempty"`
 	// Lost says that nobody saw the end: Code means nothing.
 	Lost bool `json:"lost,omitempty"`
 }

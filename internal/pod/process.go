@@ -13,6 +13,9 @@ type StartRequest struct {
 	Stdin     bool
 	StdinOnce bool
 	TTY       bool
+	// Restore is the folder of what was captured of a process, which then goes on;
+	// empty begins the process anew. The folder is deleted once it goes on.
+	Restore string
 }
 
 // ExecRequest is what a handler runs one more process from.

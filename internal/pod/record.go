@@ -25,6 +25,7 @@ type Record struct {
 	CreatedAt  time.Time    `json:"createdAt"`
 	Config     Config       `json:"config"`
 	Sandbox    Sandbox      `json:"sandbox"`
+	Labels     Labels       `json:"labels,omitzero"` // of its own process, and of the files that its containers share
 	Containers []*Container `json:"containers,omitempty"`
 }
 
@@ -34,6 +35,7 @@ type Sandbox struct {
 	NetNS  string          `json:"netns,omitempty"`  // pinned namespace; empty means the node's
 	IPCNS  string          `json:"ipcns,omitempty"`  // as NetNS
 	UTSNS  string          `json:"utsns,omitempty"`  // as NetNS
+	UserNS string          `json:"userns,omitempty"` // as NetNS; it owns the three above
 	PIDNS  string          `json:"pidns,omitempty"`  // /proc/PID/ns/pid of Pause; empty unless the pod shares it
 	Cgroup string          `json:"cgroup,omitempty"` // the cgroup that holds the containers', as Config.CgroupParent or the built-in one
 	IPs    []netip.Addr    `json:"ips,omitempty"`    // the primary address first
@@ -57,6 +59,7 @@ type Container struct {
 	Image      ContainerImage  `json:"image"`
 	User       *User           `json:"user,omitempty"`
 	StopSignal string          `json:"stopSignal"` // resolved: the request's, the image's or SIGTERM
+	Adjusted   *Adjusted       `json:"adjusted,omitempty"`
 }
 
 // RunningProcess identifies a process beyond the reuse of its pid.
@@ -65,6 +68,8 @@ type RunningProcess struct {
 	StartTime uint64 `json:"startTime"` // field 22 of /proc/PID/stat, clock ticks since boot
 	// StartedAt is when the runtime had started it; zero where nobody noted it.
 	StartedAt time.Time `json:"startedAt,omitzero"`
+	// AskedToEnd says that it was sent its stop signal.
+	AskedToEnd bool `json:"askedToEnd,omitempty"`
 }
 
 // ContainerImage is the image that a container was made from.
@@ -72,6 +77,9 @@ type ContainerImage struct {
 	ID   string `json:"id"`             // digest of the image's configuration
 	Ref  string `json:"ref,omitempty"`  // name@digest where one is known, else ID
 	Name string `json:"name,omitempty"` // a tag where it had one, else Ref
+	// Volumes are the ids of the images that the container's mounts show, in the
+	// order of the mounts; "" for a mount that shows none.
+	Volumes []string `json:"volumes,omitempty"`
 }
 
 // User is who the first process of a container runs as, as it was resolved.

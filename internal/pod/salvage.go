@@ -30,7 +30,8 @@ type ContainerTrace struct {
 	ID       ContainerID
 	Metadata ContainerMetadata
 	Labels   map[string]string
-	Image    string // id
+	Image    string   // id
+	Volumes  []string // ids of the images that its mounts show
 }
 
 // What is said of pods without a record.
@@ -101,7 +102,7 @@ func (r *Record) add(t Trace) {
 		Config: ContainerConfig{
 			Metadata: t.Container.Metadata, Labels: t.Container.Labels, Image: ImageSpec{Image: t.Container.Image},
 		},
-		Image:      ContainerImage{ID: t.Container.Image, Ref: t.Container.Image},
+		Image:      ContainerImage{ID: t.Container.Image, Ref: t.Container.Image, Volumes: t.Container.Volumes},
 		StopSignal: "SIGTERM",
 	})
 }

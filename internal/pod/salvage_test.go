@@ -18,7 +18,7 @@ func TestSalvage(t *testing.T) {
 		{Pod: lostID, Made: at.Add(time.Second)},
 		{Pod: broken, Made: at},
 		{Pod: broken, Metadata: web, Handler: "runc", Made: at.Add(time.Second), Container: &ContainerTrace{
-			ID: ctr, Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Labels: map[string]string{"c": "d"}, Image: "sha256:1",
+			ID: ctr, Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Labels: map[string]string{"c": "d"}, Image: "sha256:1", Volumes: []string{"sha256:2"},
 		}},
 		{Pod: broken, Metadata: web, Handler: "runc", Pause: true, Made: at.Add(2 * time.Second)},
 		{Pod: old, Metadata: web, Durable: true}, // of an earlier boot: no proof of anything
@@ -33,7 +33,7 @@ func TestSalvage(t *testing.T) {
 				Config: ContainerConfig{
 					Metadata: ContainerMetadata{Name: "app", Attempt: 1}, Labels: map[string]string{"c": "d"}, Image: ImageSpec{Image: "sha256:1"},
 				},
-				Image:      ContainerImage{ID: "sha256:1", Ref: "sha256:1"},
+				Image:      ContainerImage{ID: "sha256:1", Ref: "sha256:1", Volumes: []string{"sha256:2"}},
 				StopSignal: "SIGTERM",
 			}},
 		},

@@ -1,5 +1,7 @@
 package pod
 
+import "strings"
+
 // Security is the security context of a pod or of a container. A field that
 // only containers have is zero in a pod's.
 type Security struct {
@@ -86,6 +88,21 @@ const (
 	ProfileUnconfined     ProfileType = "Unconfined"
 	ProfileLocalhost      ProfileType = "Localhost"
 )
+
+// Labels are the SELinux labels of a pod or container. Both are empty where
+// there are none.
+type Labels struct {
+	Process string `json:"process,omitempty"` // empty, with a Mount: the policy decides
+	Mount   string `json:"mount,omitempty"`   // of the files that are its own
+}
+
+// Level is the MLS level of the labels: "s0:c1,c2".
+func (l Labels) Level() string {
+	_, rest, _ := strings.Cut(l.Mount, ":")
+	_, rest, _ = strings.Cut(rest, ":")
+	_, level, _ := strings.Cut(rest, ":")
+	return level
+}
 
 // SELinuxOptions is a process label in parts.
 type SELinuxOptions struct {

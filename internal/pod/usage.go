@@ -22,6 +22,14 @@ type Usage struct {
 	Network   *NetworkUsage
 }
 
+// Measured is the answer about a Subject: one of the two, as it is a container
+// or a pod, or why it could not be measured.
+type Measured struct {
+	Container ContainerUsage
+	Pod       Usage
+	Err       error
+}
+
 // CPUUsage is processor time. A value that could not be read is nil, here and
 // in the other kinds of usage.
 type CPUUsage struct {
@@ -84,6 +92,9 @@ type InterfaceUsage struct {
 	RxError uint64
 	TxBytes uint64
 	TxError uint64
+	// Packets that passed, and those that did not.
+	RxPackets, RxDropped uint64
+	TxPackets, TxDropped uint64
 }
 
 // Pressure is for how long processes waited. A kernel that does not tell one of

@@ -16,9 +16,11 @@ import (
 // Keeper is the side of Roots that an audit looks at.
 type Keeper struct {
 	*Roots
-	// Lower are the layers of a container's image, topmost first, to mount a
-	// root file system again.
-	Lower func(ctx context.Context, c *pod.Container) ([]string, error)
+	// Lower are the layers of an image that a container uses, topmost first, to
+	// mount it again.
+	Lower func(ctx context.Context, c *pod.Container, image string) ([]string, error)
+	// Label is the SELinux label of that root file system.
+	Label func(r *pod.Record, c *pod.Container) (string, error)
 }
 
 var _ pod.Keeper = Keeper{}
@@ -48,7 +50,8 @@ func (k Keeper) Held(context.Context, []*pod.Record) ([]pod.Held, error) {
 	return out, nil
 }
 
-// Wants are the root file systems of containers that run or are about to.
+// Wants are the root file systems of containers that run or are about to, and
+// what their mounts need.
 func (k Keeper) Wants(r *pod.Record) []pod.Held {
 	var out []pod.Held
 	for _, c := range r.Containers {
@@ -58,6 +61,11 @@ func (k Keeper) Wants(r *pod.Record) []pod.Held {
 		out = append(out,
 			pod.Held{Kind: pod.KindMount, Name: k.target(c.ID), Owner: string(c.ID)},
 			pod.Held{Kind: pod.KindWritable, Name: k.dir(c.ID), Owner: string(c.ID)})
+		for i, m := range c.Config.Mounts {
+			if len(m.UIDMappings) > 0 || m.Image != nil {
+				out = append(out, pod.Held{Kind: pod.KindMount, Name: k.mountTarget(c.ID, i), Owner: string(c.ID)})
+			}
+		}
 	}
 	return out
 }
@@ -85,18 +93,46 @@ func (k Keeper) Drop(ctx context.Context, h pod.Held) error {
 	return fmt.Errorf("remove %s %s: root file systems have none: %w", h.Kind, h.Name, errdefs.ErrInvalidArgument)
 }
 
-// Restore mounts the root file system of a container that has not started. One
-// that runs is in use where the host does not see it, and overlay must not be
-// mounted twice on one writable layer.
+// Restore mounts the root file system of a container that has not started, or
+// the image that one of its mounts shows. One that runs has both in use where
+// the host does not see it, and overlay must not be mounted twice on one writable
+// layer.
 func (k Keeper) Restore(ctx context.Context, r *pod.Record, h pod.Held) error {
 	c := r.Container(pod.ContainerID(h.Owner))
-	if c == nil || c.State != pod.Created || h.Kind != pod.KindMount {
+	image, volume, ok := k.imageAt(c, h)
+	if !ok {
 		return fmt.Errorf("put back %s %s: remove the container, and its owner makes another: %w", h.Kind, h.Name, errdefs.ErrPrecondition)
 	}
-	lower, err := k.Lower(ctx, c)
+	lower, err := k.Lower(ctx, c, image)
 	if err != nil {
 		return err
 	}
-	_, err = k.Mount(ctx, c.ID, lower)
+	label, err := k.Label(r, c)
+	if err != nil {
+		return err
+	}
+	if volume < 0 {
+		_, err = k.Mount(ctx, r, c.ID, lower, label)
+	} else {
+		_, err = k.MountImage(ctx, r, pod.VolumeRequest{Container: c.ID, Index: volume, Lower: lower, Label: label})
+	}
 	return err
+}
+
+// imageAt is the image that is to be mounted at a place, and for which of the
+// container's mounts; -1 is its root file system. ok is false where nothing can
+// be mounted now.
+func (k Keeper) imageAt(c *pod.Container, h pod.Held) (image string, volume int, ok bool) {
+	if c == nil || c.State != pod.Created || h.Kind != pod.KindMount {
+		return "", 0, false
+	}
+	if h.Name == k.target(c.ID) {
+		return c.Image.ID, -1, true
+	}
+	for i, id := range c.Image.Volumes {
+		if id != "" && h.Name == k.mountTarget(c.ID, i) {
+			return id, i, true
+		}
+	}
+	return "", 0, false
 }

@@ -21,10 +21,15 @@ type Spec struct {
 	Lower  []string // directories of the layers, topmost first; at least one
 	Dir    string   // holds the writable layer and overlay's scratch space
 	Target string   // where the result is mounted; made if it is missing
-	// ReadOnly mounts the layers alone, for volumes made from images. A container
+	// ReadOnly mounts the layers alone, for volumes of images. A container
 	// with a read-only root still gets a writable mount: the OCI runtime has to
 	// make mount points in it before it closes it.
 	ReadOnly bool
+	// Label, if set, is the SELinux label of every file that is seen in the
+	// mount, whatever the files of the layers have.
+	Label   string
+	Mapping *Mapping // nil leaves owners as they are
+	trial   bool     // for a look at the kernel, which passes no failpoint
 }
 
 func (s Spec) validate() error {
@@ -39,16 +44,23 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// Mount mounts a root file system. If the target is mounted already, nothing is
+// Mount mounts a root file system, or an image alone. If the target is mounted already, nothing is
 // done. After a failure nothing is mounted; the directories may exist.
 func Mount(_ context.Context, s Spec) error {
 	if err := s.validate(); err != nil {
-		return fmt.Errorf("mount root file system on %s: %w", s.Target, err)
+		return fmt.Errorf("mount %s on %s: %w", s.what(), s.Target, err)
 	}
 	if err := s.mount(); err != nil {
-		return fmt.Errorf("mount root file system on %s: %w", s.Target, explain(s, err))
+		return fmt.Errorf("mount %s on %s: %w", s.what(), s.Target, explain(s, err))
 	}
 	return nil
+}
+
+func (s Spec) what() string {
+	if s.ReadOnly {
+		return "an image"
+	}
+	return "root file system"
 }
 
 func (s Spec) mount() error {
@@ -59,17 +71,20 @@ func (s Spec) mount() error {
 	if err != nil || mounted {
 		return err
 	}
-	l := layers{lower: s.Lower}
+	l := layers{lower: s.Lower, label: s.Label}
 	if s.ReadOnly {
 		l.lower, err = s.readOnlyLower()
 	} else {
 		l.upper, l.work, err = s.writable()
 	}
+	if err == nil && !s.trial {
+		err = failpoint.Hit(foldersMade)
+	}
 	if err != nil {
 		return err
 	}
-	if err := failpoint.Hit(foldersMade); err != nil {
-		return err
+	if s.Mapping != nil {
+		return l.mountMapped(s.Target, s.Mapping.UserNS)
 	}
 	return l.mountAny(s.Target)
 }
@@ -86,7 +101,7 @@ func (s Spec) writable() (upper, work string, err error) {
 	case err != nil:
 		return "", "", err
 	default:
-		if err := copyOwner(upper, s.Lower[0]); err != nil {
+		if err := copyOwner(upper, s.Lower[0], s.Mapping); err != nil {
 			return "", "", err
 		}
 	}
@@ -116,12 +131,13 @@ func (s Spec) readOnlyLower() ([]string, error) {
 	return []string{s.Lower[0], empty}, nil
 }
 
-func copyOwner(to, from string) error {
+func copyOwner(to, from string, m *Mapping) error {
 	var st unix.Stat_t
 	if err := unix.Stat(from, &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
-	if err := os.Chown(to, int(st.Uid), int(st.Gid)); err != nil {
+	uid, gid := m.owner(st.Uid, st.Gid)
+	if err := os.Chown(to, uid, gid); err != nil {
 		return err
 	}
 	if err := unix.Chmod(to, st.Mode&0o7777); err != nil {

@@ -18,6 +18,7 @@ import (
 type layers struct {
 	lower       []string // topmost first
 	upper, work string
+	label       string
 }
 
 // errMethod says that this kernel or these paths need another method.
@@ -63,17 +64,19 @@ var methods = []func(l layers, target string) error{mountByDescriptor, mountByPa
 func (l layers) volatile() bool { return l.upper != "" }
 
 func mountByDescriptor(l layers, target string) error {
-	return mountByContext(l, target, func(fsfd int, key, path string) error {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("open %s: %w", path, err)
-		}
-		defer func() { _ = unix.Close(fd) }()
-		if err := unix.FsconfigSetFd(fsfd, key, fd); err != nil {
-			return errors.Join(errMethod, err)
-		}
-		return nil
-	})
+	return mountByContext(l, target, setByDescriptor)
+}
+
+func setByDescriptor(fsfd int, key, path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.FsconfigSetFd(fsfd, key, fd); err != nil {
+		return errors.Join(errMethod, err)
+	}
+	return nil
 }
 
 func mountByPath(l layers, target string) error {
@@ -137,6 +140,11 @@ func mountByContext(l layers, target string, set func(fsfd int, key, path string
 func setFlags(fsfd int, l layers) error {
 	if err := unix.FsconfigSetString(fsfd, "index", "off"); err != nil {
 		return kernelSays(fsfd, fmt.Errorf("overlay option index=off: %w", err))
+	}
+	if l.label != "" {
+		if err := unix.FsconfigSetString(fsfd, "context", l.label); err != nil {
+			return kernelSays(fsfd, fmt.Errorf("overlay option context=%s: %w", l.label, err))
+		}
 	}
 	if !l.volatile() {
 		return nil
@@ -216,6 +224,9 @@ func (l layers) options(lower []string) string {
 	opts := "index=off,lowerdir=" + strings.Join(escaped, ":")
 	if l.upper != "" {
 		opts += ",upperdir=" + escapeUpper.Replace(l.upper) + ",workdir=" + escapeUpper.Replace(l.work)
+	}
+	if l.label != "" {
+		opts += `,context="` + l.label + `"` // a level has commas
 	}
 	if l.volatile() {
 		opts += ",volatile"

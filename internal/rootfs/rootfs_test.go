@@ -278,7 +278,7 @@ func TestRoots(t *testing.T) {
 	}
 	id := pod.NewContainerID()
 	t.Cleanup(func() { _ = r.Remove(context.Background(), id) })
-	path, err := r.Mount(t.Context(), id, s.Lower)
+	path, err := r.Mount(t.Context(), &pod.Record{}, id, s.Lower, "")
 	if err != nil || path != filepath.Join(state, "containers", string(id), "rootfs") {
 		t.Fatalf("mount: %q %v", path, err)
 	}
@@ -303,7 +303,7 @@ func TestRoots(t *testing.T) {
 		}
 	}
 	for _, bad := range []pod.ContainerID{"", ".", "..", "a/b"} {
-		if _, err := r.Mount(t.Context(), bad, s.Lower); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		if _, err := r.Mount(t.Context(), &pod.Record{}, bad, s.Lower, ""); !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("id %q: %v", bad, err)
 		}
 	}
@@ -351,11 +351,56 @@ func BenchmarkMountUnmount(b *testing.B) {
 	}
 	for b.Loop() {
 		id := pod.NewContainerID()
-		if _, err := r.Mount(b.Context(), id, lower); err != nil {
+		if _, err := r.Mount(b.Context(), &pod.Record{}, id, lower, ""); err != nil {
 			b.Fatal(err)
 		}
 		if err := r.Remove(b.Context(), id); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A label has commas, and is one option all the same.
+func TestOptionsWithLabel(t *testing.T) {
+	l := layers{lower: []string{"/l"}, upper: "/u", work: "/w", label: "u:object_r:t:s0:c1,c2"}
+	want := `index=off,lowerdir=/l,upperdir=/u,workdir=/w,context="u:object_r:t:s0:c1,c2",volatile`
+	if got := l.options(l.lower); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Every way to mount has to label, whichever this kernel prefers.
+func TestMethodsLabel(t *testing.T) {
+	process, err := os.ReadFile("/proc/self/attr/current")
+	if _, missing := os.Stat("/sys/fs/selinux/enforce"); missing != nil || err != nil || string(process) == "kernel\x00" {
+		t.Skip("needs SELinux, and a policy loaded")
+	}
+	const label = "system_u:object_r:container_file_t:s0:c1,c2"
+	for name, method := range map[string]func(layers, string) error{
+		"descriptor": mountByDescriptor, "path": mountByPath, "options": mountByOptions,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpec(t, 2)
+			upper, work, err := s.writable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(s.Target, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := method(layers{lower: s.Lower, upper: upper, work: work, label: label}, s.Target); errors.Is(err, errMethod) {
+				t.Skipf("this kernel cannot: %v", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(s.Target, "new"), "")
+			for _, file := range []string{".", "all", "new"} {
+				got := make([]byte, 256)
+				n, err := unix.Getxattr(filepath.Join(s.Target, file), "security.selinux", got)
+				if err != nil || strings.TrimRight(string(got[:max(n, 0)]), "\x00") != label {
+					t.Errorf("%s has the label %q (%v)", file, got[:max(n, 0)], err)
+				}
+			}
+		})
 	}
 }

@@ -7,14 +7,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/userns"
 )
 
-var targetRemoved = failpoint.Register("rootfs.target-removed")
+var (
+	targetRemoved   = failpoint.Register("rootfs.target-removed")
+	volumeUnmounted = failpoint.Register("rootfs.volume-unmounted")
+)
 
 // Roots mounts root file systems at the places where Fairlead keeps them:
 // STATE/containers/ID/rootfs, with the writable layer in ROOT/containers/ID.
@@ -34,23 +41,62 @@ func New(state, root string) (*Roots, error) {
 	return &Roots{state: state, root: root}, nil
 }
 
-// Mount mounts the layers, topmost first, and the container's writable layer,
-// and returns where. It is idempotent.
-func (r *Roots) Mount(ctx context.Context, id pod.ContainerID, lower []string) (string, error) {
-	if err := checkID(id); err != nil {
+// Mount mounts the layers, topmost first, and the writable layer of a container
+// of that pod, and returns where. With an SELinux label, every file in it has
+// that one. It is idempotent.
+func (r *Roots) Mount(ctx context.Context, of *pod.Record, id pod.ContainerID, lower []string, label string) (string, error) {
+	if err := r.makeFolder(of, id); err != nil {
 		return "", err
 	}
 	target := r.target(id)
-	if err := Mount(ctx, Spec{Lower: lower, Dir: r.dir(id), Target: target}); err != nil {
+	if err := Mount(ctx, Spec{Lower: lower, Dir: r.dir(id), Target: target, Label: label, Mapping: mappingOf(of)}); err != nil {
 		return "", err
 	}
 	return target, nil
 }
 
-// Unmount takes the container's root file system away. It is idempotent.
+// MountImage mounts the layers of an image alone, read-only, for a mount of a
+// container of that pod, and returns where. Unmount takes it away again. It is
+// idempotent.
+func (r *Roots) MountImage(ctx context.Context, of *pod.Record, v pod.VolumeRequest) (string, error) {
+	if err := r.makeFolder(of, v.Container); err != nil {
+		return "", err
+	}
+	at := r.mountTarget(v.Container, v.Index)
+	s := Spec{Lower: v.Lower, Dir: r.dir(v.Container), Target: at, ReadOnly: true, Label: v.Label, Mapping: mappingOf(of)}
+	return at, Mount(ctx, s)
+}
+
+// makeFolder makes the container's folder, closed to all but root and, where
+// that is somebody else, the pod's root.
+func (r *Roots) makeFolder(of *pod.Record, id pod.ContainerID) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	folder := filepath.Dir(r.target(id))
+	if err := os.MkdirAll(folder, userns.Closed); err != nil {
+		return err
+	}
+	if of.Config.UserNamespace() == nil {
+		return os.Chmod(folder, userns.Closed)
+	}
+	_, gid := of.Config.Root()
+	return userns.Admit(folder, gid, r.state, filepath.Dir(folder))
+}
+
+// Unmount takes the container's root file system away, and what Map and
+// MountImage have mounted for it. It is idempotent.
 func (r *Roots) Unmount(ctx context.Context, id pod.ContainerID) error {
 	if err := checkID(id); err != nil {
 		return err
+	}
+	for _, at := range r.mounted(id) {
+		if err := Unmount(ctx, at); err != nil {
+			return err
+		}
+		if err := failpoint.Hit(volumeUnmounted); err != nil {
+			return err
+		}
 	}
 	return Unmount(ctx, r.target(id))
 }
@@ -79,6 +125,40 @@ func (r *Roots) Usage(ctx context.Context, id pod.ContainerID) (bytes, inodes in
 		return 0, 0, err
 	}
 	return usage(ctx, filepath.Join(r.dir(id), "upper"))
+}
+
+// mountPrefix begins the names of what Map and MountImage mount, in the
+// container's folder.
+const mountPrefix = "mount-"
+
+func (r *Roots) mountTarget(id pod.ContainerID, index int) string {
+	return filepath.Join(filepath.Dir(r.target(id)), mountPrefix+strconv.Itoa(index))
+}
+
+// mounted are the places where Map and MountImage have mounted something for a
+// container, or were about to.
+func (r *Roots) mounted(id pod.ContainerID) (out []string) {
+	entries, err := os.ReadDir(filepath.Dir(r.target(id)))
+	if err != nil {
+		return nil // none, or the folder is gone
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), mountPrefix) {
+			out = append(out, filepath.Join(filepath.Dir(r.target(id)), e.Name()))
+		}
+	}
+	return out
+}
+
+// LayerPath is a directory on the file system that writable layers are on: the
+// root directory, unless their own folder is on another one.
+func (r *Roots) LayerPath() string {
+	own := filepath.Join(r.root, "containers")
+	var above, below unix.Stat_t
+	if unix.Stat(r.root, &above) == nil && unix.Stat(own, &below) == nil && above.Dev != below.Dev {
+		return own
+	}
+	return filepath.Clean(r.root)
 }
 
 // Leftovers are containers that have a writable layer or a mount and are not

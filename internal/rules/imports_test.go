@@ -47,10 +47,14 @@ func forbidden(pkg string, test bool, imported string) string {
 	if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
 		return forbiddenOurs(pkg, test, ours)
 	}
+	var of fence
 	for _, f := range fences {
-		if in(imported, f.module) && !fitsAny(f.places, pkg) {
-			return fmt.Sprintf("%s is fenced in, %s; only %v may import it", f.module, f.why, f.places)
+		if in(imported, f.module) && len(f.module) > len(of.module) {
+			of = f
 		}
+	}
+	if of.module != "" && !fitsAny(of.places, pkg) {
+		return fmt.Sprintf("%s is fenced in, %s; only %v may import it", of.module, of.why, of.places)
 	}
 	return ""
 }
@@ -108,6 +112,10 @@ func TestImportRule(t *testing.T) {
 		{pkg: "internal/network/cni", imported: "fairlead.run/internal/network/bridge"},
 		{pkg: "internal/network/cni", imported: "fairlead.run/internal/network", ok: true},
 		{pkg: "internal/store", imported: "fairlead.run/internal/store", test: true, ok: true},
+		// A fence within another one's module.
+		{pkg: "internal/nri", imported: "github.com/containerd/nri/pkg/api", ok: true},
+		{pkg: "internal/nri", imported: "github.com/containerd/containerd/v2/core/content"},
+		{pkg: "internal/image", imported: "github.com/containerd/nri/pkg/api"},
 		// The monitor knows nothing of the daemon.
 		{pkg: "internal/monitor/inner", imported: "fairlead.run/internal/monitor/wire", ok: true},
 		{pkg: "internal/monitor/inner", imported: "fairlead.run/internal/lifecycle"},

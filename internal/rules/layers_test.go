@@ -17,13 +17,13 @@ var groups = map[string][]string{
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
 		"internal/inroot", "internal/stage", "internal/hostpath", "internal/filelock",
-		"internal/sealed",
+		"internal/sealed", "internal/filelabel", "internal/userns",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
 	"@drivers": {
 		"internal/runtime/...", "internal/network/...", "internal/image/...", "internal/rootfs/...",
-		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/stats/...", "internal/monitor/client",
+		"internal/store/...", "internal/sandbox/...", "internal/spec/...", "internal/stats/...", "internal/checkpoint", "internal/selinux", "internal/nri", "internal/monitor/client",
 	},
 	"@core": {
 		"internal/pod", "internal/lifecycle/...", "internal/audit", "internal/criserver/...", "internal/streaming/...",
@@ -45,6 +45,8 @@ var layers = []layer{
 	{place: "internal/telemetry"},
 	{place: "internal/stage"},
 	{place: "internal/sealed"},
+	{place: "internal/filelabel"},
+	{place: "internal/userns", may: []string{"internal/errdefs"}},
 	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
 	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
@@ -60,10 +62,18 @@ var layers = []layer{
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
+	{place: "internal/runtime/oci/abilities", may: []string{"internal/pod"}},
 	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci/criu", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci/disk", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/filter", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci/mark", may: []string{"@api"}},
+	{place: "internal/runtime/oci/owner", may: []string{"@api"}},
+	{place: "internal/runtime/oci/process", may: []string{"internal/pod"}},
+	{place: "internal/runtime/oci/signame", may: []string{"@leaves"}},
+	{place: "internal/runtime/oci/trial", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/warmth"},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/cgroup", "internal/runtime/oci/filter", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/abilities", "internal/runtime/oci/cgroup", "internal/runtime/oci/criu", "internal/runtime/oci/disk", "internal/runtime/oci/filter", "internal/runtime/oci/mark", "internal/runtime/oci/owner", "internal/runtime/oci/process", "internal/runtime/oci/signame", "internal/runtime/oci/trial", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},
@@ -76,6 +86,9 @@ var layers = []layer{
 	{place: "internal/store/...", may: []string{"internal/store/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/sandbox/...", may: []string{"internal/sandbox/...", "internal/pod", "@api", "@leaves"}},
 	{place: "internal/spec/...", may: []string{"internal/spec/...", "internal/pod", "@api", "@leaves"}},
+	{place: "internal/checkpoint", may: []string{"internal/pod", "@leaves"}},
+	{place: "internal/selinux", may: []string{"internal/pod", "@leaves"}},
+	{place: "internal/nri", may: []string{"internal/pod", "@api", "@leaves"}},
 	{place: "internal/stats/...", may: []string{"internal/stats/...", "internal/pod", "@api", "@leaves"}},
 
 	// The monitor is a program of its own; client is the daemon's side. The two
@@ -121,6 +134,11 @@ var fences = []fence{
 		module: "github.com/containerd",
 		places: []string{"internal/image/...", "internal/rootfs/...", "internal/runtime/shim/..."},
 		why:    "its types stay behind our own, so that it can be replaced",
+	},
+	{
+		module: "github.com/containerd/nri",
+		places: []string{"internal/nri", "test/..."},
+		why:    "the wire form of NRI is not the domain",
 	},
 	{
 		module: "k8s.io/cri-api",

@@ -49,7 +49,15 @@ func TestAHandlerThatHangsDelaysNoList(t *testing.T) {
 			}
 			hangs.Store(true)
 			l.change("crun", "", "another program") // needs another trial
-			for range 20 {                          // only the first waits for the change
+			for name, want := range map[string]string{"": "crun", "crun": "crun", "runc": "runc", "runsc": ""} {
+				if got := r.NameOf(name); got != want {
+					t.Errorf("the name of %q is %q, want %q", name, got, want)
+				}
+			}
+			if n := inside.Load(); n != 0 {
+				t.Errorf("names are looked for by a trial")
+			}
+			for range 20 { // only the first waits for the change
 				list := r.List() // returns: the release comes later
 				if len(list) != 2 || !list[0].Ready || !list[0].Default || !list[1].Ready {
 					t.Errorf("while crun hangs: %+v", list)

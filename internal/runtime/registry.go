@@ -181,6 +181,19 @@ func (r *Registry[H]) List() []pod.HandlerInfo {
 	return r.addMissing(list)
 }
 
+// NameOf is the handler that a name stands for, "" being the default, as far as
+// is known: it looks at nothing and waits for no trial. It is "" for none.
+func (r *Registry[H]) NameOf(name string) string {
+	e := r.find(name)
+	if name == "" {
+		e = r.defaultKnown()
+	}
+	if e == nil {
+		return ""
+	}
+	return e.def.Name
+}
+
 const (
 	// listWait is what List waits for all trials together.
 	listWait = time.Second

@@ -146,10 +146,10 @@ func (d *Driver) Restore(ctx context.Context, r *pod.Record, h pod.Held) error {
 		err = repin(r, h.Name)
 	case pod.KindFolder:
 		if err = os.MkdirAll(filepath.Join(r.Sandbox.Dir, nsFolder), 0o700); err == nil {
-			err = d.writeFiles(r)
+			err = errors.Join(d.admit(r.Sandbox.Dir, &r.Config), d.writeFiles(r))
 		}
 	case pod.KindMount:
-		err = d.mountShm(h.Name)
+		err = d.mountShm(h.Name, &r.Config)
 	case pod.KindCgroup:
 		_, err = d.createCgroup(ctx, r.ID, &r.Config)
 	default:

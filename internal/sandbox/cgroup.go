@@ -43,6 +43,9 @@ func (d *Driver) createCgroup(ctx context.Context, id pod.ID, c *pod.Config) (st
 	for try := 0; ; try++ {
 		err := apply(own)
 		if err == nil {
+			if d.cfg.SystemdCgroups {
+				_ = adoptSlices(ctx, name) // as above; the next pod tries again
+			}
 			return name, nil
 		}
 		if !isGone(err) || try == 20 || ctx.Err() != nil {

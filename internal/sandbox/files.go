@@ -10,6 +10,7 @@ import (
 
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/filelabel"
 	"fairlead.run/internal/pod"
 )
 
@@ -18,8 +19,9 @@ var fileWritten = failpoint.Register("sandbox.file-written")
 // fileMode lets everybody in the pod read its files, whoever they run as.
 const fileMode = 0o644
 
-// WriteFiles writes resolv.conf, hosts and hostname, and sets what kernel
-// parameters had to wait for the pod's network interfaces.
+// WriteFiles writes resolv.conf, hosts and hostname, gives them and /dev/shm the
+// pod's SELinux label, and sets what kernel parameters had to wait for the pod's
+// network interfaces.
 func (d *Driver) WriteFiles(_ context.Context, r *pod.Record) error {
 	if err := d.writeFiles(r); err != nil {
 		return fmt.Errorf("write the files of pod %s: %w", r.ID.Short(), err)
@@ -56,7 +58,16 @@ func (d *Driver) writeFiles(r *pod.Record) error {
 		if err := replace(filepath.Join(dir, name), content); err != nil {
 			return err
 		}
+		path := filepath.Join(dir, name)
+		if err := errors.Join(own(path, &r.Config), filelabel.Set(path, r.Labels.Mount)); err != nil {
+			return err
+		}
 		if err := failpoint.Hit(fileWritten); err != nil {
+			return err
+		}
+	}
+	if r.Sandbox.Shm != "" {
+		if err := filelabel.Set(r.Sandbox.Shm, r.Labels.Mount); err != nil {
 			return err
 		}
 	}
@@ -74,6 +85,15 @@ func replace(name string, content []byte) error {
 		return err
 	}
 	return atomicfile.Write(name, content, fileMode)
+}
+
+// own gives a file to the pod's root.
+func own(name string, c *pod.Config) error {
+	if c.UserNamespace() == nil {
+		return nil
+	}
+	uid, gid := c.Root()
+	return os.Lchown(name, int(uid), int(gid))
 }
 
 // late sets the parameters of network interfaces, which are there by now.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 )
@@ -87,6 +89,28 @@ func TestSysctlNames(t *testing.T) {
 	} {
 		if got := (sysctl{name: name}).waits(); got != want {
 			t.Errorf("%s waits: %t", name, got)
+		}
+	}
+}
+
+// The files and /dev/shm have the pod's label, and none where it has none. A
+// kernel without SELinux keeps any text.
+func TestWriteFilesLabels(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		t.Skip("needs a kernel without SELinux")
+	}
+	d := driver(t, Config{})
+	id, s := create(t, d, &pod.Config{})
+	r := &pod.Record{ID: id, Sandbox: s}
+	for _, label := range []string{"", "u:r:t:s0:c1,c2"} {
+		r.Labels.Mount = label
+		must(t, d.WriteFiles(t.Context(), r))
+		for _, path := range []string{s.Shm, filepath.Join(s.Dir, pod.FileHosts), filepath.Join(s.Dir, pod.FileHostname), filepath.Join(s.Dir, pod.FileResolvConf)} {
+			b := make([]byte, 100)
+			n, err := unix.Lgetxattr(path, "security.selinux", b)
+			if got := string(b[:max(n, 0)]); got != label || err != nil && !errors.Is(err, unix.ENODATA) {
+				t.Errorf("%s has the label %q (%v), want %q", path, got, err, label)
+			}
 		}
 	}
 }

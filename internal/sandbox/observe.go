@@ -41,13 +41,16 @@ func (d *Driver) whole(r *pod.Record) error {
 	case !st.IsDir():
 		return missing("its folder " + dir + ", where something else is now,")
 	}
-	if _, err := os.ReadDir(filepath.Join(dir, nsFolder)); err != nil && len(r.Sandbox.NetNS+r.Sandbox.IPCNS+r.Sandbox.UTSNS) > 0 {
+	var pins []string
+	for _, k := range kinds {
+		if ns := *k.field(&r.Sandbox); ns != "" {
+			pins = append(pins, ns)
+		}
+	}
+	if _, err := os.ReadDir(filepath.Join(dir, nsFolder)); err != nil && len(pins) > 0 {
 		return err
 	}
-	for _, ns := range []string{r.Sandbox.NetNS, r.Sandbox.IPCNS, r.Sandbox.UTSNS} {
-		if ns == "" {
-			continue
-		}
+	for _, ns := range pins {
 		ok, err := pinned(ns)
 		if err != nil {
 			return err

@@ -17,10 +17,13 @@ import (
 // there.
 func (d *Driver) plan(c *pod.Config) (*plan, error) {
 	n := c.Security.Namespaces
-	if n.User != nil && n.User.Mode != pod.NamespaceNode {
-		return nil, fmt.Errorf("linux.security_context.namespace_options.userns_options asks for a user namespace of the pod, which Fairlead does not make yet; set hostUsers: true: %w", errdefs.ErrUnimplemented)
+	if err := checkUser(n); err != nil {
+		return nil, err
 	}
 	flags := 0
+	if c.UserNamespace() != nil {
+		flags |= unix.CLONE_NEWUSER
+	}
 	switch n.Network {
 	case pod.NamespacePod:
 		flags |= unix.CLONE_NEWNET | unix.CLONE_NEWUTS
@@ -38,7 +41,7 @@ func (d *Driver) plan(c *pod.Config) (*plan, error) {
 	if n.PID == pod.NamespaceTarget {
 		return nil, fmt.Errorf("linux.security_context.namespace_options.pid of a pod is POD, CONTAINER or NODE, not %q: %w", n.PID, errdefs.ErrInvalidArgument)
 	}
-	p := &plan{}
+	p := &plan{user: c.UserNamespace()}
 	for _, k := range kinds {
 		if flags&k.flag != 0 {
 			p.kinds = append(p.kinds, k)
@@ -50,6 +53,25 @@ func (d *Driver) plan(c *pod.Config) (*plan, error) {
 	}
 	p.sysctls, err = sysctls(d.cfg.Sysctls, c.Sysctls, flags)
 	return p, err
+}
+
+// checkUser refuses user namespaces that cannot be. As in Kubernetes, a pod with
+// one uses no other namespace of the node: in there its root could do less than
+// it believes, and nothing that it can with its own.
+func checkUser(n pod.Namespaces) error {
+	const options = "linux.security_context.namespace_options."
+	if n.User == nil {
+		return nil
+	}
+	if err := n.User.Check(options + "userns_options"); err != nil {
+		return err
+	}
+	for name, mode := range map[string]pod.NamespaceMode{"network": n.Network, "pid": n.PID, "ipc": n.IPC} {
+		if n.User.Mode == pod.NamespacePod && mode == pod.NamespaceNode {
+			return fmt.Errorf("%suserns_options asks for a user namespace of the pod, and %s is NODE; a pod has both of its own, or neither (hostUsers: true): %w", options, name, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // maxHostname is __NEW_UTS_LEN of the kernel.

@@ -15,6 +15,7 @@ import (
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/undo"
+	"fairlead.run/internal/userns"
 )
 
 var (
@@ -40,6 +41,9 @@ type Config struct {
 	Cgroup string
 	// ShmSize is the size of /dev/shm in bytes; zero means 64 MiB.
 	ShmSize int64
+	// Waiter is a program with its arguments that waits until it is killed. User
+	// namespaces are made around it.
+	Waiter []string
 	// Sysctls are set in every pod that has the namespace for them and does not
 	// set them itself.
 	Sysctls map[string]string
@@ -109,7 +113,10 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 	if err := failpoint.Hit(folderMade); err != nil {
 		return fail(err)
 	}
-	if err := p.pin(filepath.Join(dir, nsFolder)); err != nil {
+	if err := d.admit(dir, c); err != nil {
+		return fail(err)
+	}
+	if err := p.pin(filepath.Join(dir, nsFolder), d.cfg.Waiter); err != nil {
 		return fail(err)
 	}
 	for _, n := range p.kinds {
@@ -117,7 +124,7 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 	}
 	if c.Security.Namespaces.IPC == pod.NamespacePod {
 		out.Shm = filepath.Join(dir, shmFolder)
-		if err := d.mountShm(out.Shm); err != nil {
+		if err := d.mountShm(out.Shm, c); err != nil {
 			return fail(err)
 		}
 		if err := failpoint.Hit(shmMounted); err != nil {
@@ -131,6 +138,15 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 		return fail(err)
 	}
 	return out, nil
+}
+
+// admit lets root of a pod with a user namespace through to the pod's folder.
+func (d *Driver) admit(dir string, c *pod.Config) error {
+	if c.UserNamespace() == nil {
+		return nil
+	}
+	_, gid := c.Root()
+	return userns.Admit(dir, gid, d.cfg.StateDir, filepath.Dir(dir))
 }
 
 // Stop unpins the namespaces and frees /dev/shm. The kernel drops a namespace
@@ -185,7 +201,7 @@ const (
 )
 
 // mountShm mounts a tmpfs, unless there is one from an earlier call.
-func (d *Driver) mountShm(at string) error {
+func (d *Driver) mountShm(at string, c *pod.Config) error {
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return err
 	}
@@ -193,7 +209,8 @@ func (d *Driver) mountShm(at string) error {
 	if err != nil || mounted {
 		return err
 	}
-	options := fmt.Sprintf("mode=1777,size=%d", d.cfg.ShmSize)
+	uid, gid := c.Root()
+	options := fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", d.cfg.ShmSize, uid, gid)
 	if err := unix.Mount("shm", at, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount the pod's /dev/shm on %s: %w", at, err)
 	}

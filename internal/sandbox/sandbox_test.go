@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -244,7 +245,10 @@ func TestRefusals(t *testing.T) {
 		"kernel.sem is whole": {pod.Config{Sysctls: map[string]string{"kernel.sem_next_id": "1"}}, errdefs.ErrInvalidArgument, "whole node"},
 		"hostname":            {pod.Config{Hostname: "a\nb"}, errdefs.ErrInvalidArgument, "hostname"},
 		"long hostname":       {pod.Config{Hostname: strings.Repeat("x", 65)}, errdefs.ErrInvalidArgument, "64"},
-		"user namespace":      {pod.Config{Security: pod.Security{Namespaces: pod.Namespaces{User: &pod.UserNamespace{}}}}, errdefs.ErrUnimplemented, "hostUsers"},
+		"unmapped":            {withUser(pod.Namespaces{User: &pod.UserNamespace{}}), errdefs.ErrInvalidArgument, "userns_options.uids has 0 mappings"},
+		"user and host net":   {withUser(pod.Namespaces{Network: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "network is NODE"},
+		"user and host IPC":   {withUser(pod.Namespaces{IPC: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "ipc is NODE"},
+		"user and host PIDs":  {withUser(pod.Namespaces{PID: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "pid is NODE"},
 		"slice":               {pod.Config{CgroupParent: "/kubepods.slice/kubepods-pod1.slice"}, errdefs.ErrInvalidArgument, "cgroup_parent"},
 		"cgroup elsewhere":    {pod.Config{CgroupParent: "/a/../../b"}, errdefs.ErrInvalidArgument, "leads elsewhere"},
 		"network mode":        {pod.Config{Security: pod.Security{Namespaces: pod.Namespaces{Network: pod.NamespaceContainer}}}, errdefs.ErrInvalidArgument, "network"},
@@ -385,6 +389,32 @@ func TestStopWhileNamespacesAreInUse(t *testing.T) {
 	}
 }
 
+// A limit below what is in use is no fault of ours, nor of the request's form.
+// What the pod has in use here is the kernel's memory for a process.
+func TestLimitBelowWhatIsInUse(t *testing.T) {
+	d := driver(t, Config{})
+	id, s := create(t, d, &pod.Config{})
+	procs := filepath.Join("/sys/fs/cgroup/memory", s.Cgroup, "cgroup.procs")
+	if _, err := os.Stat(procs); err != nil {
+		t.Skip("needs the memory controller of cgroup v1; v2 takes any limit")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ >"$0" && echo in && exec cat`, procs)
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { must(t, errors.Join(in.Close(), cmd.Wait())) }()
+	if _, err := out.Read(make([]byte, 2)); err != nil {
+		t.Fatalf("the process in the cgroup: %v", err)
+	}
+	r := &pod.Record{ID: id}
+	if err := d.Resize(t.Context(), r, &pod.Config{Resources: &pod.Resources{MemoryLimit: 1}}); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Errorf("a limit of one byte: %v", err)
+	}
+	must(t, d.Resize(t.Context(), r, &pod.Config{Resources: &pod.Resources{MemoryLimit: 64 << 20}}))
+}
+
 func TestCgroups(t *testing.T) {
 	d := driver(t, Config{})
 	id, s := create(t, d, &pod.Config{
@@ -414,6 +444,31 @@ func TestCgroups(t *testing.T) {
 			t.Errorf("cpu shares %s, %v", b, err)
 		}
 	}
+	// Limits change, and go.
+	now := func(name, v1, v2 string) string {
+		path := filepath.Join(paths[name], v1)
+		if paths[name] == "" {
+			path = filepath.Join(paths[""], v2)
+		}
+		b, err := os.ReadFile(path)
+		must(t, err)
+		return strings.TrimSpace(string(b))
+	}
+	r := &pod.Record{ID: id, Config: pod.Config{Resources: &pod.Resources{MemoryLimit: 64 << 20, CPUShares: 100}}}
+	must(t, d.Resize(t.Context(), r, &pod.Config{Resources: &pod.Resources{MemoryLimit: 32 << 20}}))
+	if got := now("memory", "memory.limit_in_bytes", "memory.max"); got != "33554432" {
+		t.Errorf("memory limit %s", got)
+	}
+	if got := now("cpu", "cpu.shares", "cpu.weight"); got != "1024" && got != "100" && got != "39" {
+		t.Errorf("cpu shares %s", got)
+	}
+	r.Config.Resources = &pod.Resources{MemoryLimit: 32 << 20}
+	must(t, d.Resize(t.Context(), r, &pod.Config{}))
+	if got := now("memory", "memory.limit_in_bytes", "memory.max"); got == "33554432" {
+		t.Errorf("memory limit %s, and there is none any more", got)
+	}
+	r.Config.CgroupParent = "/theirs"
+	must(t, d.Resize(t.Context(), r, &pod.Config{Resources: &pod.Resources{MemoryLimit: 1 << 20}}))
 	must(t, d.Remove(t.Context(), id))
 	for _, p := range paths {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {

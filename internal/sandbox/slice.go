@@ -26,22 +26,41 @@ func startSlice(ctx context.Context, name string) error {
 	for _, slice := range slicesAbove(name) {
 		_, err := os.Stat(filepath.Join(sliceRoot(), slicePath(slice)))
 		if errors.Is(err, fs.ErrNotExist) {
-			above = append(above, systemd.PropertyCollection{Name: slice, Properties: append(sliceProperties(),
-				property("StopWhenUnneeded", true),
-				systemd.PropDescription("Pods of Fairlead"))})
+			above = append(above, systemd.PropertyCollection{Name: slice, Properties: poolProperties()})
 		}
 	}
 	if len(above) == 0 {
 		return nil // whoever makes the pod's cgroup starts its slice
 	}
+	return startUnit(ctx, name, append(sliceProperties(), systemd.PropDescription("Pod of Fairlead")), above)
+}
+
+// adoptSlices has systemd stop the slices above a pod's that is there: those
+// that it found may have gone before its own began, and systemd then makes them
+// again without being told to stop them. A slice that has no unit file, neither
+// somebody's nor one of systemd's for what it was told, still takes the setting.
+func adoptSlices(ctx context.Context, name string) error {
+	var errs []error
+	for _, slice := range slicesAbove(name) {
+		if _, err := os.Stat(filepath.Join(toldUnits, slice)); err == nil {
+			continue
+		}
+		errs = append(errs, startUnit(ctx, slice, poolProperties(), nil))
+	}
+	return errors.Join(errs...)
+}
+
+// toldUnits is where systemd keeps the units that it was told of by a call.
+const toldUnits = "/run/systemd/transient"
+
+func startUnit(ctx context.Context, name string, props []systemd.Property, above []systemd.PropertyCollection) error {
 	conn, err := systemd.NewWithContext(ctx)
 	if err != nil {
 		return fmt.Errorf("ask systemd for the slice %s: %w", name, err)
 	}
 	defer conn.Close()
 	done := make(chan string, 1)
-	pod := append(sliceProperties(), systemd.PropDescription("Pod of Fairlead"))
-	if _, err := conn.StartTransientUnitAux(ctx, name, "replace", pod, above, done); err != nil {
+	if _, err := conn.StartTransientUnitAux(ctx, name, "replace", props, above, done); err != nil {
 		return fmt.Errorf("ask systemd for the slice %s: %w", name, err)
 	}
 	select {
@@ -53,6 +72,11 @@ func startSlice(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("ask systemd for the slice %s: %w", name, context.Cause(ctx))
 	}
+}
+
+// poolProperties are those of the slices above pods'.
+func poolProperties() []systemd.Property {
+	return append(sliceProperties(), property("StopWhenUnneeded", true), systemd.PropDescription("Pods of Fairlead"))
 }
 
 // sliceProperties are those that runtimes give to slices.

@@ -101,6 +101,12 @@ func (s sysctl) waits() bool {
 	return len(f) == 5 && f[0] == "net" && (f[2] == "conf" || f[2] == "neigh") && f[3] != "all" && f[3] != "default"
 }
 
+// ofIPC says whether the parameter belongs to an IPC namespace.
+func (s sysctl) ofIPC() bool {
+	scope, err := scopeOf(s.name)
+	return err == nil && scope == unix.CLONE_NEWIPC
+}
+
 // set writes the parameter in the namespaces of the thread that it runs on.
 func (s sysctl) set() error {
 	f, err := os.OpenFile("/proc/sys/"+sysctlPath(s.name), os.O_WRONLY, 0)

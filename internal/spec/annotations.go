@@ -2,10 +2,15 @@ package spec
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 
 	"fairlead.run/internal/spec/origin"
 )
+
+// criuConfig names the file from which runc's criu takes options when a checkpoint
+// is made: the handler writes it then. Otherwise there is none.
+const criuConfig = "org.criu.config"
 
 // annotations passes on what the handler's configuration names, and says whose
 // the container is, which nobody else may. Everything else stays here: some
@@ -17,6 +22,7 @@ func (b *build) annotations(context.Context) error {
 		out[k] = v
 	}
 	origin.OfContainer(out, b.req.Record, b.req.Container)
+	out[criuConfig] = filepath.Join(b.cfg.StateDir, "containers", string(b.req.Container.ID), "criu.conf")
 	b.spec.Annotations = out
 	return nil
 }

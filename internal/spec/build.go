@@ -2,6 +2,7 @@ package spec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -13,6 +14,8 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/hostile"
+	"fairlead.run/internal/spec/origin"
 )
 
 // defaultOCI is the ociVersion for a handler that names none.
@@ -54,6 +57,7 @@ var containerSteps = []step{
 	(*build).annotations,
 	(*build).mounts,
 	(*build).workingDir,
+	(*build).edit,
 }
 
 func (b *build) run(ctx context.Context, steps []step) error {
@@ -106,24 +110,32 @@ func (b *build) check(context.Context) error {
 	if s.Privileged && !b.pod().Security.Privileged {
 		return invalid("linux.security_context.privileged", "is set, but the pod's own linux.security_context.privileged is not; set it there too")
 	}
-	for field, u := range map[string]*pod.UserNamespace{
-		"linux.security_context.namespace_options.userns_options":           s.Namespaces.User,
-		"the pod's linux.security_context.namespace_options.userns_options": b.pod().Security.Namespaces.User,
-	} {
-		if u != nil && u.Mode != pod.NamespaceNode {
-			return unsupported(field, "asks for a user namespace of the pod, which Fairlead does not make yet; set hostUsers: true")
-		}
-	}
-	if len(b.container().CDIDevices) > 0 {
-		return unsupported("cdi_devices", "asks for %s, and Fairlead does not read CDI yet", strings.Join(b.container().CDIDevices, ", "))
-	}
 	if !filepath.IsAbs(b.req.Rootfs) {
 		return fmt.Errorf("root file system %q is not an absolute path: %w", b.req.Rootfs, errdefs.ErrInternal)
+	}
+	if err := hostile.Rootfs(b.req.Rootfs, kernelMounts); err != nil {
+		return err
 	}
 	b.spec.Root.Readonly = s.ReadOnlyRootfs
 	b.spec.Process.NoNewPrivileges = s.NoNewPrivileges
 	b.spec.Process.Terminal = b.container().Process.TTY
 	return nil
+}
+
+// edit lets others have the last word. What they adjusted in the container has
+// to get into the spec, and stay whose it is.
+func (b *build) edit(ctx context.Context) error {
+	before := b.req.Container.Adjusted
+	for _, e := range b.cfg.Edits {
+		if err := e.Edit(ctx, &b.req, b.spec); err != nil {
+			return err
+		}
+	}
+	if b.req.Container.Adjusted == before {
+		return nil
+	}
+	origin.OfContainer(b.spec.Annotations, b.req.Record, b.req.Container)
+	return errors.Join(b.resources(ctx), b.oomScore(ctx))
 }
 
 func (b *build) limits(context.Context) error {

@@ -74,7 +74,7 @@ func (b *Builder) write(ctx context.Context, id string, w *build, steps []step) 
 	if err := failpoint.Hit(volumesMade); err != nil {
 		return pod.Bundle{}, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := w.makeFolder(dir); err != nil {
 		return pod.Bundle{}, err
 	}
 	if err := failpoint.Hit(folderMade); err != nil {
@@ -109,10 +109,6 @@ func (b *Builder) update(c *pod.Container) error {
 	if err != nil {
 		return err
 	}
-	res, _, err := b.convertResources(c.Config.Resources)
-	if err != nil {
-		return err
-	}
 	content, err := os.ReadFile(filepath.Join(dir, configName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
@@ -127,10 +123,11 @@ func (b *Builder) update(c *pod.Container) error {
 	if s.Linux == nil || s.Process == nil || s.Linux.Resources == nil {
 		return fmt.Errorf("%s is not one of ours: %w", configName, errdefs.ErrInternal)
 	}
-	res.Devices = s.Linux.Resources.Devices
-	s.Linux.Resources = res
-	if c.Config.Resources != nil {
-		adj, _, err := clampOOM(c.Config.Resources.OOMScoreAdj, b.cfg.Host)
+	if _, err := b.limit(&s, c.Limits()); err != nil {
+		return err
+	}
+	if r := c.Limits(); r != nil {
+		adj, _, err := clampOOM(r.OOMScoreAdj, b.cfg.Host)
 		if err != nil {
 			return err
 		}

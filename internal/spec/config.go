@@ -1,15 +1,18 @@
 package spec
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/pod"
 	"fairlead.run/internal/spec/host"
 )
 
@@ -41,6 +44,16 @@ type Config struct {
 	// "RLIMIT_NOFILE". What is not named is inherited.
 	DefaultRlimits map[string]Rlimit
 	Host           host.Host
+	Edits          []Editor // of the specs of containers, in this order
+	// Map mounts a copy of a mount's source with mapped owners beside the bundle
+	// and returns where. Whoever unmounts the root file system unmounts it too.
+	Map func(context.Context, pod.MapRequest) (string, error)
+}
+
+// Editor changes the spec of a container once all that the pod asks for is in it,
+// and notes in r.Container.Adjusted what is not the caller's wish.
+type Editor interface {
+	Edit(ctx context.Context, r *pod.BundleRequest, s *specs.Spec) error
 }
 
 func (c *Config) validate() error {

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/mapping"
 	"fairlead.run/internal/spec/userdb"
 )
 
@@ -66,7 +67,7 @@ func (b *build) identity(context.Context) error {
 		w.groups = append(w.groups, uint32(g))
 	}
 	b.setUser(w)
-	return nil
+	return mapping.Process(w.uid, w.groups, b.pod().UserNamespace())
 }
 
 func (b *build) setUser(w who) {

@@ -17,10 +17,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
-	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/hostile"
+	"fairlead.run/internal/spec/mapping"
 	"fairlead.run/internal/spec/volume"
 	"fairlead.run/internal/stage"
 )
@@ -62,7 +62,7 @@ func (b *build) mounts(ctx context.Context) error {
 	}
 	binds = append(binds, volumes...)
 	for i, m := range b.container().Mounts {
-		bind, err := b.bind(ctx, fmt.Sprintf("mounts[%d]", i), m)
+		bind, err := b.bind(ctx, i, m)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (b *build) kernelMounts(ctx context.Context) []specs.Mount {
 	out := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=" + mapping.TTYGroup(b.pod().UserNamespace())}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: b.cgroupOptions(ctx, access)},
@@ -137,6 +137,8 @@ func (b *build) cgroupOptions(ctx context.Context, access string) []string {
 }
 
 // podMounts are the files and /dev/shm that the containers of a pod share.
+// They have the pod's label; what a container with another one mounts becomes
+// readable for all levels, so that nobody loses it.
 func (b *build) podMounts(wanted map[string]bool) ([]specs.Mount, error) {
 	var out []specs.Mount
 	add := func(source, dest string, readOnly bool) error {
@@ -153,10 +155,10 @@ func (b *build) podMounts(wanted map[string]bool) ([]specs.Mount, error) {
 			access = "ro"
 		}
 		out = append(out, specs.Mount{Destination: dest, Type: "bind", Source: source, Options: []string{"rbind", "rprivate", access}})
-		if source == devShm {
+		if source == devShm || b.req.Labels.Mount == b.req.Record.Labels.Mount {
 			return nil // the node's own is not ours to label
 		}
-		return b.relabel(source)
+		return b.relabel(source, true)
 	}
 	if dir := b.req.Record.Sandbox.Dir; dir != "" {
 		for _, f := range []struct{ name, dest string }{
@@ -179,8 +181,12 @@ func (b *build) podMounts(wanted map[string]bool) ([]specs.Mount, error) {
 
 // volumes are the anonymous directories of the image's VOLUMEs.
 func (b *build) volumes(ctx context.Context, wanted map[string]bool) ([]specs.Mount, error) {
+	if err := hostile.Volumes(b.req.Image.Volumes); err != nil {
+		return nil, err
+	}
 	var out []specs.Mount
 	seen := map[string]bool{}
+	uid, gid := b.pod().Root()
 	for _, v := range b.req.Image.Volumes {
 		dest := path.Join("/", v)
 		if wanted[dest] || seen[dest] {
@@ -193,10 +199,11 @@ func (b *build) volumes(ctx context.Context, wanted map[string]bool) ([]specs.Mo
 		seen[dest] = true
 		sum := sha256.Sum256([]byte(dest))
 		dir := filepath.Join(b.volumesDir(string(b.req.Container.ID)), hex.EncodeToString(sum[:8]))
-		if err := volume.Make(ctx, b.req.Rootfs, dest, dir); err != nil {
+		image := volume.Image{Root: b.req.Rootfs, Name: dest, UID: uid, GID: gid}
+		if err := volume.Make(ctx, image, dir); err != nil {
 			return nil, err
 		}
-		if err := b.relabel(dir); err != nil {
+		if err := b.relabel(dir, false); err != nil {
 			return nil, err
 		}
 		out = append(out, specs.Mount{Destination: dest, Type: "bind", Source: dir, Options: []string{"rbind", "rprivate", "rw"}})
@@ -205,10 +212,14 @@ func (b *build) volumes(ctx context.Context, wanted map[string]bool) ([]specs.Mo
 }
 
 // bind is one mount of the request.
-func (b *build) bind(ctx context.Context, field string, m pod.Mount) (specs.Mount, error) {
+func (b *build) bind(ctx context.Context, index int, m pod.Mount) (specs.Mount, error) {
+	field := fmt.Sprintf("mounts[%d]", index)
 	fail := func(err error) (specs.Mount, error) { return specs.Mount{}, err }
-	if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
-		return fail(unsupported(field+".uidMappings", "need a user namespace of the pod, which Fairlead does not make yet"))
+	if err := mapping.Mount(field, m, b.pod().UserNamespace()); err != nil {
+		return fail(err)
+	}
+	if m.Image != nil {
+		return b.imageVolume(ctx, field, m)
 	}
 	source, err := b.source(ctx, field, m)
 	if err != nil {
@@ -222,18 +233,18 @@ func (b *build) bind(ctx context.Context, field string, m pod.Mount) (specs.Moun
 	if err != nil {
 		return fail(err)
 	}
-	options := []string{"rbind", propagation, access}
-	for i, o := range m.Options {
-		if !slices.Contains(mountOptions, o) {
-			return fail(invalid(fmt.Sprintf("%s.mount_options[%d]", field, i), "%q is none of %s", o, strings.Join(mountOptions, ", ")))
-		}
-		options = append(options, o)
+	options, err := optionsOf(field, m, propagation, access)
+	if err != nil {
+		return fail(err)
 	}
 	if m.SELinuxRelabel {
-		relabel := func() (any, error) { return nil, b.relabel(source) }
+		relabel := func() (any, error) { return nil, b.relabel(source, false) }
 		if _, err := hostpath.Look(ctx, source, relabel); err != nil {
 			return fail(fmt.Errorf("%s.host_path: %w", field, err))
 		}
+	}
+	if source, err = b.mapped(ctx, index, source, m); err != nil {
+		return fail(fmt.Errorf("%s.host_path: %w", field, err))
 	}
 	return specs.Mount{Destination: path.Clean(m.ContainerPath), Type: "bind", Source: source, Options: options}, nil
 }
@@ -242,12 +253,21 @@ func (b *build) bind(ctx context.Context, field string, m pod.Mount) (specs.Moun
 // "suid" and its like would undo what the node's administrator has set.
 var mountOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime", "strictatime", "nosymfollow"}
 
+// optionsOf are those of a bind mount, and then what the request adds.
+func optionsOf(field string, m pod.Mount, propagation, access string) ([]string, error) {
+	options := []string{"rbind", propagation, access}
+	for i, o := range m.Options {
+		if !slices.Contains(mountOptions, o) {
+			return nil, invalid(fmt.Sprintf("%s.mount_options[%d]", field, i), "%q is none of %s", o, strings.Join(mountOptions, ", "))
+		}
+		options = append(options, o)
+	}
+	return options, nil
+}
+
 // source is where the mount comes from, with its links followed on the host. A
 // path that is missing becomes a folder, as containerd has it and pods rely on.
 func (b *build) source(ctx context.Context, field string, m pod.Mount) (string, error) {
-	if m.Image != nil {
-		return hostpath.Look(ctx, m.HostPath, func() (string, error) { return imageSource(field, m) })
-	}
 	if !filepath.IsAbs(m.HostPath) || strings.ContainsRune(m.HostPath, 0) {
 		return "", invalid(field+".host_path", "%q is not an absolute path", m.HostPath)
 	}
@@ -258,31 +278,14 @@ func (b *build) source(ctx context.Context, field string, m pod.Mount) (string, 
 	return resolved, nil
 }
 
-// imageSource is a folder of an image that somebody has mounted on HostPath.
-func imageSource(field string, m pod.Mount) (string, error) {
-	if m.HostPath == "" {
-		return "", unsupported(field+".image", "asks for the content of image %s, and Fairlead does not mount images as volumes yet", m.Image.Image)
-	}
-	at, err := inroot.OpenPath(m.HostPath, m.ImageSubPath)
-	if errors.Is(err, errdefs.ErrNotFound) {
-		return "", invalid(field+".image_sub_path", "%q is not in image %s", m.ImageSubPath, m.Image.Image)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s.image_sub_path: %w", field, err)
-	}
-	defer func() { _ = at.Close() }()
-	return os.Readlink(inroot.Proc(at))
-}
-
 // access is "rw", "ro", or "rro" for read-only down to the last mount below.
 func (b *build) access(field string, m pod.Mount) (string, error) {
-	readOnly := m.ReadOnly || m.Image != nil
 	switch {
-	case !m.RecursiveReadOnly && readOnly:
+	case !m.RecursiveReadOnly && m.ReadOnly:
 		return "ro", nil
 	case !m.RecursiveReadOnly:
 		return "rw", nil
-	case !readOnly:
+	case !m.ReadOnly:
 		return "", invalid(field+".recursive_read_only", "needs readonly to be set")
 	case m.Propagation != pod.PropagationPrivate:
 		return "", invalid(field+".recursive_read_only", "needs private propagation, and propagation is %s", m.Propagation)

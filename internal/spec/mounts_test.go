@@ -91,20 +91,26 @@ func TestMountOptions(t *testing.T) {
 	target := filepath.Join(dir, "target")
 	must(t, os.Mkdir(target, 0o755))
 	must(t, os.Symlink(target, filepath.Join(dir, "link")))
+	must(t, os.Symlink("/target", filepath.Join(dir, "within"))) // as it is in an image
 	for name, tt := range map[string]struct {
 		m       pod.Mount
 		source  string
 		options []string
 	}{
-		"plain":        {pod.Mount{HostPath: target}, target, []string{"rbind", "rprivate", "rw"}},
-		"read-only":    {pod.Mount{HostPath: target, ReadOnly: true}, target, []string{"rbind", "rprivate", "ro"}},
-		"recursive":    {pod.Mount{HostPath: target, ReadOnly: true, RecursiveReadOnly: true}, target, []string{"rbind", "rprivate", "rro"}},
-		"link":         {pod.Mount{HostPath: filepath.Join(dir, "link")}, target, []string{"rbind", "rprivate", "rw"}},
-		"options":      {pod.Mount{HostPath: target, Options: []string{"noexec", "nodev"}}, target, []string{"rbind", "rprivate", "rw", "noexec", "nodev"}},
-		"missing":      {pod.Mount{HostPath: filepath.Join(dir, "new/deep")}, filepath.Join(dir, "new/deep"), []string{"rbind", "rprivate", "rw"}},
-		"image":        {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}}, dir, []string{"rbind", "rprivate", "ro"}},
-		"part of one":  {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, ImageSubPath: "target"}, target, []string{"rbind", "rprivate", "ro"}},
-		"part, beyond": {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, ImageSubPath: "../../target"}, target, []string{"rbind", "rprivate", "ro"}},
+		"plain":       {pod.Mount{HostPath: target}, target, []string{"rbind", "rprivate", "rw"}},
+		"read-only":   {pod.Mount{HostPath: target, ReadOnly: true}, target, []string{"rbind", "rprivate", "ro"}},
+		"recursive":   {pod.Mount{HostPath: target, ReadOnly: true, RecursiveReadOnly: true}, target, []string{"rbind", "rprivate", "rro"}},
+		"link":        {pod.Mount{HostPath: filepath.Join(dir, "link")}, target, []string{"rbind", "rprivate", "rw"}},
+		"options":     {pod.Mount{HostPath: target, Options: []string{"noexec", "nodev"}}, target, []string{"rbind", "rprivate", "rw", "noexec", "nodev"}},
+		"missing":     {pod.Mount{HostPath: filepath.Join(dir, "new/deep")}, filepath.Join(dir, "new/deep"), []string{"rbind", "rprivate", "rw"}},
+		"image":       {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}}, dir, []string{"rbind", "rprivate", "ro"}},
+		"part of one": {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, ImageSubPath: "target"}, target, []string{"rbind", "rprivate", "ro"}},
+		// Nothing is mounted below an image, and nothing ever will be.
+		"image, recursive": {pod.Mount{HostPath: dir, ReadOnly: true, RecursiveReadOnly: true, Image: &pod.ImageSpec{Image: "i"}}, dir, []string{"rbind", "rprivate", "ro"}},
+		"image, slave":     {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, Propagation: pod.PropagationHostToContainer}, dir, []string{"rbind", "rprivate", "ro"}},
+		"image, options":   {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, Options: []string{"noexec", "nosuid"}}, dir, []string{"rbind", "rprivate", "ro", "noexec", "nosuid"}},
+		"part by a link":   {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, ImageSubPath: "within"}, target, []string{"rbind", "rprivate", "ro"}},
+		"part, beyond":     {pod.Mount{HostPath: dir, Image: &pod.ImageSpec{Image: "i"}, ImageSubPath: "../../target"}, target, []string{"rbind", "rprivate", "ro"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc := plain(t)
@@ -142,9 +148,12 @@ func TestMountsRefused(t *testing.T) {
 			pod.Mount{ContainerPath: "/m", HostPath: "/run/netns", ReadOnly: true, RecursiveReadOnly: true, Propagation: pod.PropagationHostToContainer},
 			errdefs.ErrInvalidArgument, "",
 		},
-		"image":          {pod.Mount{ContainerPath: "/m", Image: &pod.ImageSpec{Image: "vol"}}, errdefs.ErrUnimplemented, "vol"},
-		"no such part":   {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, ImageSubPath: "none"}, errdefs.ErrInvalidArgument, "image_sub_path"},
-		"id mappings":    {pod.Mount{ContainerPath: "/m", HostPath: dir, UIDMappings: []pod.IDMapping{{Length: 1}}}, errdefs.ErrUnimplemented, "uidMappings"},
+		"no such part":   {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, ImageSubPath: "none"}, errdefs.ErrInvalidArgument, "ImageVolumeMountFailed: mounts[0].image_sub_path \"none\""},
+		"part is a file": {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, ImageSubPath: "file"}, errdefs.ErrInvalidArgument, "is no folder in image vol"},
+		"below a file":   {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, ImageSubPath: "file/x"}, errdefs.ErrInvalidArgument, "ImageVolumeMountFailed: mounts[0].image_sub_path"},
+		"image, shared":  {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, Propagation: pod.PropagationBidirectional}, errdefs.ErrInvalidArgument, "ImageVolumeMountFailed: mounts[0].propagation"},
+		"image, option":  {pod.Mount{ContainerPath: "/m", HostPath: dir, Image: &pod.ImageSpec{Image: "vol"}, Options: []string{"exec"}}, errdefs.ErrInvalidArgument, "mounts[0].mount_options[0]"},
+		"id mappings":    {pod.Mount{ContainerPath: "/m", HostPath: dir, UIDMappings: []pod.IDMapping{{Length: 1}}}, errdefs.ErrInvalidArgument, "uidMappings"},
 		"unknown option": {pod.Mount{ContainerPath: "/m", HostPath: dir, Options: []string{"nosuid", "suid"}}, errdefs.ErrInvalidArgument, "mount_options[1]"},
 		"unknown mode":   {pod.Mount{ContainerPath: "/m", HostPath: dir, Propagation: "Everywhere"}, errdefs.ErrInvalidArgument, "propagation"},
 	} {

@@ -11,11 +11,18 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/mapping"
 )
 
 // namespaces joins the pod's and makes the container's own. Which the pod has
 // is the pod's to say: a container cannot get at the node's by asking alone.
 func (b *build) namespaces(context.Context) error {
+	if err := mapping.Same(b.security().Namespaces.User, b.pod().UserNamespace()); err != nil {
+		return err
+	}
+	if err := b.userNamespace(); err != nil {
+		return err
+	}
 	b.addNamespace(specs.MountNamespace, "")
 	if err := b.network(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 // have the monitor's, which the kernel is told to spare.
 func (b *build) oomScore(context.Context) error {
 	var want int64
-	if r := b.container().Resources; r != nil {
+	if r := b.req.Container.Limits(); r != nil {
 		want = r.OOMScoreAdj
 	}
 	adj, warning, err := clampOOM(want, b.cfg.Host)

@@ -6,12 +6,12 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.run/internal/inroot"
+	"fairlead.run/internal/spec/environ"
+	"fairlead.run/internal/spec/hostile"
+	"fairlead.run/internal/spec/signals"
 )
 
 // defaultPath is what a process gets that nobody gave a PATH.
@@ -54,17 +54,12 @@ func (b *build) environment(context.Context) error {
 	if err != nil {
 		return err
 	}
-	env := newEnv("PATH="+defaultPath, "HOSTNAME="+name)
+	env := environ.New("PATH="+defaultPath, "HOSTNAME="+name)
 	if b.container().Process.TTY {
-		env.set("TERM", "xterm")
+		env.Set("TERM", "xterm")
 	}
-	for _, e := range b.req.Image.Env {
-		name, value, ok := strings.Cut(e, "=")
-		if !ok || name == "" || strings.ContainsRune(e, 0) {
-			b.warn("image variable %q is not of the form NAME=value and is left out", e)
-			continue
-		}
-		env.set(name, value)
+	if bad := env.Add(b.req.Image.Env); len(bad) > 0 {
+		b.warn("%d image variables, such as %.100q, are not of the form NAME=value and are left out", len(bad), bad[0])
 	}
 	for i, e := range b.container().Process.Env {
 		switch {
@@ -73,34 +68,10 @@ func (b *build) environment(context.Context) error {
 		case strings.ContainsRune(e.Value, 0):
 			return invalid(fmt.Sprintf("envs[%d].value", i), "of %s has a zero byte in it", e.Name)
 		}
-		env.set(e.Name, e.Value)
+		env.Set(e.Name, e.Value)
 	}
-	b.spec.Process.Env = env.list
-	return nil
-}
-
-// env is a list of variables, each there once.
-type env struct {
-	list  []string
-	index map[string]int
-}
-
-func newEnv(first ...string) *env {
-	e := &env{index: map[string]int{}}
-	for _, f := range first {
-		name, value, _ := strings.Cut(f, "=")
-		e.set(name, value)
-	}
-	return e
-}
-
-func (e *env) set(name, value string) {
-	if i, ok := e.index[name]; ok {
-		e.list[i] = name + "=" + value
-		return
-	}
-	e.index[name] = len(e.list)
-	e.list = append(e.list, name+"="+value)
+	b.spec.Process.Env = env.List
+	return hostile.Arguments(b.spec.Process.Args, env.List)
 }
 
 // otherProcess matches folders by which a process could step out of its root:
@@ -137,7 +108,8 @@ func (b *build) workingDir(context.Context) error {
 			return nil // it is in the mount, where the runtime makes it
 		}
 	}
-	if err := inroot.MkdirAll(b.req.Rootfs, dir, 0o755); err != nil {
+	uid, gid := b.pod().Root()
+	if err := inroot.MkdirAll(b.req.Rootfs, dir, inroot.Folder{Mode: 0o755, UID: uid, GID: gid}); err != nil {
 		return fmt.Errorf("working_dir %s: %w", dir, err)
 	}
 	return nil
@@ -148,18 +120,12 @@ func under(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// The real-time signals that programs may use; the C library keeps 32 and 33.
-const (
-	sigRTMin = 34
-	sigRTMax = 64
-)
-
 // signal resolves the stop signal. The request's has to be right; an image's
 // that nobody understands is SIGTERM.
 func (b *build) signal(context.Context) error {
 	b.stopSignal = "SIGTERM"
 	if want := b.container().StopSignal; want != "" {
-		sig, ok := signalName(want)
+		sig, ok := signals.Name(want)
 		if !ok {
 			return invalid("stop_signal", "%q is no signal", want)
 		}
@@ -167,65 +133,11 @@ func (b *build) signal(context.Context) error {
 		return nil
 	}
 	if want := b.req.Image.StopSignal; want != "" {
-		if sig, ok := signalName(want); ok {
+		if sig, ok := signals.Name(want); ok {
 			b.stopSignal = sig
 		} else {
-			b.warn("the image's stop signal %q is no signal; using SIGTERM", want)
+			b.warn("the image's stop signal %.100q is no signal; using SIGTERM", want)
 		}
 	}
 	return nil
-}
-
-// otherNames are the CRI's second names for signals.
-var otherNames = map[string]string{"SIGCLD": "SIGCHLD", "SIGIOT": "SIGABRT", "SIGPOLL": "SIGIO"}
-
-// signalName understands "15", "TERM", "SIGTERM", "RTMIN+3" and the CRI's
-// "SIGRTMINPLUS3", and gives the usual form of it.
-func signalName(s string) (string, bool) {
-	if n, err := strconv.Atoi(s); err == nil {
-		if n >= sigRTMin && n <= sigRTMax {
-			return realTime(n), true
-		}
-		name := unix.SignalName(unix.Signal(n))
-		return name, name != ""
-	}
-	name := "SIG" + strings.TrimPrefix(strings.ToUpper(s), "SIG")
-	if other, ok := otherNames[name]; ok {
-		return other, true
-	}
-	if unix.SignalNum(name) != 0 {
-		return unix.SignalName(unix.SignalNum(name)), true
-	}
-	name = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name)
-	base, offset := sigRTMin, strings.TrimPrefix(name, "SIGRTMIN")
-	if strings.HasPrefix(name, "SIGRTMAX") {
-		base, offset = sigRTMax, strings.TrimPrefix(name, "SIGRTMAX")
-	}
-	if offset == name {
-		return "", false
-	}
-	n := 0
-	if offset != "" {
-		var err error
-		if n, err = strconv.Atoi(offset); err != nil || offset[0] != '+' && offset[0] != '-' {
-			return "", false
-		}
-	}
-	if n += base; n < sigRTMin || n > sigRTMax {
-		return "", false
-	}
-	return realTime(n), true
-}
-
-// realTime counts from the nearer end, as the CRI does.
-func realTime(n int) string {
-	switch {
-	case n == sigRTMin:
-		return "SIGRTMIN"
-	case n == sigRTMax:
-		return "SIGRTMAX"
-	case n-sigRTMin <= 15:
-		return "SIGRTMIN+" + strconv.Itoa(n-sigRTMin)
-	}
-	return "SIGRTMAX-" + strconv.Itoa(sigRTMax-n)
 }

@@ -26,6 +26,9 @@ func (b *build) propagation(ctx context.Context, field, source string, m pod.Mou
 		}
 		return "rslave", nil
 	case pod.PropagationBidirectional:
+		if b.pod().UserNamespace() != nil {
+			return "", invalid(field+".propagation", "is Bidirectional, and the pod has a user namespace; the kernel lets no mount out of that")
+		}
 		if err := propagates(ctx, source, "shared:"); err != nil {
 			return "", fmt.Errorf("%s.propagation Bidirectional of host_path %s: %w", field, m.HostPath, err)
 		}

@@ -18,14 +18,21 @@ import (
 // resources are the limits of the request. The rules for devices are set by
 // another step, and Update leaves them alone.
 func (b *build) resources(context.Context) error {
-	out, warnings, err := b.convertResources(b.container().Resources)
-	if err != nil {
-		return err
-	}
-	out.Devices = b.spec.Linux.Resources.Devices
-	b.spec.Linux.Resources = out
+	warnings, err := b.limit(b.spec, b.req.Container.Limits())
 	b.warnings = append(b.warnings, warnings...)
-	return nil
+	return err
+}
+
+// limit puts limits into a spec, of which the rules for devices and block I/O are
+// not a part.
+func (b *Builder) limit(s *specs.Spec, r *pod.Resources) (warnings []string, err error) {
+	out, warnings, err := b.convertResources(r)
+	if err != nil {
+		return nil, err
+	}
+	out.Devices, out.BlockIO = s.Linux.Resources.Devices, s.Linux.Resources.BlockIO
+	s.Linux.Resources = out
+	return warnings, nil
 }
 
 // convertResources takes nil for "no limits".
@@ -45,7 +52,32 @@ func (b *Builder) convertResources(r *pod.Resources) (*specs.LinuxResources, []s
 	if err != nil {
 		return nil, nil, err
 	}
+	plugin(r.Plugin, out)
 	return out, append(warnings, huge...), unified(r, out, b.cfg.Host.Unified)
+}
+
+// plugin adds what NRI plugins ask for; the kernel refuses what it cannot do.
+func plugin(p *pod.PluginLimits, out *specs.LinuxResources) {
+	if p == nil {
+		return
+	}
+	if out.Memory == nil {
+		out.Memory = &specs.LinuxMemory{}
+	}
+	out.Memory.Reservation, out.Memory.KernelTCP = set(p.MemoryReservation), set(p.MemoryKernelTCP)
+	out.Memory.Swappiness, out.Memory.DisableOOMKiller = p.MemorySwappiness, p.DisableOOMKiller
+	if out.CPU == nil {
+		out.CPU = &specs.LinuxCPU{}
+	}
+	out.CPU.RealtimeRuntime, out.CPU.RealtimePeriod = set(p.CPURealtimeRuntime), set(p.CPURealtimePeriod)
+}
+
+// set is a pointer to v, or nil for a zero that means "not set".
+func set[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
 }
 
 const resourcesField = "linux.resources."

@@ -59,7 +59,7 @@ func (b *Builder) writeSandbox(ctx context.Context, r *pod.Record, h pod.Handler
 	// The process is like a container that asks for nothing.
 	c := &pod.Container{ID: pod.ContainerID(r.ID)}
 	c.Config.Security.Seccomp = &pod.Profile{Type: pod.ProfileRuntimeDefault}
-	w := b.newBuild(pod.BundleRequest{Record: r, Container: c, Rootfs: filepath.Join(dir, "rootfs"), Handler: h})
+	w := b.newBuild(pod.BundleRequest{Record: r, Container: c, Rootfs: filepath.Join(dir, "rootfs"), Handler: h, Labels: r.Labels})
 	w.stopSignal = "SIGTERM"
 	return b.write(ctx, string(r.ID), w, sandboxSteps)
 }
@@ -70,8 +70,12 @@ func (b *build) pauseProcess(context.Context) error {
 	if err != nil {
 		return err
 	}
+	uid, gid := uint32(pauseID), uint32(pauseID)
+	if u := b.pod().UserNamespace(); u != nil { // which may end before
+		uid, gid = min(uid, u.UIDs[0].Length-1), min(gid, u.GIDs[0].Length-1)
+	}
 	b.spec.Process = &specs.Process{
-		User:            specs.User{UID: pauseID, GID: pauseID},
+		User:            specs.User{UID: uid, GID: gid},
 		Args:            []string{pausePath, "pause"},
 		Env:             []string{"PATH=/"},
 		Cwd:             "/",
@@ -79,11 +83,14 @@ func (b *build) pauseProcess(context.Context) error {
 		Capabilities:    &specs.LinuxCapabilities{},
 		OOMScoreAdj:     &adj,
 	}
-	b.user = pod.User{UID: pauseID, GID: pauseID}
+	b.user = pod.User{UID: int64(uid), GID: int64(gid)}
 	return nil
 }
 
 func (b *build) pauseNamespaces(context.Context) error {
+	if err := b.userNamespace(); err != nil {
+		return err
+	}
 	b.addNamespace(specs.MountNamespace, "")
 	s := b.req.Record.Sandbox
 	for _, ns := range []struct {
@@ -117,6 +124,9 @@ func (b *build) pauseResources(ctx context.Context) error {
 // pauseRootfs makes the folder with what things are mounted on, because the
 // runtime sees it read-only.
 func (b *build) pauseRootfs(context.Context) error {
+	if err := b.makeFolder(filepath.Dir(b.req.Rootfs)); err != nil {
+		return err
+	}
 	for _, d := range []string{"proc", "dev", "sys", "etc"} {
 		if err := os.MkdirAll(filepath.Join(b.req.Rootfs, d), 0o755); err != nil {
 			return err
@@ -130,6 +140,9 @@ func (b *build) pauseRootfs(context.Context) error {
 		return err
 	}
 	if err := os.Chmod(b.req.Rootfs, 0o755); err != nil { // the process is not root
+		return err
+	}
+	if err := b.relabel(b.req.Rootfs, false); err != nil {
 		return err
 	}
 	info, err := os.Stat(b.cfg.Monitor)

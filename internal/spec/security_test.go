@@ -305,22 +305,14 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-func TestSELinuxOptions(t *testing.T) {
-	one, two := categories("pod1"), categories("pod2")
-	if one == two || one != categories("pod1") {
-		t.Errorf("%s and %s", one, two)
-	}
-	for _, id := range []pod.ID{"a", "b", "c", "d", "e", "f"} {
-		level := categories(id)
-		a, b, ok := strings.Cut(strings.TrimPrefix(level, "s0:c"), ",c")
-		if !ok || a == b {
-			t.Errorf("level %s", level)
-		}
-	}
-	same(t, "nothing said", selinuxOptions(nil, "pod1"), []string{"level:" + one})
-	same(t, "all said", selinuxOptions(&pod.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1"}, "pod1"), []string{"user:u", "role:r", "type:t", "level:s0:c1"})
-	if w := plain(t).spec(t); w.spec.Process.SelinuxLabel != "" || w.spec.Linux.MountLabel != "" {
+func TestSELinuxLabels(t *testing.T) {
+	tc := plain(t)
+	if w := tc.spec(t); w.spec.Process.SelinuxLabel != "" || w.spec.Linux.MountLabel != "" {
 		t.Error("labels without SELinux")
+	}
+	tc.req.Labels = pod.Labels{Process: "process", Mount: "files"}
+	if w := tc.spec(t); w.spec.Process.SelinuxLabel != "process" || w.spec.Linux.MountLabel != "files" {
+		t.Errorf("labels %q and %q", w.spec.Process.SelinuxLabel, w.spec.Linux.MountLabel)
 	}
 }
 

@@ -156,16 +156,11 @@ func TestRefusedRequests(t *testing.T) {
 		words  string
 	}{
 		"privileged in a pod that is not": {func(tc *testCase) { tc.c.Security.Privileged = true }, errdefs.ErrInvalidArgument, "linux.security_context.privileged"},
-		"user namespace":                  {func(tc *testCase) { tc.c.Security.Namespaces.User = &pod.UserNamespace{} }, errdefs.ErrUnimplemented, "userns_options"},
-		"user namespace of the pod": {func(tc *testCase) {
-			tc.record.Config.Security.Namespaces.User = &pod.UserNamespace{Mode: pod.NamespacePod}
-		}, errdefs.ErrUnimplemented, "userns_options"},
-		"CDI":               {func(tc *testCase) { tc.c.CDIDevices = []string{"vendor.com/gpu=0"} }, errdefs.ErrUnimplemented, "vendor.com/gpu=0"},
-		"masked path":       {func(tc *testCase) { tc.c.Security.MaskedPaths = []string{"/a", "b"} }, errdefs.ErrInvalidArgument, "masked_paths[1]"},
-		"read-only path":    {func(tc *testCase) { tc.c.Security.ReadOnlyPaths = []string{"b"} }, errdefs.ErrInvalidArgument, "readonly_paths[0]"},
-		"relative rootfs":   {func(tc *testCase) { tc.req.Rootfs = "rootfs" }, errdefs.ErrInternal, "rootfs"},
-		"systemd's parent":  {func(tc *testCase) { tc.record.Sandbox.Cgroup = "/a.slice/b.slice" }, errdefs.ErrInvalidArgument, "cgroup_parent"},
-		"cgroupfs's parent": {func(tc *testCase) { tc.cfg.CgroupDriver = CgroupSystemd }, errdefs.ErrInvalidArgument, "cgroup_parent"},
+		"masked path":                     {func(tc *testCase) { tc.c.Security.MaskedPaths = []string{"/a", "b"} }, errdefs.ErrInvalidArgument, "masked_paths[1]"},
+		"read-only path":                  {func(tc *testCase) { tc.c.Security.ReadOnlyPaths = []string{"b"} }, errdefs.ErrInvalidArgument, "readonly_paths[0]"},
+		"relative rootfs":                 {func(tc *testCase) { tc.req.Rootfs = "rootfs" }, errdefs.ErrInternal, "rootfs"},
+		"systemd's parent":                {func(tc *testCase) { tc.record.Sandbox.Cgroup = "/a.slice/b.slice" }, errdefs.ErrInvalidArgument, "cgroup_parent"},
+		"cgroupfs's parent":               {func(tc *testCase) { tc.cfg.CgroupDriver = CgroupSystemd }, errdefs.ErrInvalidArgument, "cgroup_parent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc := plain(t)
@@ -195,7 +190,7 @@ func TestCgroupsPath(t *testing.T) {
 }
 
 // ownAnnotations is how many a container has that nobody asked for.
-const ownAnnotations = 10
+const ownAnnotations = 11
 
 func TestAnnotations(t *testing.T) {
 	tc := plain(t)

@@ -19,6 +19,7 @@ func TestTraces(t *testing.T) {
 	tc.record.ID, tc.record.Handler = pod.NewID(), "runc"
 	tc.record.Config.Metadata = pod.Metadata{Name: "web", Namespace: "default", UID: "u", Attempt: 3}
 	tc.req.Container.ID, tc.req.Container.Image.ID = pod.NewContainerID(), "sha256:1"
+	tc.req.Container.Image.Volumes = []string{"", "sha256:2", "", "sha256:3"}
 	tc.c.Metadata.Attempt = 2
 	tc.record.Config.Labels = map[string]string{"io.kubernetes.pod.uid": "u", "odd": "\"\n"}
 	tc.c.Labels = map[string]string{"io.kubernetes.container.name": "app"}
@@ -39,7 +40,7 @@ func TestTraces(t *testing.T) {
 	of := pod.Trace{Pod: tc.record.ID, Metadata: tc.record.Config.Metadata, Labels: tc.record.Config.Labels, Handler: "runc"}
 	own, ctr := of, of
 	own.Pause = true
-	ctr.Container = &pod.ContainerTrace{ID: tc.req.Container.ID, Metadata: tc.c.Metadata, Labels: tc.c.Labels, Image: "sha256:1"}
+	ctr.Container = &pod.ContainerTrace{ID: tc.req.Container.ID, Metadata: tc.c.Metadata, Labels: tc.c.Labels, Image: "sha256:1", Volumes: []string{"sha256:2", "sha256:3"}}
 	pausesLast := cmpopts.SortSlices(func(a, b pod.Trace) bool { return !a.Pause && b.Pause })
 	if d := cmp.Diff([]pod.Trace{ctr, own}, got, pausesLast, cmpopts.IgnoreFields(pod.Trace{}, "Made")); d != "" {
 		t.Error(d)

@@ -1,8 +1,11 @@
 package stats
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"fairlead.run/internal/pod"
@@ -13,21 +16,31 @@ type cgroups struct {
 	unified           bool
 	systemd           bool
 	cpu, memory, pids string
-	pressure          string // the hierarchy of cgroup v2, where the kernel measures pressure
+	quota, io, huge   string   // as those, of the controllers cpu, blkio and hugetlb
+	pressure          string   // the hierarchy of cgroup v2, where the kernel measures pressure
+	pageSizes         []string // of huge pages, as in the names of files: "2MB"
+	devices           *devices
 }
 
 // findCgroups looks at what is mounted. v1 hierarchies have a folder, or a link
 // to one, for each controller.
 func findCgroups(root string, systemd bool) cgroups {
 	if exists(filepath.Join(root, "cgroup.controllers")) {
-		return cgroups{unified: true, systemd: systemd, cpu: root, memory: root, pids: root, pressure: withPressure(root)}
+		return cgroups{
+			unified: true, systemd: systemd, cpu: root, memory: root, pids: root, quota: root, io: root, huge: root,
+			pressure: withPressure(root), pageSizes: findPageSizes(hugePages), devices: &devices{},
+		}
 	}
 	return cgroups{
-		systemd:  systemd,
-		cpu:      filepath.Join(root, "cpuacct"),
-		memory:   filepath.Join(root, "memory"),
-		pids:     filepath.Join(root, "pids"),
-		pressure: withPressure(filepath.Join(root, "unified")),
+		systemd:   systemd,
+		cpu:       filepath.Join(root, "cpuacct"),
+		memory:    filepath.Join(root, "memory"),
+		pids:      filepath.Join(root, "pids"),
+		quota:     filepath.Join(root, "cpu"),
+		io:        filepath.Join(root, "blkio"),
+		huge:      filepath.Join(root, "hugetlb"),
+		pressure:  withPressure(filepath.Join(root, "unified")),
+		pageSizes: findPageSizes(hugePages), devices: &devices{},
 	}
 }
 
@@ -37,6 +50,29 @@ func withPressure(root string) string {
 		return root
 	}
 	return ""
+}
+
+// hugePages has a folder such as "hugepages-2048kB" for each size.
+const hugePages = "/sys/kernel/mm/hugepages"
+
+func findPageSizes(dir string) []string {
+	found, _ := os.ReadDir(dir) // without any the kernel has no such folder
+	var out []string
+	for _, e := range found {
+		kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch {
+		case kb >= 1<<20:
+			out = append(out, fmt.Sprintf("%dGB", kb>>20))
+		case kb >= 1<<10:
+			out = append(out, fmt.Sprintf("%dMB", kb>>10))
+		default:
+			out = append(out, fmt.Sprintf("%dKB", kb))
+		}
+	}
+	return out
 }
 
 func exists(path string) bool {

@@ -37,23 +37,32 @@ func openFiles() *files {
 func (f *files) release() { buffers.Put(f) }
 
 // read returns the content, which holds until the next read, or nil if there is
-// none.
+// none. The kernel makes such a file in one piece: what does not fill the buffer
+// is all of it.
 func (f *files) read(dir, name string) []byte {
-	fd, err := unix.Open(dir+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	for errors.Is(err, unix.EINTR) {
-		fd, err = unix.Open(dir+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := open(dir + "/" + name)
+	if err != nil {
+		return nil
 	}
+	defer func() { _ = unix.Close(fd) }()
+	n, err := read(fd, f.buf)
+	if err != nil { // ENODEV: the cgroup was removed meanwhile
+		return nil
+	}
+	return f.buf[:n]
+}
+
+// readAll is read for a list, which the kernel hands out page by page.
+func (f *files) readAll(dir, name string) []byte {
+	fd, err := open(dir + "/" + name)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = unix.Close(fd) }()
 	n := 0
 	for n < len(f.buf) {
-		got, err := unix.Read(fd, f.buf[n:])
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil { // ENODEV: the cgroup was removed meanwhile
+		got, err := read(fd, f.buf[n:])
+		if err != nil {
 			return nil
 		}
 		if got == 0 {
@@ -62,6 +71,24 @@ func (f *files) read(dir, name string) []byte {
 		n += got
 	}
 	return f.buf[:n]
+}
+
+func open(path string) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+func read(fd int, to []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, to)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // number is a file that has one number and is in every cgroup of its kind.

@@ -29,17 +29,19 @@ type layers struct {
 	memory memory[layer]
 	mu     sync.Mutex
 	queue  []pod.ContainerID
+	ended  chan struct{} // closed and made anew at the end of each walk
 	wake   chan struct{}
 }
 
 type layer struct {
 	usage  *pod.LayerUsage
 	queued bool
+	walked bool
 	rested time.Time // when it may be walked again
 }
 
 func newLayers(walk func(context.Context, pod.ContainerID) (int64, int64, error), path string, log *slog.Logger) *layers {
-	return &layers{walk: walk, path: path, log: log, wake: make(chan struct{}, 1)}
+	return &layers{walk: walk, path: path, log: log, ended: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // of is what is known of a layer, or nil, and asks for more.
@@ -56,6 +58,37 @@ func (l *layers) of(id pod.ContainerID) (out *pod.LayerUsage) {
 		l.push(id)
 	}
 	return out
+}
+
+// last is what is known of a layer, or nil.
+func (l *layers) last(id pod.ContainerID) (out *pod.LayerUsage) {
+	l.memory.update(string(id), func(y *layer) { out = y.usage })
+	return out
+}
+
+// walked says whether the layer was walked, or need not be waited for.
+func (l *layers) walked(id pod.ContainerID) bool {
+	out := true
+	l.memory.update(string(id), func(y *layer) { out = y.walked })
+	return out
+}
+
+// await waits for the end of the first walk through a layer that was asked
+// about. It returns false when ctx ends before.
+func (l *layers) await(ctx context.Context, id pod.ContainerID) bool {
+	for {
+		l.mu.Lock()
+		ended := l.ended
+		l.mu.Unlock()
+		if l.walked(id) {
+			return true
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 func (l *layers) push(id pod.ContainerID) {
@@ -98,6 +131,12 @@ func (l *layers) run(ctx context.Context) {
 }
 
 func (l *layers) measure(ctx context.Context, id pod.ContainerID) (took time.Duration) {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(l.ended)
+		l.ended = make(chan struct{})
+	}()
 	began := time.Now()
 	bytes, inodes, err := l.walk(ctx, id)
 	took = time.Since(began)
@@ -111,7 +150,7 @@ func (l *layers) measure(ctx context.Context, id pod.ContainerID) (took time.Dur
 		l.log.Debug("a writable layer cannot be measured", "container", id, "error", err)
 	}
 	l.memory.update(string(id), func(y *layer) {
-		y.queued, y.rested = false, time.Now().Add(max(freshFor, restFactor*took))
+		y.queued, y.walked, y.rested = false, true, time.Now().Add(max(freshFor, restFactor*took))
 		y.usage = nil // rather than what may be long out of date
 		if err == nil {
 			y.usage = &pod.LayerUsage{At: began, Path: l.path, Bytes: uint64(max(bytes, 0)), Inodes: uint64(max(inodes, 0))}

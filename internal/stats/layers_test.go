@@ -139,3 +139,35 @@ func TestWalksRest(t *testing.T) {
 		}
 	})
 }
+
+// A sum has the last walk through each layer, and waits for those that nobody
+// has asked about before.
+func TestWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{takes: 10 * time.Millisecond, sizes: map[pod.ContainerID]int64{"a": 100, "b": 20}}
+		m := &Meter{cfg: Config{LayerPath: "/disk"}, layers: start(t, s)}
+		began := time.Now()
+		u := m.Written(t.Context(), []pod.ContainerID{"a", "b", "gone"})
+		if u.Bytes != 120 || u.Inodes != 6 || u.Path != "/disk" || !u.At.Equal(began) {
+			t.Errorf("at first: %+v, began %s", u, began)
+		}
+		if u := m.Written(t.Context(), nil); u.Bytes != 0 || u.Path != "/disk" || !u.At.Equal(time.Now()) {
+			t.Errorf("of nothing: %+v", u)
+		}
+		s.change(func() { s.sizes["a"] = 1000 })
+		pass(2 * time.Second)
+		if u := m.Written(t.Context(), []pod.ContainerID{"a", "b"}); u.Bytes != 120 { // and asks for new walks
+			t.Errorf("what nobody has walked through yet: %+v", u)
+		}
+		pass(2 * time.Second)
+		if u := m.Written(t.Context(), []pod.ContainerID{"a", "b"}); u.Bytes != 1020 {
+			t.Errorf("after the next walk: %+v", u)
+		}
+		s.change(func() { s.takes = time.Hour })
+		s.change(func() { s.sizes["slow"] = 5 })
+		began = time.Now()
+		if u := m.Written(t.Context(), []pod.ContainerID{"a", "slow"}); u.Bytes != 1000 || time.Since(began) != firstSum {
+			t.Errorf("with one that takes long: %+v after %s", u, time.Since(began))
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"fairlead.run/internal/errdefs"
@@ -27,32 +28,73 @@ type Config struct {
 	LayerPath string
 	// Interfaces reads the counters of a pinned network namespace.
 	Interfaces func(netns string) ([]pod.InterfaceUsage, error)
-	Log        *slog.Logger
+	// Groups are the groups of metrics that are wanted, as the configuration names
+	// them.
+	Groups []string
+	Log    *slog.Logger
 }
 
 // Meter measures pods and containers. Make one with New and give it a goroutine
 // with Run.
 type Meter struct {
-	cfg     Config
-	cgroups cgroups
-	rates   rates
-	layers  *layers
+	cfg         Config
+	cgroups     cgroups
+	rates       rates
+	layers      *layers
+	families    *families
+	layerDevice string
+	usage       *lately[pod.Measured]
+	metrics     *lately[pod.Metrics]
 }
 
-// New makes a meter.
-func New(c Config) *Meter {
-	return &Meter{cfg: c, cgroups: findCgroups(c.Cgroups, c.Systemd), layers: newLayers(c.Layer, c.LayerPath, c.Log)}
+// New makes a meter. It wraps errdefs.ErrInvalidArgument for a group that does
+// not exist.
+func New(c Config) (*Meter, error) {
+	f, err := newFamilies(c.Groups)
+	if err != nil {
+		return nil, fmt.Errorf("make the meter: %w", err)
+	}
+	m := &Meter{cfg: c, cgroups: findCgroups(c.Cgroups, c.Systemd), families: f, layers: newLayers(c.Layer, c.LayerPath, c.Log)}
+	m.layerDevice = m.cgroups.devices.holding(c.LayerPath)
+	m.usage, m.metrics = newLately(m.measure), newLately(m.measureMetrics)
+	return m, nil
 }
 
-// Run measures writable layers until ctx ends.
+// Run measures in the background what somebody asks about, until ctx ends.
 func (m *Meter) Run(ctx context.Context) error {
-	m.layers.run(ctx)
+	var all sync.WaitGroup
+	for _, run := range []func(context.Context){m.layers.run, m.usage.run, m.metrics.run} {
+		all.Go(func() { run(ctx) })
+	}
+	all.Wait()
 	return nil
+}
+
+// UsageOf measures containers and pods, in the order of the subjects. On a node
+// with very many, what it says of some was measured up to ten seconds before;
+// each value has its time. An error that wraps errdefs.ErrNotFound is that of one
+// that does not run any more.
+func (m *Meter) UsageOf(ctx context.Context, subjects []pod.Subject) []pod.Measured {
+	out := make([]pod.Measured, len(subjects))
+	for i, found := range m.usage.of(ctx, subjects) {
+		out[i] = found.value
+		out[i].Err = found.err
+	}
+	return out
+}
+
+func (m *Meter) measure(s pod.Subject) (out pod.Measured, err error) {
+	if s.Container != nil {
+		out.Container, err = m.Container(s.Pod, s.Container)
+	} else {
+		out.Pod, err = m.Pod(s.Pod)
+	}
+	return out, err
 }
 
 // Container measures a container. It wraps errdefs.ErrNotFound for one that
 // does not run any more.
-func (m *Meter) Container(_ context.Context, r *pod.Record, c *pod.Container) (pod.ContainerUsage, error) {
+func (m *Meter) Container(r *pod.Record, c *pod.Container) (pod.ContainerUsage, error) {
 	path, err := m.cfg.ContainerCgroup(r, c.ID)
 	if err != nil {
 		return pod.ContainerUsage{}, fmt.Errorf("measure container %s: %w", c.ID.Short(), err)
@@ -69,7 +111,7 @@ func (m *Meter) Container(_ context.Context, r *pod.Record, c *pod.Container) (p
 
 // Pod measures a pod without telling its containers apart. It wraps
 // errdefs.ErrNotFound for one that was stopped.
-func (m *Meter) Pod(_ context.Context, r *pod.Record) (pod.Usage, error) {
+func (m *Meter) Pod(r *pod.Record) (pod.Usage, error) {
 	path, err := m.cfg.PodCgroup(r)
 	if err != nil {
 		return pod.Usage{}, fmt.Errorf("measure pod %s: %w", r.ID.Short(), err)

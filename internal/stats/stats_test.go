@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 )
@@ -88,7 +89,7 @@ func host(t *testing.T, files map[string]string, without ...string) (m *Meter, r
 		}
 	}
 	write(t, root, files)
-	return New(Config{
+	m, err := New(Config{
 		Cgroups:         root,
 		PodCgroup:       func(*pod.Record) (string, error) { return "/pods", nil },
 		ContainerCgroup: func(_ *pod.Record, id pod.ContainerID) (string, error) { return "/pods/" + string(id), nil },
@@ -96,8 +97,13 @@ func host(t *testing.T, files map[string]string, without ...string) (m *Meter, r
 			return 0, 0, fmt.Errorf("layer of %s: %w", id, errdefs.ErrNotFound)
 		},
 		Interfaces: func(string) ([]pod.InterfaceUsage, error) { return nil, errors.New("no network here") },
+		Groups:     config.MetricGroups(),
 		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}), root
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, root
 }
 
 func p(n uint64) *uint64 { return &n }
@@ -124,7 +130,7 @@ var noTimes = cmpopts.IgnoreTypes(time.Time{})
 func measure(t *testing.T, m *Meter) pod.ContainerUsage {
 	t.Helper()
 	before := time.Now()
-	u, err := m.Container(t.Context(), &pod.Record{}, &pod.Container{ID: "a"})
+	u, err := m.Container(&pod.Record{}, &pod.Container{ID: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +239,7 @@ func TestLimitBelowAScope(t *testing.T) {
 func TestEnded(t *testing.T) {
 	for name, files := range map[string]map[string]string{"v1": version1, "v2": version2} {
 		m, _ := host(t, files)
-		if _, err := m.Container(t.Context(), &pod.Record{}, &pod.Container{ID: "gone"}); !errors.Is(err, errdefs.ErrNotFound) {
+		if _, err := m.Container(&pod.Record{}, &pod.Container{ID: "gone"}); !errors.Is(err, errdefs.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -253,13 +259,13 @@ func TestPod(t *testing.T) {
 		}
 		return links, nil
 	}
-	u, err := m.Pod(t.Context(), r)
+	u, err := m.Pod(r)
 	w := wanted()
 	want := pod.Usage{CPU: w.CPU, Memory: w.Memory, IO: w.IO, Processes: &pod.ProcessUsage{Count: 7}, Network: &pod.NetworkUsage{Interfaces: links}}
 	if diff := cmp.Diff(want, u, noTimes); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if u, err := m.Pod(t.Context(), &pod.Record{ID: "host"}); err != nil || u.Network != nil {
+	if u, err := m.Pod(&pod.Record{ID: "host"}); err != nil || u.Network != nil {
 		t.Errorf("on the node's network: %+v %v", u.Network, err)
 	}
 	// A pod without containers may have no cgroup yet; one that has no network
@@ -267,11 +273,11 @@ func TestPod(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(root, "pods")); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := m.Pod(t.Context(), r); err != nil || u.CPU != nil || u.Network == nil {
+	if u, err := m.Pod(r); err != nil || u.CPU != nil || u.Network == nil {
 		t.Errorf("without a cgroup: %+v %v", u, err)
 	}
 	m.cfg.Interfaces = func(string) ([]pod.InterfaceUsage, error) { return nil, errdefs.ErrNotFound }
-	if _, err := m.Pod(t.Context(), r); !errors.Is(err, errdefs.ErrNotFound) {
+	if _, err := m.Pod(r); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("stopped: %v", err)
 	}
 }

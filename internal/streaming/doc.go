@@ -6,7 +6,7 @@
 // server listens on loopback only, unless it is told otherwise: whoever has
 // the URL has the stream.
 //
-// Every stream owns a context that ends when its client has gone, when nothing
+// Every stream owns a context that ends when its client has gone, when no data
 // has moved for the idle timeout, or when the server ends. An exec then dies
 // with everything it started; an attach lets go of the container and leaves it
 // alone. Nothing outlives its stream.

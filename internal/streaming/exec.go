@@ -85,6 +85,11 @@ func (s *Server) run(ctx context.Context, id pod.ContainerID, p process) (_ pod.
 		}
 	}
 	outputs.Wait()
+	// The end of a client is told as that of its input, too, at which a process may
+	// end by itself. What it has left behind goes with the client.
+	if err == nil && p.background != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), kill(ctx, x))
+	}
 	if err == nil {
 		err = failpoint.Hit(execEnded)
 	}
@@ -149,7 +154,7 @@ func (s *Server) forget(ctx context.Context, x lifecycle.Exec) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	if err := x.Close(ctx); err != nil {
-		s.cfg.Log.WarnContext(ctx, "a process in a container that has ended could not be forgotten", "error", err)
+		s.cfg.Log.WarnContext(ctx, "a process in a container could not be forgotten, and is tried again", "error", err)
 	}
 }
 

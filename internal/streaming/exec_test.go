@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"golang.org/x/sys/unix"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	spdyclient "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -312,6 +315,101 @@ func TestIdleStreamEnds(t *testing.T) {
 	})
 }
 
+// Clients send pings as long as they live, so that no middleman thinks them idle.
+func TestIdleStreamEndsDespitePings(t *testing.T) {
+	const idle, ping = 300 * time.Millisecond, 10 * time.Millisecond
+	t.Run("SPDY", func(t *testing.T) {
+		core := &fakeCore{}
+		s := serve(t, core, func(c *Config) { c.IdleTimeout = idle })
+		dial := func(raw string) (remotecommand.Executor, error) {
+			u, err := url.Parse(raw)
+			if err != nil {
+				return nil, err
+			}
+			rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{PingPeriod: ping})
+			if err != nil {
+				return nil, err
+			}
+			return remotecommand.NewSPDYExecutorForTransports(rt, spdyclient.NewUpgraderForStreaming(rt), "POST", u)
+		}
+		err := stream(t, s, dial, shell("sleep 1000", &cri.ExecRequest{Stdout: true}), remotecommand.StreamOptions{Stdout: io.Discard})
+		if err == nil || !strings.Contains(err.Error(), "no data moved") {
+			t.Errorf("got %v", err)
+		}
+		<-core.last(t, 1).ended
+	})
+	t.Run("WebSocket", func(t *testing.T) {
+		core := &fakeCore{}
+		s := serve(t, core, func(c *Config) { c.IdleTimeout = idle })
+		raw, err := s.ExecURL(shell("sleep 1000", &cri.ExecRequest{Stdout: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
+		c, _, err := d.Dial("ws"+strings.TrimPrefix(raw, "http"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var pings sync.WaitGroup
+		defer pings.Wait()
+		pings.Go(func() {
+			for c.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Minute)) == nil {
+				time.Sleep(ping)
+			}
+		})
+		var said string
+		for {
+			_, m, err := c.ReadMessage()
+			if err != nil {
+				break
+			}
+			said += string(m)
+		}
+		_ = c.Close()
+		contains(t, said, "no data moved")
+		<-core.last(t, 1).ended
+	})
+}
+
+// gaps is a writer that knows the longest time in which it got nothing.
+type gaps struct {
+	mu      sync.Mutex
+	last    time.Time
+	longest time.Duration
+	n       int
+}
+
+func (g *gaps) Write(p []byte) (int, error) {
+	g.note(len(p))
+	return len(p), nil
+}
+
+func (g *gaps) note(n int) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if !g.last.IsZero() {
+		g.longest = max(g.longest, now.Sub(g.last))
+	}
+	g.last = now
+	g.n += n
+	return g.longest
+}
+
+func TestStreamInUseIsNotIdle(t *testing.T) {
+	const idle = time.Second
+	overEach(t, func(t *testing.T, dial func(string) (remotecommand.Executor, error)) {
+		s := serve(t, &fakeCore{}, func(c *Config) { c.IdleTimeout = idle })
+		out := &gaps{}
+		out.note(0)
+		err := stream(t, s, dial, shell("for i in $(seq 30); do printf x; sleep 0.05; done", &cri.ExecRequest{Stdout: true}), remotecommand.StreamOptions{Stdout: out})
+		if quiet := out.note(0); quiet < idle && (err != nil || out.n != 30) {
+			t.Errorf("got %d bytes and %v, and never nothing for more than %s", out.n, err, quiet)
+		}
+	})
+}
+
 func TestServerEndsItsStreams(t *testing.T) {
 	core := &fakeCore{}
 	s := serve(t, core, nil) // its clean-up checks that everything ends
@@ -353,6 +451,30 @@ func TestURLWorksOnce(t *testing.T) {
 		if got := get(path); got != http.StatusNotFound {
 			t.Errorf("GET %s: got status %d, want 404", path, got)
 		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestURLExpires(t *testing.T) {
+	core := &fakeCore{}
+	s := serve(t, core, func(c *Config) { c.OpenTimeout = time.Millisecond })
+	for range 2 { // one that nobody used is no hindrance for the next
+		u, err := s.ExecURL(shell("true", &cri.ExecRequest{Stdout: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		resp, err := http.Get(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("got status %d of an old URL, want 404", resp.StatusCode)
+		}
+	}
+	if len(core.execs) != 0 {
+		t.Error("the command ran")
 	}
 	http.DefaultClient.CloseIdleConnections()
 }

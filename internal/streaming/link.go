@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -32,7 +33,7 @@ type link struct {
 	net.Conn
 	r     *bufio.Reader // holds what came with the HTTP request
 	gone  context.CancelCauseFunc
-	moved atomic.Int64 // unix nanoseconds
+	moved atomic.Int64 // when data did, in unix nanoseconds
 	done  sync.WaitGroup
 	once  sync.Once
 	// finished is closed when all was said to the client that is to be said.
@@ -47,22 +48,61 @@ func (l *link) Close() (err error) {
 
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
-	return n, l.note(n, err)
+	return n, l.note(err)
 }
 
 func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
-	return n, l.note(n, err)
+	return n, l.note(err)
 }
 
-func (l *link) note(n int, err error) error {
-	if n > 0 {
-		l.moved.Store(time.Now().UnixNano())
-	}
+func (l *link) note(err error) error {
 	if err != nil {
 		l.gone(errClientGone)
 	}
 	return err
+}
+
+// move notes that the stream is in use.
+func (l *link) move() { l.moved.Store(time.Now().UnixNano()) }
+
+// reading is r, and notes what moves. It is nil for no reader, as is writing.
+func (l *link) reading(r io.Reader) io.Reader {
+	if r == nil {
+		return nil
+	}
+	return &mover{r: r, move: l.move}
+}
+
+func (l *link) writing(w io.Writer) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return &mover{w: w, move: l.move}
+}
+
+// mover notes when data moves. What a connection carries beside data does not
+// count: clients send pings for as long as they live, used or not.
+type mover struct {
+	r    io.Reader
+	w    io.Writer
+	move func()
+}
+
+func (m *mover) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	if n > 0 {
+		m.move()
+	}
+	return n, err
+}
+
+func (m *mover) Write(p []byte) (int, error) {
+	n, err := m.w.Write(p)
+	if n > 0 {
+		m.move()
+	}
+	return n, err
 }
 
 // watch ends the context when the client has gone or nothing moves any more.
@@ -79,7 +119,7 @@ func (l *link) watch(ctx context.Context, idle time.Duration) {
 		}
 		switch {
 		case time.Since(time.Unix(0, l.moved.Load())) > idle:
-			l.gone(fmt.Errorf("nothing moved on the stream for %s: %w", idle, errdefs.ErrDeadline))
+			l.gone(fmt.Errorf("no data moved on the stream for %s: %w", idle, errdefs.ErrDeadline))
 		case hungUp(l.Conn):
 			l.gone(errClientGone)
 		}
@@ -130,7 +170,7 @@ func newUpgrade(parent context.Context, w http.ResponseWriter, idle time.Duratio
 	ctx, gone := context.WithCancelCause(parent)
 	adopt := func(c net.Conn, r *bufio.Reader) *link {
 		l := &link{Conn: c, r: r, gone: gone, finished: make(chan struct{})}
-		l.moved.Store(time.Now().UnixNano())
+		l.move()
 		l.done.Go(func() { l.watch(ctx, idle) })
 		return l
 	}

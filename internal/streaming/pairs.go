@@ -23,6 +23,7 @@ const maxPairs = 256
 type pair struct {
 	port      uint16
 	data, err httpstream.Stream
+	link      *link          // which notes what moves
 	answered  sync.WaitGroup // until the client knows that both were taken
 	expiry    *time.Timer
 }

@@ -48,6 +48,8 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, req *c
 	for {
 		select {
 		case p := <-ps.complete:
+			p.link = u.link
+			p.link.move()
 			work.Go(func() {
 				s.forwardPair(ctx, pod.ID(req.GetPodSandboxId()), p)
 				conn.RemoveStreams(p.data, p.err)

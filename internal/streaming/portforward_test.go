@@ -195,6 +195,35 @@ func TestPortForwardTellsWhyNot(t *testing.T) {
 	contains(t, string(message), "nothing listens there")
 }
 
+// A connection through which bytes go either way keeps the stream.
+func TestPortForwardInUseIsNotIdle(t *testing.T) {
+	const idle = time.Second
+	for name, dialer := range forwarders {
+		t.Run(name, func(t *testing.T) {
+			core, dial, port := podServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+			s := serve(t, core, func(c *Config) { c.Dial, c.IdleTimeout = dial, idle })
+			addr, stop := forwardTo(t, s, dialer, port)
+			defer stop()
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			moved := &gaps{}
+			moved.note(0)
+			for range 30 {
+				if _, err = c.Write([]byte("x")); err == nil {
+					_, err = io.ReadFull(c, make([]byte, 1))
+				}
+				if quiet := moved.note(1); err != nil && quiet < idle {
+					t.Fatalf("got %v, and nothing moved for no more than %s", err, quiet)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+}
+
 const streamTypeCanonical = "Streamtype"
 
 func TestPortForwardRefusesBadStreams(t *testing.T) {

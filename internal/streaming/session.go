@@ -43,6 +43,8 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request, want wante
 		s.cfg.Log.DebugContext(ctx, "stream was not opened", "error", err)
 		return
 	}
+	sess.stdin, sess.resize = u.link.reading(sess.stdin), u.link.reading(sess.resize)
+	sess.stdout, sess.stderr = u.link.writing(sess.stdout), u.link.writing(sess.stderr)
 	sess.end(work(ctx, sess))
 	u.close() // frees what waits for the client
 	sess.background.Wait()

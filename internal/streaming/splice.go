@@ -18,7 +18,7 @@ func splice(ctx context.Context, conn net.Conn, p *pair) error {
 
 	var up sync.WaitGroup
 	up.Go(func() {
-		if _, err := io.Copy(onlyWriter{conn}, p.data); err != nil {
+		if _, err := io.Copy(onlyWriter{conn}, p.link.reading(p.data)); err != nil {
 			_ = conn.Close() // the pod takes no more; it has nothing to say either
 			return
 		}
@@ -26,7 +26,7 @@ func splice(ctx context.Context, conn net.Conn, p *pair) error {
 			_ = c.CloseWrite()
 		}
 	})
-	_, err := io.Copy(onlyWriter{p.data}, onlyReader{conn})
+	_, err := io.Copy(p.link.writing(p.data), onlyReader{conn})
 	if err != nil {
 		_ = p.data.Reset() // ends the other direction, too
 		up.Wait()

@@ -15,6 +15,10 @@ import (
 // inside is set in the environment of the process that has its own namespaces.
 const inside = "FAIRLEAD_TEST_ISOLATED"
 
+// machine is set to "own" in the environment of tests that have a machine to
+// themselves, with nothing on it that they could disturb.
+const machine = "FAIRLEAD_TEST_MACHINE"
+
 // The main thread cannot end, so it must not be the one that a test spends on
 // a new namespace. Locked here, only the main goroutine runs on it.
 func init() { runtime.LockOSThread() }
@@ -23,6 +27,9 @@ func init() { runtime.LockOSThread() }
 // mount namespaces of its own: whatever its tests and the programs they start
 // do to links, routes, packet filters and mounts is gone with them. Without
 // root it runs where it is.
+//
+// On a machine of the tests' own the network is the machine's: kernels before 6.15
+// tell only who is there how the processes of others ended.
 func Isolated(run func() int) int {
 	if os.Getuid() != 0 {
 		return run()
@@ -45,6 +52,9 @@ func enter() int {
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS,
 		Pdeathsig:  unix.SIGKILL,
 	}
+	if os.Getenv(machine) == "own" {
+		cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWNET
+	}
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -64,7 +74,7 @@ func Furnish() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := remountSys(); err != nil {
+	if err := remountSys(append([]string{root}, security...)); err != nil {
 		return err
 	}
 	lo, err := netlink.LinkByName("lo")
@@ -74,13 +84,15 @@ func Furnish() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// brought is what is mounted below /sys and has nothing to do with a network.
-// What the security modules show is missing where the kernel has none of them.
-var brought = []string{"/sys/fs/cgroup", "/sys/kernel/security", "/sys/fs/selinux"}
+// security is where the security modules show things, which is missing where the
+// kernel has none of them.
+var security = []string{"/sys/kernel/security", "/sys/fs/selinux"}
 
-// remountSys mounts a sysfs over the old one, because it shows the interfaces
-// of the namespace it was mounted in, and brings along what is mounted below it.
-func remountSys() error {
+// remountSys mounts a sysfs in place of the old one, because it shows the interfaces
+// of the namespace it was mounted in, and brings along what is mounted below it
+// and has nothing to do with a network. The old one goes: covered, it would stay
+// in the mount table, where its cgroups look like those that are seen.
+func remountSys(brought []string) error {
 	trees := map[string]int{}
 	for _, dir := range brought {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
@@ -92,6 +104,8 @@ func remountSys() error {
 		}
 		defer unix.Close(fd)
 		trees[dir] = fd
+	}
+	for unix.Unmount("/sys", unix.MNT_DETACH) == nil { // one may cover another
 	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)

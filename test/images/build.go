@@ -27,6 +27,7 @@ type File struct {
 	Dir      bool
 	Symlink  string            // target; makes the entry a symbolic link
 	Hardlink string            // path in the archive; makes the entry a hard link
+	Device   string            // "c 1:3", "b 7:0" or "p": makes the entry a device node or a pipe
 	Xattrs   map[string]string // "security.capability" and the like
 }
 
@@ -77,27 +78,35 @@ type Image struct {
 // Layers are the descriptors of the layers, bottom first.
 func (i *Image) Layers() []ocispec.Descriptor { return slices.Clone(i.layers) }
 
+// Packed is the layer with its archive and blob made, so that all the images
+// that are built on it share the work.
+func (l Layer) Packed() (Layer, error) {
+	var err error
+	if l.Tarball == nil {
+		if l.Tarball, err = pack(l); err != nil {
+			return Layer{}, fmt.Errorf("pack: %w", err)
+		}
+	}
+	if l.Blob, err = compress(l.Tarball, l); err != nil {
+		return Layer{}, fmt.Errorf("compress: %w", err)
+	}
+	return l, nil
+}
+
 // Build makes an image.
 func Build(s Spec) (*Image, error) {
 	img := &Image{Blobs: map[digest.Digest][]byte{}}
 	var diffIDs []digest.Digest
 	for n, l := range s.Layers {
-		tarball := l.Tarball
-		if tarball == nil {
-			var err error
-			if tarball, err = pack(l); err != nil {
-				return nil, fmt.Errorf("pack layer %d: %w", n, err)
-			}
-		}
-		blob, err := compress(tarball, l)
+		l, err := l.Packed()
 		if err != nil {
-			return nil, fmt.Errorf("compress layer %d: %w", n, err)
+			return nil, fmt.Errorf("layer %d: %w", n, err)
 		}
-		desc := img.add(layerType(l, s.Docker), blob)
+		desc := img.add(layerType(l, s.Docker), l.Blob)
 		desc.Annotations, desc.URLs = l.Annotations, l.URLs
 		img.layers = append(img.layers, desc)
-		img.tarballs = append(img.tarballs, tarball)
-		diffIDs = append(diffIDs, digest.FromBytes(tarball))
+		img.tarballs = append(img.tarballs, l.Tarball)
+		diffIDs = append(diffIDs, digest.FromBytes(l.Tarball))
 	}
 	if s.DiffIDs != nil {
 		diffIDs = s.DiffIDs
@@ -276,6 +285,10 @@ func writeEntry(w *tar.Writer, name string, f File) error {
 		h.Typeflag, h.Linkname, h.Size, h.Mode = tar.TypeSymlink, f.Symlink, 0, 0o777
 	case f.Hardlink != "":
 		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, f.Hardlink, 0
+	case f.Device != "":
+		if err := asDevice(h, f.Device); err != nil {
+			return err
+		}
 	}
 	for k, v := range f.Xattrs {
 		if h.PAXRecords == nil {
@@ -291,4 +304,18 @@ func writeEntry(w *tar.Writer, name string, f File) error {
 	}
 	_, err := w.Write(f.Body)
 	return err
+}
+
+// asDevice turns an entry into a device node or a pipe.
+func asDevice(h *tar.Header, device string) error {
+	kind, number, _ := strings.Cut(device, " ")
+	types := map[string]byte{"c": tar.TypeChar, "b": tar.TypeBlock, "p": tar.TypeFifo}
+	h.Typeflag, h.Size = types[kind], 0
+	if kind == "p" {
+		return nil
+	}
+	if _, err := fmt.Sscanf(number, "%d:%d", &h.Devmajor, &h.Devminor); err != nil || h.Typeflag == 0 {
+		return fmt.Errorf("device %q: want \"c 1:3\", \"b 7:0\" or \"p\"", device)
+	}
+	return nil
 }

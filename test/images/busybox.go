@@ -3,6 +3,7 @@ package images
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 )
 
@@ -47,4 +48,20 @@ func Busybox() (Layer, error) {
 		}
 	}
 	return Layer{Files: files}, nil
+}
+
+// Applets is a layer of links for all the programs of busybox that the layer
+// below, which is Busybox's, has no links for. Shells other than busybox's need them.
+func Applets(below Layer) (Layer, error) {
+	out, err := exec.Command(BusyboxPath, "--list").Output()
+	if err != nil {
+		return Layer{}, fmt.Errorf("ask busybox for its programs: %w", err)
+	}
+	l := Layer{Files: map[string]File{}}
+	for name := range strings.FieldsSeq(string(out)) {
+		if _, ok := below.Files["bin/"+name]; !ok {
+			l.Files["bin/"+name] = File{Symlink: "busybox"}
+		}
+	}
+	return l, nil
 }

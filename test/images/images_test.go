@@ -48,6 +48,23 @@ func TestRegistryCloses(t *testing.T) {
 	r.Close() // must not wait for the answer that stalls
 }
 
+func TestApplets(t *testing.T) {
+	below, err := images.Busybox()
+	if err != nil {
+		t.Skip(err)
+	}
+	got, err := images.Applets(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := got.Files["bin/nsenter"]; f.Symlink != "busybox" {
+		t.Errorf("nsenter, which the layer below lacks, is %+v", f)
+	}
+	if _, ok := got.Files["bin/sh"]; ok {
+		t.Error("sh is there once more")
+	}
+}
+
 // From a built image by way of an archive and the store to a program that runs
 // in the mounted root.
 func TestBusyboxRuns(t *testing.T) {
@@ -88,7 +105,7 @@ func TestBusyboxRuns(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	path, err := roots.Mount(t.Context(), id, layers.Dirs)
+	path, err := roots.Mount(t.Context(), &pod.Record{}, id, layers.Dirs, "")
 	if err != nil {
 		t.Fatal(err)
 	}

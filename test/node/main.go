@@ -26,6 +26,7 @@ var (
 // and runs the tests in network and mount namespaces of their own. Without root
 // it says so and skips them all. Each prepare runs before the tests.
 func Main(m *testing.M, prepare ...func() error) {
+	hostprep.BecomeSystemd() // if UnderSystemd has asked for it
 	// The cgroups are the host's, everything else is gone with the tests.
 	release, err := hostprep.Cgroups()
 	if err != nil {
@@ -70,10 +71,17 @@ func failed(what string, err error) int {
 	return 1
 }
 
+// built is set in the environment of tests that have no compiler, or a slow one:
+// the folder of the programs.
+const built = "FAIRLEAD_TEST_PROGRAMS"
+
 // build makes the daemon watch for races where the tests do. The monitor is
 // always the static program that users run, because it is the pause program of
 // pods too, alone in an empty root file system.
 func build(to string) error {
+	if from := os.Getenv(built); from != "" {
+		return os.CopyFS(to, os.DirFS(from))
+	}
 	if err := goBuild(to, "fairlead", raceFlags, cgo); err != nil {
 		return err
 	}
@@ -94,7 +102,7 @@ var plain = sync.OnceValues(func() (string, error) {
 })
 
 func goBuild(to, program string, flags []string, cgo string) error {
-	args := append([]string{"build", "-tags", "grpcnotrace", "-ldflags", "-s -w"}, flags...)
+	args := append([]string{"build", "-tags", "grpcnotrace nri_no_wasm", "-ldflags", "-s -w"}, flags...)
 	cmd := exec.Command("go", append(args, "-o", to+"/", "fairlead.run/cmd/"+program)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 	out, err := cmd.CombinedOutput()
@@ -113,9 +121,18 @@ func push() error {
 	return err
 }
 
+// busybox is packed once: the race detector makes that slow.
+var busybox = sync.OnceValues(func() (images.Layer, error) {
+	l, err := images.Busybox()
+	if err != nil {
+		return images.Layer{}, err
+	}
+	return l.Packed()
+})
+
 // PushImage gives an image on top of busybox to the registry.
 func PushImage(name string, config ocispec.ImageConfig, layers ...images.Layer) (string, error) {
-	base, err := images.Busybox()
+	base, err := busybox()
 	if err != nil {
 		return "", err
 	}

@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/monitor/client"
+	"fairlead.run/test/hostprep"
 )
 
 // Patience is how long anything may take that should be quick. It decides
@@ -150,7 +152,8 @@ func Conflist(n *Node) error {
 
 // Start starts a daemon and ends it with the test, which then fails if
 // anything is left on the host. extra is TOML; if it has no [network], the node
-// gets the built-in bridge with a range of its own.
+// gets the built-in bridge with a range of its own, and if it has no [cgroup],
+// systemd makes the cgroups where it is process 1.
 func Start(t *testing.T, extra string, options ...Option) *Node {
 	t.Helper()
 	nodes.Lock()
@@ -158,6 +161,9 @@ func Start(t *testing.T, extra string, options ...Option) *Node {
 	number := nodes.n
 	nodes.Unlock()
 	dir, err := os.MkdirTemp("", "fl")
+	if err == nil {
+		err = os.Chmod(dir, 0o711) // as /run is, for pods with user namespaces
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +174,9 @@ func Start(t *testing.T, extra string, options ...Option) *Node {
 	}
 	t.Cleanup(n.end)
 	toml := extra
+	if hostprep.BySystemd() && !strings.Contains(extra, "[cgroup]") {
+		toml += "\n[cgroup]\ndriver = \"systemd\"\n" // the default only on cgroup v2
+	}
 	if !strings.Contains(extra, "[network]") {
 		toml += fmt.Sprintf("\n[network]\nconf_dir = %q\nbridge = %q\nipv4 = \"10.199.%d.0/24\"\nipv6 = \"fd5e:199:%x::/64\"\n",
 			dir+"/cni", n.Bridge, number%250, number)
@@ -388,9 +397,22 @@ func (n *Node) KillMonitor(which string) {
 	if pids == nil {
 		n.T.Fatalf("a monitor has no process %q", which)
 	}
+	var ended []unix.PollFd
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		defer unix.Close(fd)
+		ended = append(ended, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	for _, fd := range ended {
+		if err := unix.PidfdSendSignal(int(fd.Fd), unix.SIGKILL, nil, 0); err != nil {
 			n.T.Fatal(err)
 		}
 	}
+	Eventually(n.T, "a killed monitor ends, with all it had open", func() bool {
+		got, err := unix.Poll(ended, 0)
+		return err == nil && got == len(ended)
+	})
 }

@@ -63,6 +63,24 @@ func SPDYExecutor(raw string) (remotecommand.Executor, error) {
 	return remotecommand.NewSPDYExecutor(&rest.Config{}, "POST", u)
 }
 
+// WebSocketExecutor is SPDYExecutor with WebSocket, and the protocols of a
+// client; with none, those of kubectl.
+func WebSocketExecutor(protocols ...string) func(raw string) (remotecommand.Executor, error) {
+	return func(raw string) (remotecommand.Executor, error) {
+		if len(protocols) == 0 {
+			return remotecommand.NewWebSocketExecutor(&rest.Config{}, "GET", raw)
+		}
+		return remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{}, "GET", raw, protocols...)
+	}
+}
+
+// Executors are the ways to the URL of an exec or attach.
+var Executors = map[string]func(raw string) (remotecommand.Executor, error){
+	"spdy":         SPDYExecutor,
+	"websocket":    WebSocketExecutor(),
+	"websocket v4": WebSocketExecutor("v4.channel.k8s.io"),
+}
+
 // Sizes are what a terminal is resized to, one after the other.
 type Sizes chan remotecommand.TerminalSize
 

@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	bin, archive = filepath.Join(dir, "bin"), filepath.Join(dir, "busybox.tar")
-	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", bin+"/", "../../cmd/...")
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace nri_no_wasm", "-o", bin+"/", "../../cmd/...")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return failed("build the programs", fmt.Errorf("%w\n%s", err, out))

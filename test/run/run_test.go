@@ -63,6 +63,7 @@ spec:
       sources:
       - {configMap: {name: settings}}
       - {secret: {name: door}}
+  - {name: tools, image: {reference: IMAGE, pullPolicy: Never}}
   initContainers:
   - name: first
     image: IMAGE
@@ -95,6 +96,8 @@ spec:
       touch /x 2>&1
       dd if=/dev/zero of=/memory/big bs=1M count=2 2>&1 | grep -o "No space left"
       touch /settings/new 2>&1
+      touch /tools/new 2>&1
+      /programs/busybox echo image=$(ls /tools/bin/busybox)
       echo made > /work/mine && echo group=$(stat -c %g /work/mine)
     env:
     - {name: PASSWORD, valueFrom: {secretKeyRef: {name: door, key: password}}}
@@ -115,6 +118,8 @@ spec:
     - {name: door, mountPath: /door}
     - {name: me, mountPath: /me}
     - {name: both, mountPath: /both}
+    - {name: tools, mountPath: /tools}
+    - {name: tools, mountPath: /programs, subPath: bin}
 `
 
 // TestEverything looks from inside at what a container got of its manifest.
@@ -132,6 +137,7 @@ func TestEverything(t *testing.T) {
 			`labels=app="everything"`, "both=COLOUR file.txt password",
 			"port=77", "caps=CapEff: 0000000000000000", "nnp=NoNewPrivs: 1", "seccomp=Seccomp: 2",
 			"touch: /x: Read-only file system", "No space left", "touch: /settings/new: Read-only file system", "group=2000",
+			"touch: /tools/new: Read-only file system", "image=/tools/bin/busybox",
 		} {
 			if !strings.Contains(r.out, want) {
 				t.Errorf("the output lacks %q", want)

@@ -1,6 +1,6 @@
 // Package adminv1 is the service that Fairlead's command line uses beside the
 // CRI, on the same socket: moving image archives in and out, pulls that tell
-// their progress, removals that tell what went, what is in flight, audits of the
+// their progress, removals that tell what went, what is in flight and what was, audits of the
 // node, and profiles of the daemon. The CRI has no calls for these.
 //
 // Each message is a google.protobuf.BytesValue, a frame. What a frame holds is
@@ -85,6 +85,8 @@ type Stream interface {
 }
 
 // Server serves the calls. A method returns when its call is over.
+//
+// Larger than other interfaces: it is the service, and gRPC wants it whole.
 type Server interface {
 	// Import reads an ImportRequest and then the archive, and sends an ImportReply.
 	Import(ctx context.Context, s Stream) error
@@ -96,6 +98,8 @@ type Server interface {
 	Remove(ctx context.Context, s Stream) error
 	// Ops sends an OpsReply.
 	Ops(ctx context.Context, s Stream) error
+	// Trace reads a TraceRequest and sends a TraceReply.
+	Trace(ctx context.Context, s Stream) error
 	// Fsck reads an FsckRequest and sends an FsckReply.
 	Fsck(ctx context.Context, s Stream) error
 	// Profile reads a ProfileRequest, sends an empty frame when the profile has
@@ -113,6 +117,7 @@ var desc = grpc.ServiceDesc{
 		stream("Pull", Server.Pull),
 		stream("Remove", Server.Remove),
 		stream("Ops", Server.Ops),
+		stream("Trace", Server.Trace),
 		stream("Fsck", Server.Fsck),
 		stream("Profile", Server.Profile),
 	},

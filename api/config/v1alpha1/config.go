@@ -6,6 +6,8 @@ import "time"
 const Version = 1
 
 // Config is the content of /etc/fairlead/config.toml and /etc/fairlead/conf.d.
+//
+// Larger than other structs: it has one field for each table of the file.
 type Config struct {
 	Version        int                `toml:"version" doc:"Version of this format. Only 1 exists."`
 	Root           string             `toml:"root" flag:"root" doc:"Directory of what outlives a reboot: images, writable layers, the ledger of network attachments."`
@@ -18,6 +20,11 @@ type Config struct {
 	Images         Images             `toml:"images" doc:"Image pulls."`
 	Streaming      Streaming          `toml:"streaming" doc:"Server of exec, attach and port-forward streams."`
 	Containers     Containers         `toml:"containers" doc:"Defaults and bounds of all containers."`
+	Metrics        Metrics            `toml:"metrics" doc:"Metrics of the daemon itself, for Prometheus."`
+	Tracing        Tracing            `toml:"tracing" doc:"Spans of operations on pods and containers, for OpenTelemetry."`
+	Stats          Stats              `toml:"stats" doc:"What is measured of pods and containers."`
+	Checkpoints    Checkpoints        `toml:"checkpoints" doc:"What running containers are at, in archives."`
+	NRI            NRI                `toml:"nri" doc:"Plugins that take part in the life of pods and containers by the Node Resource Interface."`
 	Monitor        Monitor            `toml:"monitor" doc:"The process that is the parent of all containers."`
 	Log            Log                `toml:"log" doc:"What the daemon itself logs, on standard error."`
 
@@ -55,26 +62,60 @@ type Network struct {
 type Images struct {
 	CertsDirs              []string `toml:"certs_dirs" doc:"Folders of hosts.toml trees, as containerd has them (mirrors, certificates). The first that exists counts."`
 	MaxConcurrentDownloads int      `toml:"max_concurrent_downloads" doc:"Layers fetched at once, over all pulls, 1 to 64."`
-	StallTimeout           Duration `toml:"stall_timeout" doc:"A pull that gets no byte for this long is given up."`
+	StallTimeout           Duration `toml:"stall_timeout" doc:"A pull that gets no byte for this long is given up. One that is slow is not."`
+	MaxLayerBytes          int64    `toml:"max_layer_bytes" doc:"Size of one layer in bytes, compressed and unpacked, above which an image is refused. Whatever this says, the last twentieth of the disk is left free."`
+	MaxLayerEntries        int64    `toml:"max_layer_entries" doc:"Files, folders and links in one layer, above which an image is refused."`
+	Pinned                 []string `toml:"pinned" doc:"Images that the kubelet's image collection is to leave alone, by any of their names: whole ones, or beginnings with a * behind, as in \"registry.example.com/infra/*\". Who asks for their removal gets it."`
 }
 
 // Streaming is the server of exec, attach and port-forward streams.
 type Streaming struct {
 	Address     string   `toml:"address" doc:"Host and port it listens on. Port 0 takes a free one. The kubelet has to reach it; nobody else should."`
-	IdleTimeout Duration `toml:"idle_timeout" doc:"A stream without traffic for this long is closed."`
+	IdleTimeout Duration `toml:"idle_timeout" doc:"A stream on which no data moves for this long is closed, even if its client still sends pings."`
 	TokenTTL    Duration `toml:"token_ttl" doc:"How long the address of a stream is good for. It works once."`
 }
 
 // Containers holds defaults and bounds of all containers.
 type Containers struct {
-	Rlimits    map[string]Rlimit `toml:"rlimits" doc:"Resource limits of processes, by the names of getrlimit(2) in lower case without RLIMIT_: nofile, nproc, core, ... Those not named are inherited from the daemon."`
-	MaxLogLine int               `toml:"max_log_line" doc:"Bytes of a log line before it is split, 256 to 24576."`
+	Rlimits     map[string]Rlimit `toml:"rlimits" doc:"Resource limits of processes, by the names of getrlimit(2) in lower case without RLIMIT_: nofile, nproc, core, ... Those not named are inherited from the daemon."`
+	CDISpecDirs []string          `toml:"cdi_spec_dirs" doc:"Folders of files that describe devices by the Container Device Interface. A device in a later one hides that of the same name in an earlier one. They are read when a container asks for such a device."`
+	MaxLogLine  int               `toml:"max_log_line" doc:"Bytes of a log line before it is split, 256 to 24576."`
 }
 
 // Rlimit is one resource limit.
 type Rlimit struct {
 	Soft Limit `toml:"soft" doc:"The limit that holds, a number or \"unlimited\"."`
 	Hard Limit `toml:"hard" doc:"What the process may raise it to, a number or \"unlimited\"."`
+}
+
+// Metrics is about metrics of the daemon itself.
+type Metrics struct {
+	Address string `toml:"address" flag:"metrics-address" doc:"Host and port where /metrics is told, for example \"127.0.0.1:9470\". Whoever reaches it may read it." zero:"nowhere"`
+}
+
+// Tracing is about spans.
+type Tracing struct {
+	Endpoint string `toml:"endpoint" doc:"Host and port of a collector of OTLP over gRPC, for example \"127.0.0.1:4317\". Nothing is encrypted on the way there." zero:"no spans are made"`
+}
+
+// Stats is about what is measured of pods and containers.
+type Stats struct {
+	Metrics []string `toml:"metrics" doc:"Groups of cAdvisor's metrics that a kubelet gets, which makes them fewer on nodes with many containers: cpu, disk, hugetlb, life, memory, network, pressure, process, spec."`
+}
+
+// Checkpoints is about checkpoints.
+type Checkpoints struct {
+	Restore bool `toml:"restore" doc:"Pods may be restored from checkpoints. Whoever writes a checkpoint decides what its processes do and as whom they run, whatever the pod says."`
+}
+
+// NRI is about plugins of the Node Resource Interface.
+type NRI struct {
+	Disable             bool     `toml:"disable" doc:"No plugin is started, and none can connect."`
+	Socket              string   `toml:"socket" doc:"Socket where plugins connect: an absolute path. Where another runtime serves one already, that stays." zero:"/var/run/nri/nri.sock, or nri.sock in a state directory other than the default one"`
+	PluginDir           string   `toml:"plugin_dir" doc:"Folder of plugins that the daemon starts itself, named by two digits, for their order, and a name: 10-example."`
+	PluginConfigDir     string   `toml:"plugin_config_dir" doc:"Folder of what these plugins are given as their configuration: 10-example.conf or example.conf."`
+	RegistrationTimeout Duration `toml:"registration_timeout" doc:"How long a plugin that has connected may take to register."`
+	RequestTimeout      Duration `toml:"request_timeout" doc:"How long a plugin may take to answer. One that takes longer is disconnected, unless it asked to be kept, and the request goes on without it, unless it asked for the contrary."`
 }
 
 // Monitor is about fairlead-monitor.
@@ -103,13 +144,22 @@ func Default() *Config {
 			CertsDirs:              []string{"/etc/fairlead/certs.d", "/etc/containerd/certs.d"},
 			MaxConcurrentDownloads: 6,
 			StallTimeout:           Duration{5 * time.Minute},
+			MaxLayerBytes:          256 << 30,
+			MaxLayerEntries:        2_000_000,
 		},
 		Streaming: Streaming{
 			Address:     "127.0.0.1:0",
 			IdleTimeout: Duration{4 * time.Hour},
 			TokenTTL:    Duration{time.Minute},
 		},
-		Containers: Containers{MaxLogLine: 16 << 10},
-		Log:        Log{Level: "info", Format: "text"},
+		Containers: Containers{MaxLogLine: 16 << 10, CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
+		Stats:      Stats{Metrics: MetricGroups()},
+		NRI: NRI{
+			PluginDir:           "/opt/nri/plugins",
+			PluginConfigDir:     "/etc/nri/conf.d",
+			RegistrationTimeout: Duration{5 * time.Second},
+			RequestTimeout:      Duration{5 * time.Second},
+		},
+		Log: Log{Level: "info", Format: "text"},
 	}
 }

@@ -30,6 +30,11 @@ func Rlimits() []string {
 	}
 }
 
+// MetricGroups are the names that Stats.Metrics may have.
+func MetricGroups() []string {
+	return []string{"cpu", "disk", "hugetlb", "life", "memory", "network", "pressure", "process", "spec"}
+}
+
 // Validate says everything that is wrong with the values, each with its key
 // and, where it came from a file, the file and the line.
 func (c *Config) Validate() error {
@@ -37,8 +42,10 @@ func (c *Config) Validate() error {
 		c.checkTop(),
 		c.checkHandlers(),
 		c.checkNetwork(),
+		c.checkImages(),
 		c.checkServices(),
 		c.checkContainers(),
+		c.checkStats(),
 	)
 }
 
@@ -150,7 +157,7 @@ func (c *Config) checkNetwork() error {
 	return errors.Join(bad...)
 }
 
-func (c *Config) checkServices() error {
+func (c *Config) checkImages() error {
 	var bad []error
 	for _, dir := range c.Images.CertsDirs {
 		bad = append(bad, c.absolute("images.certs_dirs", dir))
@@ -158,22 +165,47 @@ func (c *Config) checkServices() error {
 	if n := c.Images.MaxConcurrentDownloads; n < 1 || n > 64 {
 		bad = append(bad, c.wrong("images.max_concurrent_downloads", "%d is not between 1 and 64", n))
 	}
+	for key, n := range map[string]int64{
+		"images.max_layer_bytes":   c.Images.MaxLayerBytes,
+		"images.max_layer_entries": c.Images.MaxLayerEntries,
+	} {
+		if n < 1 {
+			bad = append(bad, c.wrong(key, "%d would refuse every image", n))
+		}
+	}
+	bad = append(bad, c.checkPatterns("images.pinned", c.Images.Pinned))
+	return errors.Join(bad...)
+}
+
+func (c *Config) checkServices() error {
+	var bad []error
 	for key, d := range map[string]Duration{
-		"images.stall_timeout":   c.Images.StallTimeout,
-		"streaming.idle_timeout": c.Streaming.IdleTimeout,
-		"streaming.token_ttl":    c.Streaming.TokenTTL,
+		"images.stall_timeout":     c.Images.StallTimeout,
+		"streaming.idle_timeout":   c.Streaming.IdleTimeout,
+		"streaming.token_ttl":      c.Streaming.TokenTTL,
+		"nri.registration_timeout": c.NRI.RegistrationTimeout,
+		"nri.request_timeout":      c.NRI.RequestTimeout,
 	} {
 		if d.Duration <= 0 {
 			bad = append(bad, c.wrong(key, "%s is not longer than nothing", d))
 		}
 	}
-	if _, port, err := net.SplitHostPort(c.Streaming.Address); err != nil {
-		bad = append(bad, c.wrong("streaming.address", "%q is not HOST:PORT", c.Streaming.Address))
-	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		bad = append(bad, c.wrong("streaming.address", "%q is no port number", port))
+	bad = append(bad, c.hostPort("streaming.address", c.Streaming.Address))
+	if c.Tracing.Endpoint != "" {
+		bad = append(bad, c.hostPort("tracing.endpoint", c.Tracing.Endpoint))
+	}
+	if c.Metrics.Address != "" {
+		bad = append(bad, c.hostPort("metrics.address", c.Metrics.Address))
 	}
 	if p := c.Monitor.Path; strings.Contains(p, "/") {
 		bad = append(bad, c.absolute("monitor.path", p))
+	}
+	bad = append(bad, c.absolute("nri.plugin_dir", c.NRI.PluginDir), c.absolute("nri.plugin_config_dir", c.NRI.PluginConfigDir))
+	if s := c.NRI.Socket; s != "" {
+		bad = append(bad, c.absolute("nri.socket", s))
+		if len(s) > maxSocket {
+			bad = append(bad, c.wrong("nri.socket", "the path is longer than the %d bytes that a socket may have", maxSocket))
+		}
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		bad = append(bad, c.wrong("log.level", "%q is none of debug, info, warn and error", c.Log.Level))
@@ -199,10 +231,35 @@ func (c *Config) checkContainers() error {
 			bad = append(bad, c.wrong(key, "soft, %s, is above hard, %s", limit.Soft, limit.Hard))
 		}
 	}
+	for _, dir := range c.Containers.CDISpecDirs {
+		bad = append(bad, c.absolute("containers.cdi_spec_dirs", dir))
+	}
 	if n := c.Containers.MaxLogLine; n < 256 || n > 24<<10 {
 		bad = append(bad, c.wrong("containers.max_log_line", "%d is not between 256 and 24576", n))
 	}
 	return errors.Join(bad...)
+}
+
+func (c *Config) checkStats() error {
+	var bad []error
+	for _, name := range c.Stats.Metrics {
+		if !slices.Contains(MetricGroups(), name) {
+			bad = append(bad, c.wrong("stats.metrics", "there are no metrics %q; there are %s", name, strings.Join(MetricGroups(), ", ")))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// hostPort demands an address to listen at.
+func (c *Config) hostPort(key, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return c.wrong(key, "%q is not HOST:PORT", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return c.wrong(key, "%q is no port number", port)
+	}
+	return nil
 }
 
 // absolute demands an absolute path.

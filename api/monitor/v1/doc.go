@@ -34,7 +34,7 @@ type Op string
 // the request, and the answer.
 const (
 	OpInfo       Op = "info"        // -> Info
-	OpStart      Op = "start"       // StartRequest -> Started
+	OpStart      Op = "start"       // StartRequest -> Started, with Keep descriptors named by Kept
 	OpExec       Op = "exec"        // ExecRequest, descriptors named by Stdio -> Started, the terminal as descriptor
 	OpWait       Op = "wait"        // IDRequest -> Exit, once there is one
 	OpEvents     Op = "events"      // EventsRequest -> Exit, Exit, ... until the caller hangs up
@@ -44,6 +44,8 @@ const (
 	OpResize     Op = "resize"      // ResizeRequest ->
 	OpAttach     Op = "attach"      // AttachRequest, write ends -> Attached, input as descriptor; then AttachNote both ways
 	OpCloseStdin Op = "close-stdin" // IDRequest ->
+	OpKeep       Op = "keep"        // IDRequest -> Started, descriptors named by Kept
+	OpGive       Op = "give"        // IDRequest, a terminal that was kept -> once what it holds is in the log
 	OpForget     Op = "forget"      // IDRequest ->
 	OpShutdown   Op = "shutdown"    // ShutdownRequest ->
 )

@@ -13,7 +13,8 @@ const (
 	DefaultLogMaxLine = 16 << 10    // bytes of one log line before it is split
 	MinLogMaxLine     = 256
 	MaxLogMaxLine     = 24 << 10
-	MaxID             = 128 // bytes of an id: letters, digits, '_', '.', '-'
+	MaxID             = 128     // bytes of an id: letters, digits, '_', '.', '-'
+	MinMark           = 1 << 52 // of ExecRequest.Mark, which is less than twice as large
 )
 
 // WindowSize is the size of a terminal in characters. Zero means unknown.
@@ -47,6 +48,11 @@ type StartRequest struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// IODir is made if it is missing, and holds the FIFOs.
 	IODir string `json:"ioDir"`
+	// Label, if set, is the SELinux label of the FIFOs.
+	Label string `json:"label,omitempty"`
+	// Owner is whom the FIFOs belong to, so that the process can open them again
+	// by path. The zero value is root.
+	Owner Owner `json:"owner,omitzero"`
 	// LogPath is the log in the CRI's format. Empty: output is discarded.
 	LogPath string `json:"logPath,omitempty"`
 	// LogMaxLine is the length in bytes at which a line is split; zero means
@@ -62,6 +68,8 @@ type StartRequest struct {
 	Size WindowSize `json:"size,omitzero"`
 	// Timeout bounds the command; zero means DefaultTimeout.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Keep asks for what OpKeep gives.
+	Keep bool `json:"keep,omitempty"`
 	// Token tells a request that is sent again because its answer was lost from
 	// a new one: it gets the answer even if the process has ended meanwhile.
 	// The client sets it.
@@ -83,6 +91,10 @@ type ExecRequest struct {
 	// Stdio says which of standard input, output and error come as descriptors,
 	// in this order. The others are /dev/null. All false with TTY.
 	Stdio [3]bool `json:"stdio"`
+	// Mark, unless it is 0, is the hard limit RLIMIT_RTTIME that the command gives
+	// the process, and that no other has. What the process starts inherits it, so
+	// that OpSignal with All finds all of that.
+	Mark uint64 `json:"mark,omitempty"`
 	// Token is as in StartRequest.
 	Token string `json:"token,omitempty"`
 }
@@ -95,7 +107,28 @@ type Started struct {
 	// Zero if the process was gone before it could be read.
 	StartTime uint64    `json:"startTime"`
 	StartedAt time.Time `json:"startedAt"`
+	// Kept names the descriptors that come with the answer, in their order.
+	Kept []Kept `json:"kept,omitempty"`
 }
+
+// Owner is a user and a group of the host.
+type Owner struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// Kept is something of a container's that a caller keeps open, so that it is
+// still there if both of the monitor's processes die: what the container has
+// written, and how and when it ended.
+type Kept string
+
+// What can be kept.
+const (
+	KeptProcess  Kept = "process"  // a pidfd
+	KeptStdout   Kept = "stdout"   // the read end of a FIFO
+	KeptStderr   Kept = "stderr"   // the same
+	KeptTerminal Kept = "terminal" // the master end; see OpGive
+)
 
 // ProcessKind says what a process is to the monitor.
 type ProcessKind string
@@ -132,8 +165,12 @@ type Exit struct {
 	// Code is the exit code, 128+Signal after a signal, LostCode when Lost.
 	Code   int `json:"code"`
 	Signal int `json:"signal,omitempty"`
-	// FinishedAt is when the monitor saw it.
+	// FinishedAt is when the first saw it who watched: a process of the
+	// monitor's, or a caller that keeps it open (OpKeep).
 	FinishedAt time.Time `json:"finishedAt"`
+	// Found says that nobody watched: it ended before FinishedAt, when it was
+	// found to have.
+	Found bool `json:"found,omitempty"`
 	// OOMKilled says that the kernel killed a process of the container for
 	// memory. Always false for an exec.
 	OOMKilled bool `json:"oomKilled,omitempty"`
@@ -152,5 +189,8 @@ type Process struct {
 	// LogError says why output is not reaching the log at the moment. It waits
 	// in the FIFO and is written once the cause is gone.
 	LogError string `json:"logError,omitempty"`
-	Exit     *Exit  `json:"exit,omitempty"`
+	// NoTerminal says that the terminal went with a monitor of which both
+	// processes died. Who has kept it can give it back (OpGive).
+	NoTerminal bool  `json:"noTerminal,omitempty"`
+	Exit       *Exit `json:"exit,omitempty"`
 }

@@ -24,8 +24,9 @@ type ProcessList struct {
 	Processes []Process `json:"processes"`
 }
 
-// SignalRequest sends a signal to a process. All includes its descendants and
-// every process of its session, also after the process itself has ended.
+// SignalRequest sends a signal to a process. All includes its descendants, every
+// process of its session and, if it has a mark, whatever it has started, also
+// after the process itself has ended.
 type SignalRequest struct {
 	ID     string `json:"id"`
 	Signal int    `json:"signal"`
@@ -82,5 +83,8 @@ type Info struct {
 	Processes int       `json:"processes"` // known, with exited ones
 	Live      int       `json:"live"`
 
-	Goroutines int `json:"goroutines,omitempty"` // of the inner process
+	// Of the inner process. Heap is what was in use after the last collection of
+	// garbage, in bytes.
+	Goroutines int    `json:"goroutines,omitempty"`
+	Heap       uint64 `json:"heap,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/content"
@@ -44,8 +45,8 @@ type Store interface {
 	Load(ctx context.Context, rec images.Image) (dirs []string, err error)
 	// Uses are the ids of images by the containers that use them. ok is false
 	// before the store was told of those of the past.
-	Uses() (uses map[string]string, ok bool)
-	// Keep says that the container uses the image, Free that it does not.
+	Uses() (uses map[string][]string, ok bool)
+	// Keep says that the container uses the image, Free that it uses none.
 	Keep(ctx context.Context, image, container string) error
 	Free(ctx context.Context, container string) error
 	// Collect frees what nothing leads to.
@@ -68,7 +69,7 @@ func New(cfg Config) Keeper { return Keeper{cfg} }
 func (k Keeper) Held(ctx context.Context, records []*pod.Record) ([]pod.Held, error) {
 	ctx = k.cfg.Store.Context(ctx)
 	busy := k.cfg.Store.Leased().Any()
-	out := k.heldUses()
+	out := k.heldUses(records)
 	ls, err := k.cfg.Leases.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
@@ -95,11 +96,20 @@ func (k Keeper) Held(ctx context.Context, records []*pod.Record) ([]pod.Held, er
 	return append(out, surplus...), err
 }
 
-func (k Keeper) heldUses() []pod.Held {
+// heldUses leaves a container out of whose images one is not kept.
+func (k Keeper) heldUses(records []*pod.Record) []pod.Held {
 	out := []pod.Held{}
 	uses, ok := k.cfg.Store.Uses()
 	if !ok {
 		return out
+	}
+	for _, r := range records {
+		for _, c := range r.Containers {
+			lacks := func(id string) bool { return !slices.Contains(uses[string(c.ID)], imageID(id).String()) }
+			if slices.ContainsFunc(c.Images(), lacks) {
+				delete(uses, string(c.ID))
+			}
+		}
 	}
 	for by := range uses {
 		out = append(out, pod.Held{Kind: pod.KindUse, Name: by, Owner: by})
@@ -133,17 +143,26 @@ func (k Keeper) Drop(ctx context.Context, h pod.Held) error {
 	return fmt.Errorf("remove %s %s: the image store has none: %w", h.Kind, h.Name, errdefs.ErrInvalidArgument)
 }
 
-// Restore keeps an image for its container again, or lets go of a damaged blob.
+// Restore keeps the images of a container again, or lets go of a damaged blob.
 func (k Keeper) Restore(ctx context.Context, r *pod.Record, h pod.Held) error {
 	switch h.Kind {
 	case pod.KindUse:
 		if c := r.Container(pod.ContainerID(h.Owner)); c != nil {
-			return k.cfg.Store.Keep(ctx, c.Image.ID, h.Owner)
+			return k.keep(ctx, c)
 		}
 	case pod.KindBlob:
 		return k.dropDamaged(ctx, digest.Digest(h.Name))
 	}
 	return fmt.Errorf("put back %s %s: remove the image and pull it again: %w", h.Kind, h.Name, errdefs.ErrPrecondition)
+}
+
+func (k Keeper) keep(ctx context.Context, c *pod.Container) error {
+	for _, id := range c.Images() {
+		if err := k.cfg.Store.Keep(ctx, id, string(c.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dropDamaged lets go of a layer as it was fetched. A document leads on to

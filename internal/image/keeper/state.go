@@ -55,12 +55,17 @@ func (k Keeper) read(ctx context.Context, records []*pod.Record) (*state, error)
 // note takes what containers use, by what they said and by their records.
 func (t *state) note(k Keeper, records []*pod.Record) {
 	uses, _ := k.cfg.Store.Uses()
-	for _, id := range uses {
-		t.used[imageID(id)] = true
+	use := func(ids []string) {
+		for _, id := range ids {
+			t.used[imageID(id)] = true
+		}
+	}
+	for _, ids := range uses {
+		use(ids)
 	}
 	for _, r := range records {
 		for _, c := range r.Containers {
-			t.used[imageID(c.Image.ID)] = true
+			use(c.Images())
 		}
 	}
 }

@@ -1,62 +1,76 @@
 package layer
 
 import (
-	"context"
-	"sync"
-	"sync/atomic"
+	"fmt"
+	"io"
 
-	"golang.org/x/sync/semaphore"
-
-	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/disk"
 )
 
-// Locks lets two pulls that need the same blob or layer take turns, so that
-// the second one finds it done. It has the shape that containerd's unpacker
-// wants.
-type Locks struct {
-	locks keylock.Locks[string]
-	held  sync.Map // key -> func()
+// Limits bound what one layer may do to this node. They stop hostile images,
+// not large ones.
+type Limits struct {
+	LayerEntries int64 // files, folders and links in one layer; default 2 million
+	LayerBytes   int64 // size of one layer, compressed and unpacked; default 256 GiB, and never more than the disk can spare
 }
 
-// Lock waits for the key.
-func (b *Locks) Lock(ctx context.Context, key string) error {
-	unlock, err := b.locks.Lock(ctx, key)
-	if err != nil {
-		return err
+// bound is how many bytes a layer may unpack to.
+type bound struct {
+	bytes  int64
+	isDisk bool   // bytes is what the disk could spare when the layer was begun
+	dir    string // on the disk
+}
+
+// bound is the configured limit, or what the disk can spare if that is less.
+func (o Options) bound() bound {
+	b := bound{bytes: o.Limits.LayerBytes, dir: o.Dir}
+	if free := disk.Spare(o.Dir); free < b.bytes {
+		b.bytes, b.isDisk = free, true
 	}
-	b.held.Store(key, unlock)
-	return nil
+	return b
 }
 
-// Unlock gives the key to the next one.
-func (b *Locks) Unlock(key string) {
-	if unlock, ok := b.held.LoadAndDelete(key); ok {
-		unlock.(func())()
+// exceeded is the error of a layer that is larger.
+func (b bound) exceeded() error {
+	if b.isDisk {
+		return b.full()
 	}
+	return fmt.Errorf("it unpacks to more than %d bytes, the limit of a layer (images.max_layer_bytes): %w", b.bytes, errdefs.ErrExhausted)
 }
 
-// Patient is a limiter that never fails. The unpacker does not wait for the
-// downloads it has begun if it is refused another one, and a download that goes
-// on after the pull has ended would leave its bytes behind. After cancellation
-// the downloads fail by themselves, so letting them begin does no harm.
-type Patient struct {
-	Slots  *semaphore.Weighted
-	unpaid atomic.Int64 // how many were let through without a slot
+// full is the error of a layer for which the disk has no room.
+func (b bound) full() error {
+	return fmt.Errorf("it unpacks to more than what the disk of %s can spare; remove images that are not needed, or enlarge it: %w", b.dir, errdefs.ErrExhausted)
 }
 
-// Acquire waits for a slot until the context ends.
-func (p *Patient) Acquire(ctx context.Context, n int64) error {
-	if p.Slots.Acquire(ctx, n) != nil {
-		p.unpaid.Add(n)
+// lookEvery is after how many bytes the disk is looked at again: layers that are
+// unpacked at the same time share what it can spare.
+const lookEvery = 64 << 20
+
+// cappedReader fails once a layer has grown past its bound.
+type cappedReader struct {
+	r     io.Reader
+	bound bound
+	ended func() error // why nobody wants the layer any more
+	n     int64
+	look  int64 // from how many bytes on the disk is looked at again
+}
+
+func (c *cappedReader) Read(p []byte) (int, error) {
+	if err := c.ended(); err != nil {
+		return 0, err
 	}
-	return nil
-}
-
-// Release gives back a slot or a debt, whichever is left. Both are gone when
-// all are through.
-func (p *Patient) Release(n int64) {
-	if p.unpaid.Add(-n) < 0 {
-		p.unpaid.Add(n)
-		p.Slots.Release(n)
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if c.n > c.bound.bytes {
+		return 0, c.bound.exceeded()
 	}
+	if c.n >= c.look {
+		c.look = c.n + lookEvery
+		if disk.Spare(c.bound.dir) == 0 {
+			return 0, c.bound.full()
+		}
+	}
+	return n, err
 }

@@ -5,7 +5,6 @@
 package layer
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +18,11 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/archive"
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/klauspost/readahead"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
@@ -36,13 +35,6 @@ var (
 	committed = failpoint.Register("image.layer-committed")
 )
 
-// Limits bound what one layer may do to this node. They stop hostile images,
-// not large ones.
-type Limits struct {
-	LayerEntries int64 // files, folders and links in one layer; default 5 million
-	LayerBytes   int64 // unpacked size of one layer; default 256 GiB, and never more than the disk has free
-}
-
 // Options are what a Writer works with.
 type Options struct {
 	Snapshotter snapshots.Snapshotter
@@ -51,6 +43,8 @@ type Options struct {
 	Slots       *semaphore.Weighted // how many layers are unpacked at once, over all images
 	Limits      Limits
 	Track       *progress.Tracker
+	// Update lets f change layers in one transaction, whose context it is given.
+	Update func(ctx context.Context, f func(ctx context.Context) error) error
 	// Stack finds the directories of a stack of layers, topmost first.
 	Stack func(ctx context.Context, chainID string) ([]string, error)
 }
@@ -74,7 +68,11 @@ func NewWriter(o Options) *Writer {
 
 // Prepare is the snapshotter's, and remembers the directory.
 func (w *Writer) Prepare(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error) {
-	mounts, err := w.Snapshotter.Prepare(ctx, key, parent, opts...)
+	var mounts []mount.Mount
+	err := w.change(ctx, func(ctx context.Context) (err error) {
+		mounts, err = w.Snapshotter.Prepare(ctx, key, parent, opts...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +114,25 @@ func (w *Writer) Commit(ctx context.Context, name, key string, opts ...snapshots
 			return fmt.Errorf("give folders of layer %s the attributes that they have below: %w", name, err)
 		}
 	}
-	if err := w.Snapshotter.Commit(ctx, name, key, opts...); err != nil {
+	err := w.change(ctx, func(ctx context.Context) error { return w.Snapshotter.Commit(ctx, name, key, opts...) })
+	if err != nil {
 		return err
 	}
 	return failpoint.Hit(committed)
+}
+
+// change makes a change in one transaction. That something is there already is
+// told, and is no failure of the transaction: it is under the lease from then on.
+func (w *Writer) change(ctx context.Context, f func(ctx context.Context) error) error {
+	var there error
+	err := w.opts.Update(ctx, func(ctx context.Context) error {
+		err := f(ctx)
+		if cerrdefs.IsAlreadyExists(err) {
+			there, err = err, nil
+		}
+		return err
+	})
+	return errors.Join(err, there)
 }
 
 // How much of a layer is decompressed before it is asked for, in bytes.
@@ -157,8 +170,9 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	defer func() { _ = tarball.Close() }()
 
 	digester := digest.Canonical.Digester()
-	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), left: w.opts.room(), digest: desc.Digest}
-	scan := &entryScan{limit: w.opts.Limits.LayerEntries}
+	bound := w.opts.bound()
+	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), bound: bound, ended: ctx.Err}
+	scan := newEntryScan(w.opts.Limits.LayerEntries, bound)
 	opts := []archive.ApplyOpt{archive.WithFilter(scan.visit)}
 	if stacked {
 		opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
@@ -196,42 +210,6 @@ func layerDir(mounts []mount.Mount) (dir string, stacked bool, err error) {
 	return "", false, fmt.Errorf("the snapshotter's mount %v has no directory to write to: %w", mounts, errdefs.ErrInternal)
 }
 
-// room is how much a layer may unpack to: the configured limit, and never
-// the last twentieth of the disk, which other work on this node needs.
-func (o Options) room() int64 {
-	limit := o.Limits.LayerBytes
-	var st unix.Statfs_t
-	if unix.Statfs(o.Dir, &st) != nil {
-		return limit
-	}
-	reserve := st.Blocks / 20
-	if st.Bavail <= reserve {
-		return 0
-	}
-	if free := int64(st.Bavail-reserve) * st.Bsize; free < limit { // #nosec: no disk has 2^63 bytes
-		return free
-	}
-	return limit
-}
-
-// cappedReader fails once a layer has grown past its limit.
-type cappedReader struct {
-	r      io.Reader
-	n      int64
-	left   int64
-	digest digest.Digest
-}
-
-func (c *cappedReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	if c.n > c.left {
-		return 0, fmt.Errorf("it unpacks to more than %d bytes, which is its limit or what the disk can spare: %w",
-			c.left, errdefs.ErrExhausted)
-	}
-	return n, err
-}
-
 // unpackReader reports how much of the compressed layer has been read.
 type unpackReader struct {
 	r    io.Reader
@@ -266,43 +244,4 @@ func (e *Error) Unwrap() error { return e.Err }
 // Full says whether it was this node that had no room, not the layer that is bad.
 func (e *Error) Full() bool {
 	return errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) || errors.Is(e.Err, errdefs.ErrExhausted)
-}
-
-// entryScan looks at every entry of a layer while it is unpacked.
-type entryScan struct {
-	limit  int64
-	n      int64
-	listed map[string]bool
-	used   map[string]bool
-}
-
-func (s *entryScan) visit(h *tar.Header) (bool, error) {
-	if s.n++; s.n > s.limit {
-		return false, fmt.Errorf("it has more than %d entries: %w", s.limit, errdefs.ErrExhausted)
-	}
-	if s.listed == nil {
-		s.listed, s.used = map[string]bool{}, map[string]bool{}
-	}
-	name := strings.TrimPrefix(h.Name, "/") // Name is clean by now
-	if h.Typeflag == tar.TypeDir {
-		s.listed[name] = true
-	}
-	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
-		if s.used[name[:i]] {
-			break // and so are its parents
-		}
-		s.used[name[:i]] = true
-	}
-	return true, nil
-}
-
-// implied are the folders that the layer has entries in but does not list.
-func (s *entryScan) implied() []string {
-	var out []string
-	for dir := range s.used {
-		if !s.listed[dir] {
-			out = append(out, dir)
-		}
-	}
-	return out
 }

@@ -13,13 +13,14 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/pelletier/go-toml/v2"
 
 	"fairlead.run/internal/errdefs"
 )
 
 // Hosts finds the hosts to ask for an image: mirrors from hosts.toml
-// files, then the registry itself. Files are read at each pull, so that a
+// files, then the registry itself. Files are read once at each pull, so that a
 // change needs no restart. Loopback hosts are spoken to in plain HTTP if they
 // do not answer in TLS. What is found goes to tried as well.
 func Hosts(ctx context.Context, certsDirs []string, creds Credentials, tried *HostList) docker.RegistryHosts {
@@ -40,7 +41,7 @@ func Hosts(ctx context.Context, certsDirs []string, creds Credentials, tried *Ho
 		}
 	}
 	configured := config.ConfigureHosts(ctx, opts)
-	return func(host string) ([]docker.RegistryHost, error) {
+	return once(func(host string) ([]docker.RegistryHost, error) {
 		hosts, err := configured(host)
 		if err != nil {
 			return nil, fmt.Errorf("registry configuration for %s: %w", host, err)
@@ -52,6 +53,26 @@ func Hosts(ctx context.Context, certsDirs []string, creds Credentials, tried *Ho
 			}
 		}
 		return hosts, nil
+	})
+}
+
+// once keeps what was found. The library asks for each of the two halves of a
+// pull, and would connect, and log in, anew for the second one.
+func once(find docker.RegistryHosts) docker.RegistryHosts {
+	var mu sync.Mutex
+	known := map[string][]docker.RegistryHost{}
+	return func(host string) ([]docker.RegistryHost, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		hosts, ok := known[host]
+		if !ok {
+			var err error
+			if hosts, err = find(host); err != nil {
+				return nil, err
+			}
+			known[host] = hosts
+		}
+		return slices.Clone(hosts), nil
 	}
 }
 
@@ -91,11 +112,12 @@ func checkHostsFile(file string) error {
 	return nil
 }
 
-// HostList collects the hosts of a pull, for its errors, and the connections to
-// them.
+// HostList collects the hosts of a pull and what was wrong with them, for its
+// errors, and the connections to them.
 type HostList struct {
 	mu      sync.Mutex
 	hosts   []string
+	wrong   map[string]error // by host: its last answer, nil for one that is of use
 	clients []http.Client
 }
 
@@ -107,13 +129,42 @@ func (l *HostList) add(host string) {
 	}
 }
 
-// addClient notes a client that is about to be used. What the library puts
-// around its transport later does not let go of connections.
+// addClient notes a client that is about to be used, and bounds what it is
+// answered. What the library puts around its transport later does not let go of
+// connections.
 func (l *HostList) addClient(c *http.Client) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, copied := c.Transport.(bounded); !copied {
+		c.Transport = bounded{c.Transport, l.note}
+	}
 	l.clients = append(l.clients, http.Client{Transport: c.Transport})
 	return nil
+}
+
+// note keeps what is wrong with an answer. That there is no such thing is an
+// answer like any other.
+func (l *HostList) note(host string, resp *http.Response, err error) {
+	if err == nil && resp.StatusCode >= http.StatusBadRequest && resp.StatusCode != http.StatusNotFound {
+		err = remoteerrors.ErrUnexpectedStatus{Status: resp.Status, StatusCode: resp.StatusCode}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrong == nil {
+		l.wrong = map[string]error{}
+	}
+	l.wrong[host] = err
+}
+
+// Wrong is what keeps the last host from saying whether it has the image, nil if
+// nothing does. That is the registry itself, behind its mirrors.
+func (l *HostList) Wrong() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.hosts) == 0 {
+		return nil
+	}
+	return l.wrong[l.hosts[len(l.hosts)-1]]
 }
 
 // HangUp closes connections when a pull is over. Every pull has its own, so

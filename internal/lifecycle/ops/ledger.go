@@ -19,6 +19,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
+	"fairlead.run/internal/telemetry"
 )
 
 // stageLimit is how long an operation may stay at one stage. Each stage has
@@ -33,9 +34,9 @@ const stageLimit = 4 * time.Minute
 // and the caller that comes back finds it in flight or its result in the
 // record; nothing is ever "reserved" by an operation that is over.
 type Ledger struct {
-	// Trace, unless nil, is told of each operation that ended and how long each
-	// of its stages took. It is set before the first operation.
-	Trace func(About, []Step)
+	// Trace, unless nil, is told of each operation that ended. It is set before
+	// the first operation.
+	Trace func(Ended)
 
 	mu      sync.Mutex
 	byKey   map[string]*operation
@@ -87,6 +88,7 @@ type operation struct {
 	waiting atomic.Int32
 	done    chan struct{}
 	trail   *trail // nil if nobody traces
+	parent  string // the span of the caller that was the first
 	id      string
 	err     error
 }
@@ -166,6 +168,7 @@ func (l *Ledger) join(ctx context.Context, t Task, run func(context.Context) (st
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	op := l.newOperation(t, cancel)
+	op.parent = telemetry.Parent(ctx)
 	l.add(op)
 	l.running.Add(1)
 	go l.fly(ctx, op, run)
@@ -211,7 +214,7 @@ func (l *Ledger) land(op *operation) {
 	}
 	l.mu.Unlock()
 	if op.trail != nil {
-		l.Trace(op.About, op.trail.steps(time.Now()))
+		l.Trace(op.ended(time.Now()))
 	}
 	close(op.done)
 	op.cancel(nil)
@@ -222,6 +225,7 @@ func (l *Ledger) land(op *operation) {
 // what it leaves behind, a session perhaps, may live on in that.
 func (l *Ledger) Follow(ctx context.Context, about About) (_ context.Context, done func()) {
 	op := l.newOperation(Task{About: about}, func(error) {})
+	op.parent = telemetry.Parent(ctx)
 	op.waiting.Store(1)
 	l.mu.Lock()
 	l.add(op)
@@ -229,17 +233,34 @@ func (l *Ledger) Follow(ctx context.Context, about About) (_ context.Context, do
 	return stage.With(ctx, op.enter), sync.OnceFunc(func() { l.land(op) })
 }
 
-// errPodStops is why the making of a container ends early.
-var errPodStops = errors.New("its pod is being stopped")
+// Why operations end early.
+var (
+	errPodStops       = errors.New("its pod is being stopped")
+	errContainerStops = errors.New("the container is being stopped")
+)
 
-// GiveUp ends the operations that make containers of a pod, and waits for them.
-// Nobody may start another meanwhile.
+// GiveUp ends the operations that make containers of a pod or keep them frozen,
+// and waits for them. Nobody may start another meanwhile.
 func (l *Ledger) GiveUp(ctx context.Context, id pod.ID) error {
-	making := l.making(id)
-	for _, op := range making {
-		op.cancel(fmt.Errorf("%w: %w", errPodStops, errdefs.ErrPrecondition))
+	return l.giveUp(ctx, errPodStops, func(a About) bool {
+		return a.Pod == id && (a.Verb == Create || a.Verb == Start || a.Verb == Checkpoint)
+	})
+}
+
+// Unfreeze ends the operations that keep a container of a pod frozen, by itself or
+// with its pod, and waits for them.
+func (l *Ledger) Unfreeze(ctx context.Context, of pod.ID, id pod.ContainerID) error {
+	return l.giveUp(ctx, errContainerStops, func(a About) bool {
+		return a.Verb == Checkpoint && (a.Container == id || a.Kind == KindPod && a.Pod == of)
+	})
+}
+
+func (l *Ledger) giveUp(ctx context.Context, why error, which func(About) bool) error {
+	ops := l.those(which)
+	for _, op := range ops {
+		op.cancel(fmt.Errorf("%w: %w", why, errdefs.ErrPrecondition))
 	}
-	for _, op := range making {
+	for _, op := range ops {
 		if err := op.landed(ctx); err != nil {
 			return err
 		}
@@ -270,12 +291,12 @@ func (l *Ledger) Settle(ctx context.Context, key string) error {
 	return op.landed(ctx)
 }
 
-func (l *Ledger) making(id pod.ID) []*operation {
+func (l *Ledger) those(which func(About) bool) []*operation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []*operation
 	for op := range l.all {
-		if op.About.Pod == id && (op.About.Verb == Create || op.About.Verb == Start) {
+		if which(op.About) {
 			out = append(out, op)
 		}
 	}

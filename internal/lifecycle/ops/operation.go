@@ -21,6 +21,10 @@ const (
 	Reopen  = "reopen log of"
 	Recover = "recover"
 	Tidy    = "tidy up after"
+	Tell    = "tell NRI plugins of"
+	// Checkpoint keeps containers frozen for a while.
+	Checkpoint = "checkpoint"
+	Restore    = "restore"
 	// TakeBack is what follows a failed run or create that left something.
 	TakeBack = "take back"
 )

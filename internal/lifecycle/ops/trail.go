@@ -3,12 +3,41 @@ package ops
 import (
 	"sync"
 	"time"
+
+	"fairlead.run/internal/pod"
 )
 
 // Step is a stage that an operation went through.
 type Step struct {
 	Stage string  `json:"stage"`
 	MS    float64 `json:"ms"` // milliseconds
+}
+
+// Ended is an operation that is over.
+type Ended struct {
+	About
+	Handler string // as the request names it, where it does
+	Parent  string // the caller's span, as telemetry.Parent has it
+	Began   time.Time
+	Took    time.Duration
+	Steps   []Step
+	Err     error
+}
+
+// ended is the operation as it is over, with the id of what it has made.
+func (op *operation) ended(now time.Time) Ended {
+	e := Ended{
+		About: op.About, Handler: op.Asked.handler, Parent: op.parent, Began: op.began, Took: now.Sub(op.began), Steps: op.trail.steps(now), Err: op.err,
+	}
+	if op.err == nil && op.id != "" {
+		switch {
+		case e.Kind == KindPod && e.Pod == "":
+			e.Pod = pod.ID(op.id)
+		case e.Kind == KindContainer && e.Container == "":
+			e.Container = pod.ContainerID(op.id)
+		}
+	}
+	return e
 }
 
 // trail is the way of one operation. The zero value is ready for use.

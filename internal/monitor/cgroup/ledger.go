@@ -166,12 +166,29 @@ func (l *Ledger) add(id, path string) *member {
 }
 
 // Watch is called once the container's cgroup is there, and whenever that may
-// be so.
-func (l *Ledger) Watch(id string) {
+// be so. cgroups is the /proc/PID/cgroup of its first process, as far as that is
+// known.
+func (l *Ledger) Watch(id, cgroups string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m := l.members[id]; m != nil {
+		l.descend(m, cgroups)
 		l.watch(m)
+	}
+}
+
+// descend goes to where the process is, if that is below the container's cgroup:
+// crun makes one more in the scope that systemd has made. On cgroup v1 a kill
+// counts there and nowhere above.
+func (l *Ledger) descend(m *member, cgroups string) {
+	if l.memory.unified {
+		return
+	}
+	dir := l.memory.dir(l.PathIn(cgroups))
+	if strings.HasPrefix(dir, m.dir+"/") {
+		m.dir = dir
+		m.signals.close() // of what is above nothing is heard below
+		m.signals = nil
 	}
 }
 

@@ -83,7 +83,7 @@ func (tr *tree) run(id string) string {
 	path := "/pod/" + id
 	tr.Join(id, path)
 	tr.make(path)
-	tr.Watch(id)
+	tr.Watch(id, "")
 	return path
 }
 
@@ -232,6 +232,20 @@ func TestLedgerTellsTwoApart(t *testing.T) {
 		tr.settle("b", byKill, false)
 		tr.settle("a", byKill, false)
 	})
+	t.Run("one of them known", func(t *testing.T) {
+		tr := newTree(t)
+		tr.make("/pod")
+		for _, id := range []string{"a", "b", "c"} { // unseen
+			tr.Join(id, "/pod/"+id)
+			tr.make("/pod/" + id)
+			tr.oom("/pod/" + id)
+		}
+		tr.remove("/pod/a", "/pod/c")
+		tr.settle("a", byKill, true) // which takes a look at b
+		tr.remove("/pod/b")
+		tr.settle("b", byKill, true)
+		tr.settle("c", byKill, true)
+	})
 	t.Run("both", func(t *testing.T) {
 		tr := newTree(t)
 		tr.make("/pod")
@@ -284,7 +298,7 @@ func TestLedgerOverARestart(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		kept[id] = tr.Join(id, "/pod/"+id)
 		tr.make("/pod/" + id)
-		tr.Watch(id)
+		tr.Watch(id, "")
 	}
 	rejoin := func(ids ...string) {
 		tr.restart()
@@ -292,7 +306,7 @@ func TestLedgerOverARestart(t *testing.T) {
 			tr.Rejoin(id, "/pod/"+id, kept[id])
 		}
 		for _, id := range ids {
-			tr.Watch(id)
+			tr.Watch(id, "")
 		}
 	}
 	tr.oom("/pod/a")
@@ -324,7 +338,7 @@ func TestLedgerKnowsWhatItHasSeen(t *testing.T) {
 	tr.restart()
 	for _, id := range []string{"a", "b"} {
 		tr.Rejoin(id, "/pod/"+id, 0)
-		tr.Watch(id)
+		tr.Watch(id, "")
 	}
 	tr.remove("/pod/a", "/pod/b")
 	tr.settle("b", byKill, false)

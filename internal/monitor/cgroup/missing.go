@@ -42,7 +42,7 @@ func (l *Ledger) missing(m *member, killed bool) int {
 		case len(suspects) == 1:
 			return open
 		case killed:
-			return max(1, open-(len(suspects)-1))
+			return m.share(open, len(suspects)-1)
 		}
 		return 0 // the others may have been killed, and this one was not
 	}
@@ -68,7 +68,7 @@ func (l *Ledger) missingOfVersion1(m *member, killed bool) int {
 		case !ok || open <= 0:
 			return 0
 		case !m.watched || come > 1:
-			return max(1, open-(len(gone)-1)) // the others may want theirs
+			return m.share(open, len(gone)-1)
 		case time.Now().After(deadline):
 			return 0
 		}
@@ -77,6 +77,16 @@ func (l *Ledger) missingOfVersion1(m *member, killed bool) int {
 		await(fd, deadline)
 		l.mu.Lock()
 	}
+}
+
+// share is how many of the kills that are nobody's yet m gets while others may
+// want theirs. One that is known to have lost a process can do without.
+func (m *member) share(open, others int) int {
+	least := 1
+	if m.seen > 0 {
+		least = 0
+	}
+	return max(least, open-others)
 }
 
 // shared says whether others than members use the cgroup, so that what it

@@ -75,13 +75,44 @@ func TestVersion1ReadsTheCount(t *testing.T) {
 	tr.make1("/pod/a", 2)
 	tr.make1("/other/b", 0)
 	tr.losses(2)
-	tr.Watch("a")
-	tr.Watch("b")
+	tr.Watch("a", "")
+	tr.Watch("b", "")
 	v := tr.settle("a", byItself, true)
 	if v.Elsewhere != 9 || !slices.Equal(v.Others, []string{"b"}) {
 		t.Errorf("%+v", v)
 	}
 	tr.settle("b", byKill, false)
+}
+
+// TestVersion1Below has the process in a cgroup below the one that its start named.
+func TestVersion1Below(t *testing.T) {
+	for _, tt := range []struct {
+		name, cgroups string
+		want          bool
+	}{
+		{"below", "9:name=systemd:/pod/a\n4:memory:/pod/a/container\n", true},
+		{"at it", "4:memory:/pod/a\n", false},
+		{"beside it", "4:memory:/pod/ab/container\n", false},
+		{"not known", "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := newFiles1(t)
+			for round := range 2 { // the second is that of another monitor
+				if round == 0 {
+					tr.Join("a", "/pod/a")
+				} else {
+					kept := tr.elsewhere()
+					tr.restart(tr.memory)
+					tr.Rejoin("a", "/pod/a", kept)
+				}
+				tr.make1("/pod/a", 0)
+				tr.make1("/pod/a/container", 1)
+				tr.make1("/pod/ab/container", 1)
+				tr.Watch("a", tt.cgroups)
+			}
+			tr.settle("a", byKill, tt.want)
+		})
+	}
 }
 
 // TestVersion1Unwatched is about containers of which only the host's count is
@@ -111,7 +142,7 @@ func TestVersion1Unwatched(t *testing.T) {
 			tr.restart(tr.memory)
 			for id, path := range map[string]string{"a": "/pod/a", "b": "/other/b"} {
 				tr.Rejoin(id, path, kept[id])
-				tr.Watch(id)
+				tr.Watch(id, "")
 			}
 			tr.settle("a", tt.killed, tt.want)
 			tr.settle("b", byKill, tt.neighbour > 0)
@@ -143,6 +174,21 @@ func TestVersion1CountsOnce(t *testing.T) {
 	tr.Join("g", "/pod/g")
 	tr.remove("/pod/d")
 	tr.settle("d", byKill, false)
+}
+
+// TestVersion1KnowsWhatItHasSeen is about one whose own count has been read when
+// another was asked about, and which is gone at the same time as the next.
+func TestVersion1KnowsWhatItHasSeen(t *testing.T) {
+	tr := newFiles1(t)
+	for _, id := range []string{"a", "b", "c"} {
+		tr.Join(id, "/pod/"+id)
+	}
+	tr.losses(3)
+	tr.make1("/pod/b", 1)
+	tr.settle("a", byKill, true)
+	tr.remove("/pod/b")
+	tr.settle("b", byKill, true)
+	tr.settle("c", byKill, true)
 }
 
 // kernel is a real hierarchy.
@@ -194,7 +240,7 @@ func (k kernel) start(id string) string {
 	if err := os.Mkdir(k.root+path, 0o755); err != nil {
 		k.t.Fatal(err)
 	}
-	k.Watch(id)
+	k.Watch(id, "")
 	if !k.members[id].watched {
 		k.t.Fatalf("%s is not watched", id)
 	}
@@ -338,7 +384,7 @@ func TestVersion1ClosesWhatItOpens(t *testing.T) {
 		func(id string) { k.Join(id, "/"+id); k.Leave(id) }, // again
 	} {
 		path := k.start("a")
-		k.Watch("a") // again
+		k.Watch("a", "") // again
 		if now := open(); now != before+1 {
 			t.Errorf("a container has %d descriptors", now-before)
 		}
@@ -349,7 +395,7 @@ func TestVersion1ClosesWhatItOpens(t *testing.T) {
 	k.rmdir("/b")
 	k.settle("b", byKill, false)
 	k.Join("c", "/c") // never there
-	k.Watch("c")
+	k.Watch("c", "")
 	k.Leave("c")
 	if now := open(); now != before {
 		t.Errorf("%d descriptors are open, before it were %d", now, before)

@@ -34,6 +34,9 @@ type Options struct {
 	// Env is added to the environment of a monitor started from here. Only
 	// names that begin with FAIRLEAD_MONITOR_ reach it.
 	Env []string
+	// Keep, if set, holds on to what of containers would be lost with the monitor.
+	// Events has to be called for it to learn of those that others started.
+	Keep *Keep
 }
 
 // DefaultCgroup and NoCgroup are values of Options.Cgroup.

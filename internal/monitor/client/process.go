@@ -22,8 +22,13 @@ import (
 // again joins the start under way, or gets its answer while the process lives.
 func (c *Client) Start(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
 	req.Token = rand.Text()
+	req.Keep = c.options.Keep != nil
 	var started monitorv1.Started
 	fds, err := c.ask(ctx, request{op: monitorv1.OpStart, body: req}, &started)
+	if req.Keep && err == nil {
+		c.options.Keep.add(req.ID, started.Kept, fds)
+		fds = nil
+	}
 	wire.CloseAll(fds)
 	return started, err
 }
@@ -40,7 +45,7 @@ func (c *Client) Exec(ctx context.Context, req monitorv1.ExecRequest, stdio [3]*
 			continue
 		}
 		// A copy: the number stays valid whatever happens to the file.
-		fd, err := duplicate(f)
+		fd, err := linux.Duplicate(f)
 		if err != nil {
 			wire.CloseAll(passed)
 			return monitorv1.Started{}, nil, fmt.Errorf("pass descriptor to exec %s: %w", req.ID, err)
@@ -64,15 +69,6 @@ func (c *Client) Exec(ctx context.Context, req monitorv1.ExecRequest, stdio [3]*
 	return started, fileOf(fds[0], "terminal"), nil
 }
 
-func duplicate(f *os.File) (int, error) {
-	from := linux.RawFD(f)
-	if from < 0 {
-		return -1, os.ErrClosed
-	}
-	fd, err := unix.FcntlInt(uintptr(from), unix.F_DUPFD_CLOEXEC, 0)
-	return fd, os.NewSyscallError("fcntl", err)
-}
-
 // fileOf makes a file that can be waited for without a thread.
 func fileOf(fd int, name string) *os.File {
 	// The file works without it, at the price of a thread while it waits.
@@ -85,7 +81,7 @@ func (c *Client) Wait(ctx context.Context, id string) (monitorv1.Exit, error) {
 	var exit monitorv1.Exit
 	fds, err := c.ask(ctx, request{op: monitorv1.OpWait, body: monitorv1.IDRequest{ID: id}}, &exit)
 	wire.CloseAll(fds)
-	return exit, err
+	return c.options.Keep.complete(exit), err
 }
 
 // Events calls see with each recorded exit, in the order of their numbers, and
@@ -108,6 +104,13 @@ func (c *Client) EventsAfter(ctx context.Context, seq uint64, see func(monitorv1
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	keep := c.options.Keep
+	if keep != nil {
+		// Before the exits: when they are told, the output is complete.
+		if err := c.resume(ctx, keep); err != nil {
+			return err
+		}
+	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err = conn.Send(monitorv1.Request{Version: monitorv1.Version, Op: monitorv1.OpEvents, Body: body})
@@ -124,7 +127,8 @@ func (c *Client) EventsAfter(ctx context.Context, seq uint64, see func(monitorv1
 		}
 		var exit monitorv1.Exit
 		if err = json.Unmarshal(answer.Body, &exit); err == nil {
-			see(exit)
+			see(keep.complete(exit))
+			keep.settle(exit.ID)
 		}
 	}
 	if ctx.Err() != nil {
@@ -150,7 +154,17 @@ func (c *Client) List(ctx context.Context) ([]monitorv1.Process, error) {
 	var list monitorv1.ProcessList
 	fds, err := c.ask(ctx, request{op: monitorv1.OpList}, &list)
 	wire.CloseAll(fds)
+	c.complete(list.Processes)
 	return list.Processes, err
+}
+
+// complete adds what the caller has seen to what the monitor tells of exits.
+func (c *Client) complete(list []monitorv1.Process) {
+	for _, p := range list {
+		if p.Exit != nil {
+			*p.Exit = c.options.Keep.complete(*p.Exit)
+		}
+	}
 }
 
 // Find returns what the monitor knows of one process.
@@ -161,6 +175,7 @@ func (c *Client) Find(ctx context.Context, id string) (monitorv1.Process, error)
 	if err != nil {
 		return monitorv1.Process{}, err
 	}
+	c.complete(list.Processes)
 	for _, p := range list.Processes {
 		if p.ID == id {
 			return p, nil
@@ -201,7 +216,11 @@ func (c *Client) CloseStdin(ctx context.Context, id string) error {
 
 // Forget drops the record and the FIFOs of a process that has ended.
 func (c *Client) Forget(ctx context.Context, id string) error {
-	return c.tell(ctx, request{op: monitorv1.OpForget, body: monitorv1.IDRequest{ID: id}})
+	err := c.tell(ctx, request{op: monitorv1.OpForget, body: monitorv1.IDRequest{ID: id}})
+	if k := c.options.Keep; k != nil && (err == nil || errors.Is(err, errdefs.ErrNotFound)) {
+		k.drop(id)
+	}
+	return err
 }
 
 // Info describes the monitor.

@@ -13,14 +13,18 @@ import (
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/monitor/answer"
 	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/stream"
 	"fairlead.run/internal/monitor/wire"
 )
 
-// The place at which a test kills the monitor as a caller attaches.
-var attachJoined = failpoint.Register("monitor.attach.joined")
+// The places at which a test kills the monitor as a caller attaches and leaves.
+var (
+	attachJoined = failpoint.Register("monitor.attach.joined")
+	attachLeft   = failpoint.Register("monitor.attach.left")
+)
 
 // handleAttach serves one attached caller until either side ends it.
 func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
@@ -54,7 +58,10 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	}
 	// Added before the answer: the caller misses nothing after it.
 	io.Attach(sinks)
-	defer io.Detach(sinks)
+	defer func() {
+		io.Detach(sinks)
+		_ = failpoint.Hit(attachLeft)
+	}()
 	_ = failpoint.Hit(attachJoined)
 	err = answerAttached(c.conn, attached, input)
 	if err == nil {
@@ -62,7 +69,7 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	}
 	note := monitorv1.AttachNote{Ended: true}
 	if err != nil {
-		note.Error = toWire(err)
+		note.Error = answer.Error(err)
 	}
 	// A caller that has hung up does not need it.
 	_ = c.conn.Send(note)

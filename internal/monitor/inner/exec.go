@@ -3,7 +3,6 @@ package inner
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +26,12 @@ var (
 // exec is OpExec. It closes fds. It returns the terminal's master end, which
 // becomes the caller's, or -1.
 func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int) (monitorv1.Started, int, error) {
-	ends, err := execEnds(&req, fds)
+	ends, err := request.ExecEnds(&req, fds)
 	if err != nil {
 		wire.CloseAll(fds)
 		return monitorv1.Started{}, -1, err
 	}
-	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
+	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Mark: req.Mark, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
 	p, mine, err := in.table.reserve(req.ID, spec)
 	if err != nil || !mine {
 		wire.CloseAll(ends)
@@ -116,36 +115,4 @@ func (in *Inner) startExec(ctx context.Context, p *process, c *launch.Command, w
 		return c.Explain(err, console.Quote())
 	}
 	return failpoint.Hit(execTerminal)
-}
-
-// execEnds checks the request and puts the descriptors in their places.
-func execEnds(req *monitorv1.ExecRequest, fds []int) ([]int, error) {
-	if err := request.CheckExec(req); err != nil {
-		return nil, err
-	}
-	want := 0
-	for _, passed := range req.Stdio {
-		if passed {
-			want++
-		}
-	}
-	if want != len(fds) {
-		return nil, fmt.Errorf("start exec %s: the request names %d descriptors and came with %d: %w", req.ID, want, len(fds), errdefs.ErrInvalidArgument)
-	}
-	if req.TTY {
-		return nil, nil
-	}
-	var ends []int
-	for _, passed := range req.Stdio {
-		if passed {
-			ends, fds = append(ends, fds[0]), fds[1:]
-			continue
-		}
-		fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
-		}
-		ends = append(ends, fd)
-	}
-	return ends, nil
 }

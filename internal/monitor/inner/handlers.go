@@ -14,6 +14,8 @@ import (
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/monitor/answer"
+	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
 )
 
@@ -23,6 +25,7 @@ var (
 	ioClosed       = failpoint.Register("monitor.forget.io-closed")
 	unrecorded     = failpoint.Register("monitor.forget.unrecorded")
 	shutdownAgreed = failpoint.Register("monitor.shutdown.agreed")
+	signalled      = failpoint.Register("monitor.signal.sent")
 )
 
 // handlers has one function for each operation.
@@ -38,6 +41,8 @@ var handlers = map[monitorv1.Op]handler{
 	monitorv1.OpResize:     handleResize,
 	monitorv1.OpAttach:     handleAttach,
 	monitorv1.OpCloseStdin: handleCloseStdin,
+	monitorv1.OpKeep:       handleKeep,
+	monitorv1.OpGive:       handleGive,
 	monitorv1.OpForget:     handleForget,
 	monitorv1.OpShutdown:   handleShutdown,
 }
@@ -46,7 +51,7 @@ func handleInfo(_ context.Context, in *Inner, _ *call) (any, []int, error) {
 	info := monitorv1.Info{
 		Version: in.cfg.Version, Protocol: monitorv1.Version,
 		OuterPID: os.Getppid(), InnerPID: os.Getpid(), StartedAt: in.started,
-		Goroutines: runtime.NumGoroutine(),
+		Goroutines: runtime.NumGoroutine(), Heap: linux.LiveHeap(),
 	}
 	for _, p := range in.table.all() {
 		info.Processes++
@@ -63,7 +68,15 @@ func handleStart(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 		return nil, nil, err
 	}
 	started, err := in.start(ctx, req)
-	return started, nil, err
+	if err != nil || !req.Keep {
+		return started, nil, err
+	}
+	p, err := in.table.find(req.ID)
+	if err != nil {
+		return started, nil, nil // forgotten by another caller
+	}
+	started, fds := p.keep()
+	return started, fds, nil
 }
 
 func handleExec(ctx context.Context, in *Inner, c *call) (any, []int, error) {
@@ -97,13 +110,13 @@ func handleWait(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	select {
 	case <-p.shown:
 		// The connection is being read for its end, so it cannot be used again.
-		_ = answer(c.conn, p.publishedExit(), nil)
+		_ = answer.Send(c.conn, p.publishedExit(), nil)
 	case <-p.forget:
 		if exit := p.publishedExit(); exit != nil {
-			_ = answer(c.conn, exit, nil)
+			_ = answer.Send(c.conn, exit, nil)
 			break
 		}
-		_ = answer(c.conn, nil, fmt.Errorf("wait for process %s: it did not start: %w", p.id, errdefs.ErrNotFound))
+		_ = answer.Send(c.conn, nil, fmt.Errorf("wait for process %s: it did not start: %w", p.id, errdefs.ErrNotFound))
 	case <-ctx.Done():
 	}
 	return nil, nil, errAnswered
@@ -120,7 +133,7 @@ func handleEvents(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	for {
 		exits, more := in.table.exitsAfter(seq)
 		for _, e := range exits {
-			if err := answer(c.conn, e, nil); err != nil {
+			if err := answer.Send(c.conn, e, nil); err != nil {
 				return nil, nil, errAnswered
 			}
 			seq = e.Seq
@@ -165,7 +178,7 @@ func handleSignal(_ context.Context, in *Inner, c *call) (any, []int, error) {
 	if req.Signal < 1 || req.Signal > 64 {
 		return nil, nil, fmt.Errorf("signal process %s: there is no signal %d: %w", p.id, req.Signal, errdefs.ErrInvalidArgument)
 	}
-	return nil, nil, p.signal(syscall.Signal(req.Signal), req.All)
+	return nil, nil, errors.Join(p.signal(syscall.Signal(req.Signal), req.All), failpoint.Hit(signalled))
 }
 
 func handleReopenLog(_ context.Context, in *Inner, c *call) (any, []int, error) {
@@ -280,7 +293,7 @@ func handleShutdown(ctx context.Context, in *Inner, c *call) (any, []int, error)
 		return nil, nil, err
 	}
 	_ = failpoint.Hit(shutdownAgreed)
-	_ = answer(c.conn, nil, nil)
+	_ = answer.Send(c.conn, nil, nil)
 	in.rest <- shutdown
 	return nil, nil, errAnswered
 }

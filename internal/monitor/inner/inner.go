@@ -313,9 +313,7 @@ func (in *Inner) held() map[string]int {
 // the exit codes of those that are not our children over the exec.
 func (in *Inner) keepPidfds() {
 	for _, p := range in.table.all() {
-		if fd := p.pidfdNumber(); fd >= 0 {
-			in.link.Hold(handover.KeyPidfd+p.id, fd)
-		}
+		in.holdProcess(p)
 	}
 }
 

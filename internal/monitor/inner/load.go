@@ -94,7 +94,7 @@ func (in *Inner) resume(ctx context.Context, p *process) {
 		close(p.shown)
 	}
 	if p.io != nil {
-		in.kills.Watch(p.id)
+		in.kills.Watch(p.id, p.rec.Cgroups)
 		in.resumeCopy(p)
 	}
 	in.spawn(func(ctx context.Context) { in.supervise(ctx, p) })
@@ -117,19 +117,37 @@ func (in *Inner) reopenProcess(p *process) {
 	} else if fd, err := linux.OpenProcess(who.PID, who.Start); err == nil {
 		p.pidfd = fd
 	} else if errors.Is(err, os.ErrProcessDone) {
-		in.resolve(p, who, nil)
+		p.late = true
+		in.resolve(p, nil, time.Now())
 		return
 	}
-	// Those of init, or of whoever took the outer process's children, are
-	// reaped by somebody who will not tell. The kernel does, as long as one of
-	// us has them open.
 	parent := 0
 	if s, err := linux.ReadStat(who.PID); err == nil && s.Start == who.Start {
 		parent = s.PPID
+		p.late = s.State == 'Z' && !held
 	}
-	if ours := parent == os.Getpid() || parent == os.Getppid(); ours && held {
+	if ours := parent == os.Getpid() || parent == os.Getppid(); !ours {
+		// Reaped by somebody who will not tell how it ended. The kernel does, as
+		// long as one of us has it open.
+		in.holdProcess(p)
+		return
+	}
+	if held && p.kind() != monitorv1.KindContainer {
 		in.link.Drop(handover.KeyPidfd + p.id)
-	} else if fd := p.pidfdNumber(); !ours && fd >= 0 {
+	}
+	in.watchEnd(p)
+}
+
+// watchEnd lets the outer process see when a container ends: this one may be
+// stopped then.
+func (in *Inner) watchEnd(p *process) {
+	if p.kind() == monitorv1.KindContainer {
+		in.holdProcess(p)
+	}
+}
+
+func (in *Inner) holdProcess(p *process) {
+	if fd := p.pidfdNumber(); fd >= 0 {
 		in.link.Hold(handover.KeyPidfd+p.id, fd)
 	}
 }
@@ -184,15 +202,16 @@ func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 
 // dropExits removes exits that nobody will claim.
 func (in *Inner) dropExits() {
-	wanted := map[record.Ident]bool{}
+	wanted, ids := map[record.Ident]bool{}, map[string]bool{}
 	for _, p := range in.table.all() {
 		if p.state() == monitorv1.Starting {
 			return // it may claim any
 		}
 		if !p.hasEnded() {
-			wanted[p.main()] = true
+			wanted[p.main()], ids[p.id] = true, true
 		}
 	}
+	in.records.KeepSeen(ids)
 	for _, e := range in.records.Exits() {
 		if who := (record.Ident{PID: e.PID, Start: e.Start}); !wanted[who] {
 			in.records.DropExit(who)

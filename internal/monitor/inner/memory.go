@@ -37,7 +37,7 @@ func (in *Inner) watchMemory(p *process) error {
 			return err
 		}
 	}
-	in.kills.Watch(p.id)
+	in.kills.Watch(p.id, cgroups)
 	return nil
 }
 

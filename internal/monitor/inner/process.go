@@ -25,6 +25,7 @@ type process struct {
 	io     *stdio.Stdio // nil for an exec
 	master int          // an exec's terminal until its caller has taken it; -1 none
 	undone bool         // its start failed, and its record is gone for good
+	late   bool         // it had ended before this monitor looked, which was told by nobody
 
 	started  chan struct{} // closed when the start has succeeded or failed
 	startErr error         // set before started is closed
@@ -120,9 +121,13 @@ func (p *process) end(e linux.Ended, lost bool) {
 		p.mu.Unlock()
 		return
 	}
+	seen, earlier := p.table.records.Seen(p.id)
+	if earlier && seen.Before(e.At) {
+		e.At, e.Found = seen, false
+	}
 	p.rec.Exit = &monitorv1.Exit{
 		ID: p.id, Kind: p.rec.Spec.Kind, PID: p.rec.Main.PID,
-		Code: e.Code, Signal: e.Signal, FinishedAt: e.At, Lost: lost,
+		Code: e.Code, Signal: e.Signal, FinishedAt: e.At, Found: e.Found, Lost: lost,
 	}
 	if lost {
 		p.rec.Exit.Code = monitorv1.LostCode
@@ -137,6 +142,9 @@ func (p *process) end(e linux.Ended, lost bool) {
 	}
 	p.table.freePID(p, who.PID)
 	p.table.records.DropExit(who)
+	if earlier {
+		p.table.records.DropSeen(p.id)
+	}
 	close(p.ended)
 }
 
@@ -175,6 +183,7 @@ func (p *process) describe() monitorv1.Process {
 	}
 	if p.io != nil {
 		d.LogError = p.io.Problem()
+		d.NoTerminal = d.State != monitorv1.Starting && p.io.MissesTerminal()
 	}
 	if d.State == monitorv1.Exited {
 		d.Exit = p.rec.Exit

@@ -13,6 +13,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/answer"
 	"fairlead.run/internal/monitor/wire"
 )
 
@@ -78,7 +79,7 @@ func (in *Inner) converse(ctx context.Context, conn *wire.Conn) {
 		fds, err := conn.Recv(&req, monitorv1.MaxRequest)
 		if errors.Is(err, wire.ErrTooLarge) || errors.Is(err, wire.ErrMalformed) {
 			err = fmt.Errorf("%w: %w", errdefs.ErrInvalidArgument, err)
-			if answer(conn, nil, err) != nil || errors.Is(err, wire.ErrTooLarge) {
+			if answer.Send(conn, nil, err) != nil || errors.Is(err, wire.ErrTooLarge) {
 				return
 			}
 			continue
@@ -109,11 +110,11 @@ func (in *Inner) answerOne(ctx context.Context, conn *wire.Conn, req *monitorv1.
 	handle, known := handlers[req.Op]
 	switch {
 	case req.Version != monitorv1.Version:
-		return answer(conn, nil, fmt.Errorf("answer request: this monitor speaks version %d of the protocol, not %d; restart the daemon and the monitor with the same release: %w", monitorv1.Version, req.Version, errdefs.ErrUnimplemented)) == nil
+		return answer.Send(conn, nil, fmt.Errorf("answer request: this monitor speaks version %d of the protocol, not %d; restart the daemon and the monitor with the same release: %w", monitorv1.Version, req.Version, errdefs.ErrUnimplemented)) == nil
 	case !known:
-		return answer(conn, nil, fmt.Errorf("answer request: unknown operation %.40q: %w", req.Op, errdefs.ErrUnimplemented)) == nil
+		return answer.Send(conn, nil, fmt.Errorf("answer request: unknown operation %.40q: %w", req.Op, errdefs.ErrUnimplemented)) == nil
 	case len(fds) > monitorv1.MaxDescriptors:
-		return answer(conn, nil, fmt.Errorf("answer request: %d descriptors came with it, of which %d are allowed: %w", len(fds), monitorv1.MaxDescriptors, errdefs.ErrInvalidArgument)) == nil
+		return answer.Send(conn, nil, fmt.Errorf("answer request: %d descriptors came with it, of which %d are allowed: %w", len(fds), monitorv1.MaxDescriptors, errdefs.ErrInvalidArgument)) == nil
 	}
 	body, out, err := handle(ctx, in, c)
 	defer wire.CloseAll(out)
@@ -123,49 +124,7 @@ func (in *Inner) answerOne(ctx context.Context, conn *wire.Conn, req *monitorv1.
 	if errors.Is(err, errRest) || in.resting.Load() && errors.Is(err, context.Canceled) {
 		return false // the caller asks the successor
 	}
-	return answer(conn, body, err, out...) == nil
-}
-
-// answer sends a reply.
-func answer(conn *wire.Conn, body any, failed error, fds ...int) error {
-	var reply monitorv1.Reply
-	if failed != nil {
-		reply.Error = toWire(failed)
-	} else if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		reply.Body = data
-	}
-	return conn.Send(reply, fds...)
-}
-
-// kinds maps errors to what the wire calls them, the most telling first.
-var kinds = []struct {
-	err  error
-	kind monitorv1.Kind
-}{
-	{errdefs.ErrNotFound, monitorv1.KindNotFound},
-	{errdefs.ErrAlreadyExists, monitorv1.KindAlreadyExists},
-	{errdefs.ErrInvalidArgument, monitorv1.KindInvalid},
-	{errdefs.ErrPrecondition, monitorv1.KindPrecondition},
-	{errdefs.ErrDeadline, monitorv1.KindDeadline},
-	{errdefs.ErrExhausted, monitorv1.KindExhausted},
-	{errdefs.ErrUnimplemented, monitorv1.KindUnimplemented},
-	{errdefs.ErrUnavailable, monitorv1.KindUnavailable},
-	{unix.ENOSPC, monitorv1.KindExhausted},
-	{unix.EMFILE, monitorv1.KindExhausted},
-	{unix.EAGAIN, monitorv1.KindExhausted},
-}
-
-func toWire(err error) *monitorv1.Error {
-	for _, k := range kinds {
-		if errors.Is(err, k.err) {
-			return &monitorv1.Error{Kind: k.kind, Message: err.Error()}
-		}
-	}
-	return &monitorv1.Error{Kind: monitorv1.KindInternal, Message: err.Error()}
+	return answer.Send(conn, body, err, out...) == nil
 }
 
 // untilHangUp returns a context that ends when the caller hangs up. Nothing

@@ -12,17 +12,18 @@ import (
 	"fairlead.run/internal/monitor/linux"
 )
 
-// signalAll sends a signal to the process, its descendants and all of its
-// session. One that has left the session and whose parent has ended is not found; the
-// container's cgroup is what ends those.
+// signalAll sends a signal to the process, its descendants, all of its session
+// and, if it has a mark, whatever it has started. Without one, a process that has
+// left the session and whose parent has ended is not found.
 func (p *process) signalAll(sig syscall.Signal) error {
 	p.mu.Lock()
-	who, cgroups, state := p.rec.Main, p.rec.Cgroups, p.rec.State
+	who, cgroups, state, mark := p.rec.Main, p.rec.Cgroups, p.rec.State, p.rec.Spec.Mark
 	p.mu.Unlock()
 	if state == monitorv1.Starting {
 		return fmt.Errorf("signal process %s: it has not started: %w", p.id, errdefs.ErrPrecondition)
 	}
-	sent, err := linux.SignalFamily(who.PID, who.Start, func(pid int) bool { return cgroup.Of(pid) == cgroups }, sig)
+	same := func(pid int) bool { return cgroup.Of(pid) == cgroups }
+	sent, err := linux.Leader{PID: who.PID, Start: who.Start, Mark: mark, Same: same}.Signal(sig)
 	if err != nil {
 		return fmt.Errorf("signal process %s with its descendants: %w", p.id, err)
 	}

@@ -36,16 +36,6 @@ var (
 	undone       = failpoint.Register("monitor.start.undone")
 )
 
-// Until the runtime has written the pid file, output may be the runtime's own.
-// What fits the FIFO waits there; a runtime that says more is copied up to
-// talkLimit bytes, which a container cannot reach before its pid is written
-// without waiting for it, and is then given talkGrace to come to the point.
-const (
-	talkative = 32 << 10
-	talkLimit = 4 << 20
-	talkGrace = time.Second
-)
-
 // start is OpStart. The same request again joins the one under way, or gets
 // the answer of the one before.
 func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
@@ -53,7 +43,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		return monitorv1.Started{}, err
 	}
 	spec := record.Spec{
-		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir,
+		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir, Label: req.Label, Owner: req.Owner,
 		LogPath: req.LogPath, LogMaxLine: req.LogMaxLine,
 		Stdin: req.Stdin && !req.TTY, StdinOnce: req.StdinOnce, TTY: req.TTY,
 		Token: req.Token, Deadline: time.Now().Add(req.Timeout), Cgroup: req.Cgroup,
@@ -119,6 +109,7 @@ func (in *Inner) undoStart(p *process) {
 	if pidfd != nil {
 		_ = linux.SignalProcess(pidfd, unix.SIGKILL)
 		_ = pidfd.Close()
+		in.link.Drop(handover.KeyPidfd + p.id)
 	}
 	if master >= 0 {
 		_ = unix.Close(master)
@@ -163,8 +154,8 @@ func (in *Inner) startContainer(ctx context.Context, p *process, c *launch.Comma
 		return in.startWithTerminal(ctx, p, c, size)
 	}
 	c.Stdio = [3]int(ends)
-	talk := &talk{in: in, io: io, command: c}
-	if err := in.runAndAdopt(ctx, p, c, ends, watch{look: talk.look}); err != nil {
+	talk := &stdio.Talk{IO: io, Pool: in.pool, Command: c}
+	if err := in.runAndAdopt(ctx, p, c, ends, watch{look: talk.Look}); err != nil {
 		return c.Explain(err, io.LastWords())
 	}
 	if err := io.Start(in.pool, 0); err != nil {
@@ -288,39 +279,8 @@ func (in *Inner) adopt(p *process, pid int, since time.Time) error {
 		return nil
 	}
 	if pidfd == nil {
-		in.resolve(p, who, nil)
+		in.resolve(p, nil, time.Now())
 	}
-	return nil
-}
-
-// talk watches how much a runtime says before its container starts.
-type talk struct {
-	in      *Inner
-	io      *stdio.Stdio
-	command *launch.Command
-	full    time.Time // since when the limit is reached
-}
-
-// look is called now and then while the command runs.
-func (t *talk) look() error {
-	if !t.io.Copying() {
-		if t.io.Waiting() >= talkative {
-			return t.io.Start(t.in.pool, talkLimit)
-		}
-		return nil
-	}
-	if _, err := t.command.ReadPID(); err == nil {
-		t.io.Open() // it is the container that talks
-		return nil
-	}
-	if !t.io.Stuck() {
-		return nil
-	}
-	if t.full.IsZero() {
-		t.full = time.Now()
-	}
-	if time.Since(t.full) > talkGrace {
-		return fmt.Errorf("%s wrote more than %d MiB of messages without starting the container and was killed: %w", t.command.Name(), talkLimit>>20, errdefs.ErrInternal)
-	}
+	in.watchEnd(p)
 	return nil
 }

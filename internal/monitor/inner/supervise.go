@@ -9,7 +9,6 @@ import (
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
-	"fairlead.run/internal/monitor/record"
 )
 
 // drainLimit bounds how long an exit waits for the output that the process
@@ -79,6 +78,7 @@ func (in *Inner) awaitEnd(ctx context.Context, p *process) {
 	if err := linux.AwaitEnd(pidfd); err != nil {
 		return // ctx
 	}
+	at := time.Now()
 	who := p.main()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		select {
@@ -92,13 +92,18 @@ func (in *Inner) awaitEnd(ctx context.Context, p *process) {
 		if s, err := linux.ReadStat(who.PID); err == nil && s.Start == who.Start {
 			continue
 		}
-		in.resolve(p, who, pidfd)
+		in.resolve(p, pidfd, at)
 	}
 }
 
-// resolve finds out how a process ended that somebody else has reaped.
-func (in *Inner) resolve(p *process, who record.Ident, pidfd *os.File) {
+// resolve finds out how a process ended that somebody else has reaped, and that
+// was seen to have ended at a time.
+func (in *Inner) resolve(p *process, pidfd *os.File, at time.Time) {
+	who := p.main()
 	e, ok := in.ends.Of(who, pidfd)
+	if e.Found {
+		e.At, e.Found = at, p.late
+	}
 	if !ok {
 		in.cfg.Log.Warn("exit lost: neither the monitor nor the kernel knows how the process ended", "id", p.id, "pid", who.PID)
 	}

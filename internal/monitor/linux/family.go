@@ -5,12 +5,22 @@ import (
 	"syscall"
 )
 
-// Family finds the living processes that belong to the one that pid and start
-// name: itself, its descendants, and its session, whose number cannot be
-// another's as long as one of them lives. same says whether a process is where
-// the leader was, which tells a session from a later one of the same number
-// once the leader has ended.
-func Family(pid int, start uint64, same func(pid int) bool) ([]Stat, error) {
+// Leader is a process, and what those have in common with it that belong to it.
+type Leader struct {
+	PID   int
+	Start uint64
+	// Mark, unless it is 0, is the mark of the process and of all that it has
+	// started.
+	Mark uint64
+	// Same says whether a process is where the leader was, which tells a session
+	// from a later one of the same number once the leader has ended.
+	Same func(pid int) bool
+}
+
+// Family finds the living processes that belong to the leader: itself, its
+// descendants, its session, whose number cannot be another's as long as one of
+// them lives, and whatever has its mark where it was.
+func (l Leader) Family() ([]Stat, error) {
 	all, err := Processes()
 	if err != nil {
 		return nil, err
@@ -18,12 +28,16 @@ func Family(pid int, start uint64, same func(pid int) bool) ([]Stat, error) {
 	member := map[int]bool{}
 	lives := false
 	for _, s := range all {
-		if s.PID == pid && s.Start == start {
+		if s.PID == l.PID && s.Start == l.Start {
 			member[s.PID], lives = true, true
 		}
 	}
 	for _, s := range all {
-		if s.Session == pid && s.Start >= start && (lives || same(s.PID)) {
+		if s.Start < l.Start || member[s.PID] {
+			continue
+		}
+		session := s.Session == l.PID && (lives || l.Same(s.PID))
+		if session || l.Mark != 0 && Mark(s.PID) == l.Mark && l.Same(s.PID) {
 			member[s.PID] = true
 		}
 	}
@@ -48,16 +62,16 @@ func Family(pid int, start uint64, same func(pid int) bool) ([]Stat, error) {
 // process started: some may be born while others are killed.
 const passes = 5
 
-// SignalFamily sends a signal to each process that Family finds, and returns to
-// how many.
-func SignalFamily(pid int, start uint64, same func(pid int) bool, sig syscall.Signal) (int, error) {
+// Signal sends a signal to each process that Family finds, and returns to how
+// many.
+func (l Leader) Signal(sig syscall.Signal) (int, error) {
 	type ident struct {
 		pid   int
 		start uint64
 	}
 	sent := map[ident]bool{}
 	for range passes {
-		found, err := Family(pid, start, same)
+		found, err := l.Family()
 		if err != nil {
 			return len(sent), err
 		}

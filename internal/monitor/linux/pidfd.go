@@ -68,12 +68,16 @@ func EndOfReaped(pidfd *os.File) (code, signal int, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
+	// It fails for a file that is closed: not ok.
+	_ = raw.Control(func(fd uintptr) { code, signal, ok = EndOfPidfd(int(fd)) })
+	return code, signal, ok
+}
+
+// EndOfPidfd is EndOfReaped for a bare descriptor.
+func EndOfPidfd(fd int) (code, signal int, ok bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	var errno syscall.Errno
-	err = raw.Control(func(fd uintptr) {
-		_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
-	})
-	if err != nil || errno != 0 || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
+	if errno != 0 || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
 		return 0, 0, false
 	}
 	code, signal = StatusCode(syscall.WaitStatus(info.Exit_code))

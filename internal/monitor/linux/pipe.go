@@ -96,3 +96,17 @@ func RawFD(f *os.File) int {
 	}
 	return fd
 }
+
+// Duplicate returns another descriptor for what f has open.
+func Duplicate(f *os.File) (int, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var failed error
+	if err := raw.Control(func(from uintptr) { fd, failed = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return -1, err
+	}
+	return fd, os.NewSyscallError("fcntl", failed)
+}

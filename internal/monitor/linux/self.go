@@ -2,6 +2,7 @@ package linux
 
 import (
 	"os"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,3 +57,11 @@ func SetOOMScore(pid, score int) error {
 // KillGroup sends SIGKILL to the process group of a session that the caller
 // started and has not reaped.
 func KillGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGKILL) }
+
+// LiveHeap is what of this process's memory was in use after the last collection
+// of garbage, in bytes.
+func LiveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}

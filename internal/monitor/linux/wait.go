@@ -14,6 +14,8 @@ type Ended struct {
 	Code   int    // exit code; 128+Signal after a signal
 	Signal int
 	At     time.Time // when it was seen
+	// Found says that it ended before At, and nobody knows when.
+	Found bool `json:",omitempty"`
 }
 
 // The values of si_code for SIGCHLD.

@@ -196,7 +196,8 @@ func (e *Ends) note(v event) {
 	}
 }
 
-// Of returns how a process ended that is gone. A pidfd may be nil.
+// Of returns how a process ended that is gone. A pidfd may be nil. Where nobody
+// has told when, that is as of now.
 func (e *Ends) Of(who record.Ident, pidfd *os.File) (linux.Ended, bool) {
 	if e.await(who) {
 		e.mu.Lock()
@@ -208,7 +209,7 @@ func (e *Ends) Of(who record.Ident, pidfd *os.File) (linux.Ended, bool) {
 	if end, ok := e.host.Records.Exit(who); ok {
 		return end, true
 	}
-	end := linux.Ended{PID: who.PID, Start: who.Start, At: time.Now()}
+	end := linux.Ended{PID: who.PID, Start: who.Start, At: time.Now(), Found: true}
 	if pidfd == nil || failpoint.Hit(told) != nil {
 		return end, false
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,10 +57,10 @@ func (o *outer) recordExit(e linux.Ended) {
 		return
 	}
 	_ = failpoint.Hit(exitRecorded)
-	o.exits = append(o.exits, record.Ident{PID: e.PID, Start: e.Start})
-	if len(o.exits) > maxExits {
-		o.records.DropExit(o.exits[0])
-		o.exits = o.exits[1:]
+	o.ends.exits = append(o.ends.exits, record.Ident{PID: e.PID, Start: e.Start})
+	if len(o.ends.exits) > maxExits {
+		o.records.DropExit(o.ends.exits[0])
+		o.ends.exits = o.ends.exits[1:]
 	}
 }
 
@@ -219,16 +220,26 @@ func (o *outer) hold(key string, fd int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if old, ok := o.held[key]; ok {
+		o.ends.watch.Remove(key)
 		_ = unix.Close(old)
 	}
 	o.held[key] = fd
+	if !strings.HasPrefix(key, handover.KeyPidfd) {
+		return
+	}
+	o.ends.since[key] = time.Now()
+	if err := o.ends.watch.Add(key, fd); err != nil {
+		o.cfg.Log.Warn("the end of a process is not watched", "key", key, "error", err)
+	}
 }
 
 func (o *outer) drop(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if fd, ok := o.held[key]; ok {
+		o.ends.watch.Remove(key)
 		_ = unix.Close(fd)
 		delete(o.held, key)
+		delete(o.ends.since, key)
 	}
 }

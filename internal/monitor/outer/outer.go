@@ -40,6 +40,7 @@ var (
 	begun        = failpoint.Register("monitor.outer.begun")
 	innerDied    = failpoint.Register("monitor.outer.inner-died")
 	exitRecorded = failpoint.Register("monitor.outer.exit-recorded")
+	endRecorded  = failpoint.Register("monitor.outer.end-recorded")
 	spawned      = failpoint.Register("monitor.outer.spawned")
 	greeted      = failpoint.Register("monitor.outer.greeted")
 	leaving      = failpoint.Register("monitor.outer.leaving")
@@ -56,16 +57,16 @@ type outer struct {
 	cfg     Config
 	records *record.Dir
 	lock    int
-	inner   int            // pid, zero while there is none
-	check   int            // pid of a new binary's self test
-	last    attempt        // to start an inner process
-	exits   []record.Ident // recorded, oldest first
-	score   string         // see handover.State
+	inner   int     // pid, zero while there is none
+	check   int     // pid of a new binary's self test
+	last    attempt // to start an inner process
+	score   string  // see handover.State
 	wg      sync.WaitGroup
 
 	signals chan os.Signal
 	events  chan event    // what the control connection says
 	read    chan struct{} // closed when nobody reads the connection any more
+	ends    ends
 
 	mu   sync.Mutex
 	conn *wire.Conn
@@ -89,10 +90,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := linux.BecomeSubreaper(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
+	var err error
+	if o.ends, err = newEnds(); err != nil {
+		return fmt.Errorf("watch the ends of processes: %w", err)
+	}
 	if err := o.begin(); err != nil {
 		return err
 	}
 	defer o.wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o.wg.Go(func() { o.ends.run(ctx) })
 	return o.loop(ctx)
 }
 
@@ -102,8 +110,8 @@ func (o *outer) begin() error {
 	if s := o.cfg.Resume; s != nil {
 		o.lock, o.cfg.Ready, o.score = s.Lock, s.Ready, s.Score
 		o.inner, o.last.at = s.Inner, time.Now()
-		if s.Held != nil {
-			o.held = s.Held
+		for key, fd := range s.Held {
+			o.hold(key, fd)
 		}
 	} else {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -163,6 +171,10 @@ func (o *outer) loop(ctx context.Context) error {
 			o.signal(sig)
 		case e := <-o.events:
 			stopping = o.handle(e) || stopping
+		case s := <-o.ends.seen:
+			o.ends.late = append(o.ends.late, s)
+		case <-o.ends.due():
+			o.recordSeen()
 		case <-retry:
 		}
 	}

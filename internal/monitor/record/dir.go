@@ -15,13 +15,13 @@ const suffix = ".json"
 
 // Dir is the folder of all records of one monitor.
 type Dir struct {
-	procs, exits string
+	procs, exits, seen string
 }
 
 // Open makes the folders under dir if they are missing.
 func Open(dir string) (*Dir, error) {
-	d := &Dir{procs: filepath.Join(dir, "proc"), exits: filepath.Join(dir, "exits")}
-	for _, path := range []string{d.procs, d.exits} {
+	d := &Dir{procs: filepath.Join(dir, "proc"), exits: filepath.Join(dir, "exits"), seen: filepath.Join(dir, "seen")}
+	for _, path := range []string{d.procs, d.exits, d.seen} {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder for records: %w", err)
 		}
@@ -41,6 +41,7 @@ func (d *Dir) Save(p *Process) error {
 
 // Remove drops the record of a process, if there is one.
 func (d *Dir) Remove(id string) error {
+	d.DropSeen(id)
 	err := os.Remove(d.proc(id))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -2,8 +2,9 @@
 // small file per process and one per exit that nobody has claimed yet.
 //
 // The files live on a tmpfs and are replaced in one step, never flushed. The
-// inner process is the only writer of proc/, and whichever process reaps a
-// child writes exits/. The daemon reads neither: it asks.
+// inner process is the only writer of proc/, whichever process reaps a child
+// writes exits/, and the outer one writes seen/ when it sees an end before the
+// inner one. The daemon reads none of it: it asks.
 package record
 
 import (
@@ -23,11 +24,14 @@ type Spec struct {
 	Kind       monitorv1.ProcessKind `json:"kind"`
 	PIDFile    string                `json:"pidFile"`
 	IODir      string                `json:"ioDir,omitempty"`
+	Label      string                `json:"label,omitempty"`
+	Owner      monitorv1.Owner       `json:"owner,omitzero"` // of the FIFOs
 	LogPath    string                `json:"logPath,omitempty"`
 	LogMaxLine int                   `json:"logMaxLine,omitempty"`
 	Stdin      bool                  `json:"stdin,omitempty"`
 	StdinOnce  bool                  `json:"stdinOnce,omitempty"`
 	TTY        bool                  `json:"tty,omitempty"`
+	Mark       uint64                `json:"mark,omitempty"` // of an exec; see monitorv1.ExecRequest
 	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
 	Cgroup     string                `json:"cgroup,omitempty"`

@@ -66,3 +66,34 @@ func (d *Dir) DropExit(who Ident) {
 	// A file that stays is dropped at the next start; it says nothing wrong.
 	_ = os.Remove(d.exit(who))
 }
+
+// SaveSeen records when somebody saw the process of a container end, for the
+// case that who reaps it comes late.
+func (d *Dir) SaveSeen(id string, at time.Time) error {
+	if err := save(d.sighting(id), at); err != nil {
+		return fmt.Errorf("record when process %s ended: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Dir) sighting(id string) string { return filepath.Join(d.seen, id+suffix) }
+
+// Seen is when somebody saw the process end.
+func (d *Dir) Seen(id string) (time.Time, bool) {
+	var at time.Time
+	err := load(d.sighting(id), &at)
+	return at, err == nil
+}
+
+// DropSeen removes what SaveSeen wrote, if it did.
+func (d *Dir) DropSeen(id string) { _ = os.Remove(d.sighting(id)) }
+
+// KeepSeen drops what was seen of all others but these.
+func (d *Dir) KeepSeen(wanted map[string]bool) {
+	entries, _ := os.ReadDir(d.seen)
+	for _, e := range entries {
+		if id := strings.TrimSuffix(e.Name(), suffix); !wanted[id] {
+			d.DropSeen(id)
+		}
+	}
+}

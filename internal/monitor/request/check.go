@@ -49,6 +49,10 @@ func CheckExec(r *monitorv1.ExecRequest) error {
 	if r.TTY && r.Stdio != [3]bool{} {
 		return wrong(r.ID, "descriptors come with a terminal")
 	}
+	// A number that others have, too, would have them killed.
+	if r.Mark != 0 && (r.Mark < monitorv1.MinMark || r.Mark >= 2*monitorv1.MinMark) {
+		return wrong(r.ID, "mark %d is not from %d to %d", r.Mark, uint64(monitorv1.MinMark), uint64(2*monitorv1.MinMark-1))
+	}
 	return checkPaths(r.ID, map[string]string{"pidFile": r.PIDFile}, map[string]string{"runtimeLog": r.RuntimeLog})
 }
 

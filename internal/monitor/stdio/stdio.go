@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/filelabel"
 	"fairlead.run/internal/monitor/crilog"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/journal"
@@ -97,12 +99,12 @@ func (s *Stdio) Create() ([]int, error) {
 	}
 	ends = append(ends, in)
 	for _, name := range []string{fifoOut, fifoErr} {
-		if err := makeFIFO(s.path(name)); err != nil {
+		if err := s.makeFIFO(s.path(name)); err != nil {
 			return ends, err
 		}
 		// For reading and writing: a container that keeps both ends never gets
 		// SIGPIPE, whoever of the monitor is dead.
-		fd, err := unix.Open(s.path(name), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		fd, err := openEnd(s.path(name), unix.O_RDWR)
 		if err != nil {
 			return ends, fmt.Errorf("open FIFO %s: %w", s.path(name), err)
 		}
@@ -111,14 +113,31 @@ func (s *Stdio) Create() ([]int, error) {
 	return ends, s.openOutputs()
 }
 
-func makeFIFO(path string) error {
+func (s *Stdio) makeFIFO(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old FIFO: %w", err)
 	}
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fmt.Errorf("make FIFO %s: %w", path, err)
 	}
-	return nil
+	if owner := s.spec.Owner; owner != (monitorv1.Owner{}) {
+		if err := os.Lchown(path, int(owner.UID), int(owner.GID)); err != nil {
+			return err
+		}
+	}
+	return filelabel.Set(path, s.spec.Label)
+}
+
+// openEnd opens a container's end of a FIFO, and no link in its place. That links
+// are not followed must not be among the flags of the result: criu keeps these,
+// and opens by them what it finds as a link when it restores the container.
+func openEnd(path string, flags int) (int, error) {
+	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(at) }()
+	return unix.Open("/proc/self/fd/"+strconv.Itoa(at), flags|unix.O_CLOEXEC, 0)
 }
 
 // createInput returns the container's end of its input.
@@ -131,12 +150,12 @@ func (s *Stdio) createInput() (int, error) {
 		return fd, nil
 	}
 	path := s.path(fifoIn)
-	if err := makeFIFO(path); err != nil {
+	if err := s.makeFIFO(path); err != nil {
 		return -1, err
 	}
 	// Read-only, so that the container sees the end of its input; not to block
 	// here, and blocking for the container.
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	fd, err := openEnd(path, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return -1, fmt.Errorf("open FIFO %s: %w", path, err)
 	}

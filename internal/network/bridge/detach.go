@@ -162,7 +162,10 @@ func (d *Driver) settleOne(ctx context.Context, veth string, now time.Time) (don
 	if err := failpoint.Hit(linkTaken); err != nil {
 		return false, err
 	}
-	return true, d.finish(veth, r)
+	if err := d.finish(veth, r); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // forgetFlows removes the node's memory of UDP flows to host ports. A client

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/network/networktest"
 	"fairlead.run/internal/pod"
@@ -138,6 +139,24 @@ func TestAddressWaitsForTheLink(t *testing.T) {
 	r.released(p) // the namespace was not dropped
 	if _, err := netlink.LinkByName(vethName("fltest0", p.Req.ID)); !isLinkNotFound(err) {
 		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+// TestReleaseIsTriedAgain wants addresses freed after a failure although nothing
+// else happens that has to do with the network.
+func TestReleaseIsTriedAgain(t *testing.T) {
+	for _, place := range []string{linkTaken, flushed} {
+		t.Run(place, func(t *testing.T) {
+			r := newRig(t, Config{})
+			p := networktest.NewPod(t, "p")
+			r.attach(p)
+			if err := failpoint.Enable(place + "=error@1"); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = failpoint.Enable("") }()
+			r.detach(p)
+			r.released(p)
+		})
 	}
 }
 

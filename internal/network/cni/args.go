@@ -1,11 +1,14 @@
 package cni
 
 import (
+	"fmt"
 	"maps"
 	"math"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/pod"
 )
@@ -19,6 +22,18 @@ func podArgs(req *network.Request) [][2]string {
 		{"K8S_POD_INFRA_CONTAINER_ID", string(req.ID)},
 		{"K8S_POD_UID", req.Metadata.UID},
 	}
+}
+
+// checkArgs refuses what a plugin would read as something else: CNI_ARGS is one
+// text, with neither quotes nor escapes. ";IP=10.0.0.1" at the end of a name would ask
+// for an address.
+func checkArgs(args [][2]string) error {
+	for _, a := range args {
+		if strings.ContainsAny(a[1], ";=") {
+			return fmt.Errorf("%s %q cannot be told to CNI plugins: it has a %q or a %q: %w", a[0], a[1], ";", "=", errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // portMapping is an entry of the capability portMappings.

@@ -83,6 +83,9 @@ func (d *Driver) again(ctx context.Context, e network.Entry, req network.Request
 // begin writes the intent.
 func (d *Driver) begin(cl conflist, req network.Request, limits network.Bandwidth) (network.Entry, *libcni.RuntimeConf, error) {
 	rt := runtimeConf(&req, capabilityArgs(&req, limits))
+	if err := checkArgs(rt.Args); err != nil {
+		return network.Entry{}, nil, fmt.Errorf("attach pod %s: %w", req.ID, err)
+	}
 	data, err := json.Marshal(record{File: cl.file, Conflist: cl.frozen, Args: rt.Args, Capabilities: declared(cl.list, rt.CapabilityArgs)})
 	if err != nil {
 		return network.Entry{}, nil, fmt.Errorf("attach pod %s: record CNI arguments: %w", req.ID, err)

@@ -24,6 +24,7 @@ type Driver struct {
 	cfg    Config
 	ledger *network.Ledger
 	cni    *libcni.CNIConfig
+	run    *runner // of cni
 
 	// gcMu is held for reading by ADD and for writing by GC: a plugin must not
 	// collect what another instance of it is just handing out.
@@ -60,9 +61,10 @@ func New(cfg Config, ledger *network.Ledger) (*Driver, error) {
 	if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
 		return nil, fmt.Errorf("configure CNI: %w", err)
 	}
+	run := &runner{}
 	return &Driver{
-		cfg: cfg, ledger: ledger, current: cfg.load(),
-		cni: libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.CacheDir, &runner{}),
+		cfg: cfg, ledger: ledger, current: cfg.load(), run: run,
+		cni: libcni.NewCNIConfigWithCacheDir(cfg.BinDirs, cfg.CacheDir, run),
 	}, nil
 }
 

@@ -1,13 +1,11 @@
 package cni
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -26,6 +24,7 @@ import (
 // says in its errors which plugin did what.
 type runner struct {
 	version.PluginDecoder
+	reaper reaper
 }
 
 var _ invoke.Exec = (*runner)(nil)
@@ -67,30 +66,21 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 
 func (r *runner) once(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	stage.Enter(ctx, fmt.Sprintf("network plugin %s %s", filepath.Base(path), command(environ)))
-	stdout, stderr := &limited{max: maxOutput}, &limited{max: maxStderr}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = time.Second
 	start := time.Now()
-	err := cmd.Run()
-	switch {
-	case err == nil || errors.Is(err, exec.ErrWaitDelay):
-		return stdout.buf, nil
-	case errors.Is(err, unix.ETXTBSY):
-		return nil, err
+	stdout, stderr, err := r.process(ctx, path, stdin, environ)
+	if err == nil || errors.Is(err, unix.ETXTBSY) {
+		return stdout, err
 	}
 	failure := fmt.Sprintf("plugin %s %s", filepath.Base(path), command(environ))
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s was ended after %s without an answer: %w%s: %w",
-			failure, time.Since(start).Round(time.Millisecond), context.Cause(ctx), said(stderr.buf), errdefs.ErrDeadline)
+			failure, time.Since(start).Round(time.Millisecond), context.Cause(ctx), said(stderr), errdefs.ErrDeadline)
 	}
 	var answer types.Error
-	if json.Unmarshal(stdout.buf, &answer) == nil && (answer.Msg != "" || answer.Code != 0) {
-		return nil, fmt.Errorf("%s: %w%s%w", failure, &answer, said(stderr.buf), kindOf(answer.Code))
+	if json.Unmarshal(stdout, &answer) == nil && (answer.Msg != "" || answer.Code != 0) {
+		return nil, fmt.Errorf("%s: %w%s%w", failure, &answer, said(stderr), kindOf(answer.Code))
 	}
-	return nil, fmt.Errorf("%s: %w%s", failure, err, said(append(stdout.buf, stderr.buf...)))
+	return nil, fmt.Errorf("%s: %w%s", failure, err, said(append(stdout, stderr...)))
 }
 
 func command(environ []string) string {
@@ -125,17 +115,6 @@ func kindOf(code uint) error {
 		return silentKind{errdefs.ErrUnimplemented}
 	}
 	return silentKind{errdefs.ErrInternal}
-}
-
-// limited keeps the first bytes of what is written to it.
-type limited struct {
-	buf []byte
-	max int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.buf = append(l.buf, p[:min(len(p), l.max-len(l.buf))]...)
-	return len(p), nil
 }
 
 // nsPath is the path for CNI_NETNS. DEL and GC allow it to be empty once the

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
@@ -87,6 +90,39 @@ func TestPluginsGetWhatTheyDeclare(t *testing.T) {
 	}
 	if len(conf.RuntimeConfig) != 5 {
 		t.Errorf("plugin got undeclared capabilities: %v", conf.RuntimeConfig)
+	}
+}
+
+// TestNamesAreNoArguments: what would be other arguments to a plugin is refused
+// before one runs, and nothing is kept of the pod.
+func TestNamesAreNoArguments(t *testing.T) {
+	networktest.NeedRoot(t)
+	l := newLab(t)
+	log := l.spy("spy")
+	l.write("1.conflist", `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"spy"}]}`)
+	ledger := newLedger(t)
+	d := l.driver(ledger)
+	for _, set := range []func(m *pod.Metadata){
+		func(m *pod.Metadata) { m.Name = "web;IP=10.0.0.1" },
+		func(m *pod.Metadata) { m.Namespace = "a=b" },
+		func(m *pod.Metadata) { m.UID = ";" },
+	} {
+		p := networktest.NewPod(t, "web")
+		set(&p.Req.Metadata)
+		_, err := d.Attach(context.Background(), p.Req)
+		if !errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), "K8S_POD_") {
+			t.Errorf("%+v: %v", p.Req.Metadata, err)
+		}
+		if _, ok := ledger.Get(p.Req.ID); ok {
+			t.Errorf("%+v: it is in the ledger", p.Req.Metadata)
+		}
+	}
+	if got := lines(t, log, ""); len(got) > 0 {
+		t.Errorf("the plugin was run: %q", got)
+	}
+	p := networktest.NewPod(t, "odd \"name\" ü")
+	if _, err := d.Attach(context.Background(), p.Req); err != nil {
+		t.Errorf("a name that is only odd: %v", err)
 	}
 }
 
@@ -309,4 +345,54 @@ func TestBandwidthPlugin(t *testing.T) {
 	if err := d.Detach(context.Background(), p.Req.ID); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestPluginsAreReapedLate: a plugin that has ended well is still a zombie when
+// its answer is there, and later nothing is left of it. One that has failed is
+// waited for at once.
+func TestPluginsAreReapedLate(t *testing.T) {
+	l := newLab(t)
+	r := &runner{}
+	for script, late := range map[string]bool{"echo $$": true, "echo $$; exit 3": false, "echo $$; kill -9 $$": false} {
+		l.plugin("p", script)
+		out, _, err := r.process(t.Context(), filepath.Join(l.bin, "p"), nil, nil)
+		if (err == nil) != late {
+			t.Errorf("%s: error %v", script, err)
+		}
+		proc := "/proc/" + strings.TrimSpace(string(out))
+		if there := exists(proc); there != late {
+			t.Errorf("%s: %s is there: %t", script, proc, there)
+		}
+		r.reaper.wait()
+		if exists(proc) {
+			t.Errorf("%s: %s is left", script, proc)
+		}
+	}
+}
+
+// TestOutputOfChildren: what a plugin has started and left behind neither holds
+// up its answer nor dies with the request.
+func TestOutputOfChildren(t *testing.T) {
+	l := newLab(t)
+	r := &runner{}
+	l.plugin("p", "sleep 60 & echo $!")
+	ctx, cancel := context.WithCancel(t.Context())
+	out, _, err := r.process(ctx, filepath.Join(l.bin, "p"), nil, []string{"PATH=" + os.Getenv("PATH")})
+	cancel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.reaper.wait()
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Errorf("what the plugin left behind: %v", err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -21,6 +21,7 @@ const maxSettle = 10
 
 // Run follows changes of the configuration until ctx ends.
 func (d *Driver) Run(ctx context.Context) error {
+	defer d.run.reaper.wait()
 	defer d.setWatching(false)
 	for ctx.Err() == nil {
 		w, err := d.openWatch()

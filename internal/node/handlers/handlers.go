@@ -35,6 +35,9 @@ type Handler struct {
 
 	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts"`
 	UserNamespaces          bool `json:"userNamespaces"`
+	// Of these the CRI says nothing: only Fairlead does.
+	Checkpoints   bool   `json:"checkpoints"`
+	NoCheckpoints string `json:"noCheckpoints,omitempty"` // why there are none
 }
 
 // Set is the handlers of one endpoint.
@@ -55,11 +58,18 @@ func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, er
 	s := &Set{known: len(status.GetRuntimeHandlers()) > 0}
 	found := map[string]Handler{}
 	// Fairlead says more than the CRI has fields for; other runtimes do not.
-	var details map[string]Handler
+	var details map[string]struct {
+		Handler
+		Features struct {
+			Checkpoints   bool   `json:"checkpoints"`
+			NoCheckpoints string `json:"noCheckpoints"`
+		} `json:"features"`
+	}
 	if json.Unmarshal([]byte(status.GetInfo()["handlers"]), &details) == nil {
-		for name, h := range details {
+		for name, d := range details {
 			s.known = true
-			h.Name = name
+			h := d.Handler
+			h.Name, h.Checkpoints, h.NoCheckpoints = name, d.Features.Checkpoints, d.Features.NoCheckpoints
 			found[name] = h
 		}
 	}

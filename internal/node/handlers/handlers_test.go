@@ -47,3 +47,17 @@ func TestResolveWithoutClass(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckpointsAreListed(t *testing.T) {
+	info := `{"runc": {"features": {"checkpoints": true}}, "crun": {"features": {"noCheckpoints": "no criu"}}}`
+	s, err := List(t.Context(), endpoint{answer: &runtimeapi.StatusResponse{
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "runc"}, {Name: "crun"}}, Info: map[string]string{"handlers": info},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := s.All()
+	if len(all) != 2 || all[0].Checkpoints || all[0].NoCheckpoints != "no criu" || !all[1].Checkpoints || all[1].NoCheckpoints != "" {
+		t.Errorf("%+v", all)
+	}
+}

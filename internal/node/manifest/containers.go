@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,12 +25,7 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 		c.add(at+".name", "%q is the name of an earlier container", ct.Name)
 	}
 	c.names[ct.Name] = true
-	switch {
-	case ct.Image == "":
-		c.add(at+".image", "is required")
-	case strings.ContainsFunc(ct.Image, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		c.add(at+".image", "%q holds a space or a control character", ct.Image)
-	}
+	checkImage(c.faults, at+".image", ct.Image)
 	oneOf(c.faults, at+".imagePullPolicy", ct.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 	oneOf(c.faults, at+".terminationMessagePolicy", ct.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	if p := ct.TerminationMessagePath; p != "" && !path.IsAbs(p) {
@@ -50,6 +46,15 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 	c.checkResources(at+".resources", ct.Resources)
 	c.checkMounts(at+".volumeMounts", ct)
 	c.checkSecurity(at+".securityContext", ct.SecurityContext)
+}
+
+func checkImage(f *faults, at, name string) {
+	switch {
+	case name == "":
+		f.add(at, "is required")
+	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		f.add(at, "%q holds a space or a control character", name)
+	}
 }
 
 func (c *containerCheck) checkPorts(at string, ports []corev1.ContainerPort) {
@@ -136,11 +141,8 @@ func (c *containerCheck) checkMounts(at string, ct *corev1.Container) {
 	paths := map[string]bool{}
 	for i, m := range ct.VolumeMounts {
 		at := fmt.Sprintf("%s[%d]", at, i)
-		known := false
-		for _, v := range c.spec.Volumes {
-			known = known || v.Name == m.Name
-		}
-		if !known {
+		v := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if v < 0 {
 			c.add(at+".name", "%q is not the name of a volume of this pod", m.Name)
 		}
 		if !path.IsAbs(m.MountPath) || strings.Contains(m.MountPath, ":") {
@@ -163,6 +165,9 @@ func (c *containerCheck) checkMounts(at string, ct *corev1.Container) {
 			oneOf(c.faults, at+".mountPropagation", *p, corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
 			if *p == corev1.MountPropagationBidirectional && !privileged(ct) {
 				c.add(at+".mountPropagation", "Bidirectional needs a privileged container")
+			}
+			if *p == corev1.MountPropagationBidirectional && v >= 0 && c.spec.Volumes[v].Image != nil {
+				c.add(at+".mountPropagation", "is Bidirectional, and nothing can be mounted in an image")
 			}
 		}
 	}

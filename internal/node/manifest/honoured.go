@@ -71,6 +71,8 @@ var podFields = slices.Concat(
 		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "with medium Memory only"},
 		{Path: "spec.volumes[].hostPath.path"},
 		{Path: "spec.volumes[].hostPath.type"},
+		{Path: "spec.volumes[].image.reference", Note: "mounted read-only; a subPath is a folder in it"},
+		{Path: "spec.volumes[].image.pullPolicy", Note: "as imagePullPolicy"},
 		{Path: "spec.volumes[].configMap", Note: "read once, when the pod starts"},
 		{Path: "spec.volumes[].secret", Note: "kept in memory; read once, when the pod starts"},
 		{Path: "spec.volumes[].downwardAPI", Note: "read once, when the pod starts"},

@@ -41,6 +41,11 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 		kinds++
 		checkHostPath(f, at+".hostPath", h)
 	}
+	if i := v.Image; i != nil {
+		kinds++
+		checkImage(f, at+".image.reference", i.Reference)
+		oneOf(f, at+".image.pullPolicy", i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	}
 	if v.ConfigMap != nil {
 		kinds++
 		checkItems(f, at+".configMap", v.ConfigMap.Items, v.ConfigMap.DefaultMode)
@@ -64,7 +69,7 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 	}
 	switch {
 	case kinds == 0:
-		f.add(at, "names no kind of volume: one of emptyDir, hostPath, configMap, secret, downwardAPI, projected is required")
+		f.add(at, "names no kind of volume: one of emptyDir, hostPath, image, configMap, secret, downwardAPI, projected is required")
 	case kinds > 1:
 		f.add(at, "names more than one kind of volume")
 	}

@@ -52,6 +52,9 @@ type Context struct {
 	Overhead corev1.ResourceList
 	// Features of the handler that runs the pod.
 	Features *runtimeapi.RuntimeHandlerFeatures
+	// Pulled is by what name a runtime knows an image of the pod that is here, as
+	// PullImage has answered.
+	Pulled func(image string) string
 	// IPs of the pod; empty before its sandbox runs.
 	IPs []string
 }

@@ -47,12 +47,12 @@ func keyOf(p *corev1.Pod, image string) imageKey {
 	return imageKey{image, p.Namespace, strings.Join(secrets, ",")}
 }
 
-// pullPolicy is the container's policy, or the one that its tag implies.
-func pullPolicy(ct *corev1.Container) corev1.PullPolicy {
-	if ct.ImagePullPolicy != "" {
-		return ct.ImagePullPolicy
+// pullPolicy is what was asked for, or the one that the image's tag implies.
+func pullPolicy(image string, asked corev1.PullPolicy) corev1.PullPolicy {
+	if asked != "" {
+		return asked
 	}
-	name := ct.Image[strings.LastIndexByte(ct.Image, '/')+1:]
+	name := image[strings.LastIndexByte(image, '/')+1:]
 	if strings.Contains(name, "@") {
 		return corev1.PullIfNotPresent
 	}
@@ -73,12 +73,38 @@ func allContainers(p *corev1.Pod) []*corev1.Container {
 	return out
 }
 
-type pullJob struct {
-	key    imageKey
+// wanted is an image that a pod needs.
+type wanted struct {
+	image  string
 	policy corev1.PullPolicy
-	pod    *manifest.Pod
-	name   string // of the container
-	auths  []*Auth
+	field  string // that says the policy
+	by     string // "container web"
+}
+
+// wantedBy are the images of the pod's containers, and of the volumes that they
+// mount.
+func wantedBy(p *corev1.Pod) []wanted {
+	var out []wanted
+	mounted := map[string]bool{}
+	for _, ct := range allContainers(p) {
+		out = append(out, wanted{ct.Image, pullPolicy(ct.Image, ct.ImagePullPolicy), "imagePullPolicy", "container " + ct.Name})
+		for _, m := range ct.VolumeMounts {
+			mounted[m.Name] = true
+		}
+	}
+	for _, v := range p.Spec.Volumes {
+		if i := v.Image; i != nil && mounted[v.Name] {
+			out = append(out, wanted{i.Reference, pullPolicy(i.Reference, i.PullPolicy), "pullPolicy", "volume " + v.Name})
+		}
+	}
+	return out
+}
+
+type pullJob struct {
+	wanted
+	key   imageKey
+	pod   *manifest.Pod
+	auths []*Auth
 }
 
 // pullAll gets every image once. Of several policies for one image the one
@@ -86,15 +112,15 @@ type pullJob struct {
 func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
 	jobs, order := map[imageKey]*pullJob{}, []*pullJob{}
 	for _, p := range plans {
-		for _, ct := range allContainers(p.Pod.Pod) {
-			key, policy := keyOf(p.Pod.Pod, ct.Image), pullPolicy(ct)
+		for _, w := range wantedBy(p.Pod.Pod) {
+			key := keyOf(p.Pod.Pod, w.image)
 			job := jobs[key]
 			if job == nil {
-				job = &pullJob{key: key, policy: policy, pod: p.Pod, name: ct.Name, auths: r.auths(p.Pod.Pod, ct.Image)}
+				job = &pullJob{wanted: w, key: key, pod: p.Pod, auths: r.auths(p.Pod.Pod, w.image)}
 				jobs[key], order = job, append(order, job)
 			}
-			if policy == corev1.PullAlways || (policy == corev1.PullIfNotPresent && job.policy == corev1.PullNever) {
-				job.policy = policy
+			if w.policy == corev1.PullAlways || (w.policy == corev1.PullIfNotPresent && job.policy == corev1.PullNever) {
+				job.policy = w.policy
 			}
 		}
 	}
@@ -105,7 +131,7 @@ func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			if err := r.pullOne(ctx, job); err != nil {
-				errs[i] = fmt.Errorf("%s: container %s: %w", job.pod.Origin, job.name, err)
+				errs[i] = fmt.Errorf("%s: %s: %w", job.pod.Origin, job.by, err)
 			}
 		})
 	}
@@ -114,7 +140,7 @@ func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
 }
 
 func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
-	image := job.key.image
+	image := job.image
 	if job.policy != corev1.PullAlways {
 		present, err := r.lookup(ctx, image)
 		if err != nil {
@@ -125,13 +151,13 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 			return nil
 		}
 		if job.policy == corev1.PullNever {
-			return fmt.Errorf("image %s is not on this machine and imagePullPolicy is Never; import it with fairlead image import, or allow the pull: %w", image, errdefs.ErrNotFound)
+			return fmt.Errorf("image %s is not on this machine and %s is Never; import it with fairlead image import, or allow the pull: %w", image, job.field, errdefs.ErrNotFound)
 		}
 	}
 	ref, err := r.pullWith(ctx, image, job.auths)
 	if err != nil {
 		if present, lookupErr := r.lookup(ctx, image); lookupErr == nil && present != nil {
-			err = fmt.Errorf("%w (a copy is on this machine; imagePullPolicy: IfNotPresent would use it)", err)
+			err = fmt.Errorf("%w (a copy is on this machine; %s: IfNotPresent would use it)", err, job.field)
 		}
 		return pullFailed(image, err)
 	}

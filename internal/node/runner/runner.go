@@ -127,11 +127,15 @@ func newWorker(r *Runner, p Plan) *worker {
 	pod := p.Pod.DeepCopy()
 	pod.UID = uuid.NewUUID()
 	dirs := Dirs(r.cfg.Root, r.cfg.State, string(pod.UID))
+	pulled := func(image string) string {
+		ref, _ := r.images.get(keyOf(pod, image))
+		return ref
+	}
 	return &worker{
 		r: r, plan: p, dirs: dirs,
 		spec: &podspec.Context{
 			Pod: pod, Node: r.cfg.Node, Objects: r.cfg.Objects, LogDir: filepath.Join(dirs.Disk, "logs"),
-			Overhead: p.Overhead, Features: p.Features,
+			Overhead: p.Overhead, Features: p.Features, Pulled: pulled,
 		},
 		containers: map[string]*container{},
 		status: Status{

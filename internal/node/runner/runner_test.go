@@ -208,7 +208,7 @@ func TestPullPolicy(t *testing.T) {
 	for image, want := range map[string]corev1.PullPolicy{
 		"nginx": "Always", "nginx:latest": "Always", "nginx:1": "IfNotPresent", "r:5000/nginx": "Always", "r:5000/nginx:1": "IfNotPresent", "a@sha256:1": "IfNotPresent",
 	} {
-		if got := pullPolicy(&corev1.Container{Image: image}); got != want {
+		if got := pullPolicy(image, ""); got != want {
 			t.Errorf("%s: %s", image, got)
 		}
 	}
@@ -242,6 +242,37 @@ func TestPullPolicy(t *testing.T) {
 		"  .dockerconfigjson: '{\"auths\":{\"https://index.docker.io/v1/\":{\"username\":\"u\",\"password\":\"right\"},\"other:5000\":{}}}'\n"
 	if _, err := one(fake, "Always", secret); err != nil {
 		t.Errorf("with a pull secret: %v", err)
+	}
+}
+
+// The images of volumes that are mounted are pulled by their own policy, and
+// mounted by the name that the runtime gave.
+func TestPullsVolumes(t *testing.T) {
+	text := strings.Replace(pod("a", "Never", "c: exit 0"), "image: 'i:1'", "image: 'i:1', volumeMounts: [{name: data, mountPath: /data, subPath: x}]", 1)
+	const volumes = "  volumes: [{name: data, image: {reference: 'd:1', pullPolicy: POLICY}}, {name: idle, image: {reference: 'idle:1'}}]\n"
+	try := func(fake *fakeCRI, policy string) error {
+		r := newRun(t, fake, strings.Replace(text, "---\n", strings.Replace(volumes, "POLICY", policy, 1)+"---\n", 1))
+		if err := r.Start(t.Context(), r.plans); err != nil {
+			return err
+		}
+		for _, c := range fake.containers {
+			m := c.config.Mounts[0]
+			if m.Image.GetImage() != "d:1" || m.Image.GetUserSpecifiedImage() != "d:1" || !m.Readonly || m.ImageSubPath != "x" || m.HostPath != "" {
+				t.Errorf("the mount: %v", m)
+			}
+		}
+		return r.Stop(t.Context(), nil)
+	}
+	fake := newFake()
+	if err := try(fake, "Never"); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), "volume data: image d:1") || !strings.Contains(err.Error(), "pullPolicy is Never") {
+		t.Errorf("Never and absent: %v", err)
+	}
+	fake = newFake()
+	if err := try(fake, "IfNotPresent"); err != nil || len(fake.pulled) != 2 || !slices.Contains(fake.pulled, "d:1") {
+		t.Errorf("IfNotPresent and absent: %v, pulled %v", err, fake.pulled)
+	}
+	if err := try(fake, "Always"); err != nil || len(fake.pulled) != 3 {
+		t.Errorf("Always: %v, pulled %v", err, fake.pulled)
 	}
 }
 

@@ -171,7 +171,6 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 }
 
 func (w *worker) configure(ct *corev1.Container, attempt uint32) (*runtimeapi.ContainerConfig, error) {
-	ref, _ := w.r.images.get(keyOf(w.plan.Pod.Pod, ct.Image))
 	mounts, err := w.volumes.Mounts(ct)
 	if err != nil {
 		return nil, err
@@ -180,7 +179,7 @@ func (w *worker) configure(ct *corev1.Container, attempt uint32) (*runtimeapi.Co
 	if mounts, err = w.addTermination(ct, attempt, mounts); err != nil {
 		return nil, err
 	}
-	return podspec.Container(w.spec, podspec.Attempt{Container: ct, Number: attempt, Image: ref, Mounts: mounts})
+	return podspec.Container(w.spec, podspec.Attempt{Container: ct, Number: attempt, Image: w.spec.Pulled(ct.Image), Mounts: mounts})
 }
 
 // followLog passes the container's output on until it is known to have ended.

@@ -15,23 +15,13 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// Mounts are the mounts of one container. A subPath is bound to a folder of
-// the pod's own first, because a container that shares the volume could swap
-// the path for a link between now and the runtime's own look at it.
+// Mounts are the mounts of one container.
 func (s *Set) Mounts(ct *corev1.Container) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i, m := range ct.VolumeMounts {
-		host := s.paths[m.Name]
-		if m.SubPath != "" {
-			target := filepath.Join(s.dirs.Memory, "subpaths", ct.Name, strconv.Itoa(i))
-			if err := s.bindSubPath(m.Name, m.SubPath, target); err != nil {
-				return nil, fmt.Errorf("mount %s of volume %s in container %s: %w", m.SubPath, m.Name, ct.Name, err)
-			}
-			host = target
-		}
-		mount := &runtimeapi.Mount{
-			ContainerPath: filepath.Clean(m.MountPath), HostPath: host,
-			Readonly: m.ReadOnly || s.readOnly(m.Name), SelinuxRelabel: s.own[m.Name],
+		mount, err := s.mount(ct.Name, i, m)
+		if err != nil {
+			return nil, err
 		}
 		if err := s.recursive(m, mount); err != nil {
 			return nil, fmt.Errorf("mount volume %s in container %s: %w", m.Name, ct.Name, err)
@@ -39,6 +29,40 @@ func (s *Set) Mounts(ct *corev1.Container) ([]*runtimeapi.Mount, error) {
 		out = append(out, mount)
 	}
 	return out, nil
+}
+
+// mount is the mount with that index. A subPath on the host is bound to a folder
+// of the pod's own first, because a container that shares the volume could swap
+// the path for a link between now and the runtime's own look at it. One in an
+// image is the runtime's to find.
+func (s *Set) mount(container string, i int, m corev1.VolumeMount) (*runtimeapi.Mount, error) {
+	at := filepath.Clean(m.MountPath)
+	if image := s.image(m.Name); image != nil {
+		spec := &runtimeapi.ImageSpec{Image: s.spec.Pulled(image.Reference), UserSpecifiedImage: image.Reference}
+		return &runtimeapi.Mount{ContainerPath: at, Readonly: true, Image: spec, ImageSubPath: m.SubPath}, nil
+	}
+	host := s.paths[m.Name]
+	if m.SubPath != "" {
+		target := filepath.Join(s.dirs.Memory, "subpaths", container, strconv.Itoa(i))
+		if err := s.bindSubPath(m.Name, m.SubPath, target); err != nil {
+			return nil, fmt.Errorf("mount %s of volume %s in container %s: %w", m.SubPath, m.Name, container, err)
+		}
+		host = target
+	}
+	return &runtimeapi.Mount{
+		ContainerPath: at, HostPath: host,
+		Readonly: m.ReadOnly || s.readOnly(m.Name), SelinuxRelabel: s.own[m.Name],
+	}, nil
+}
+
+// image is what a volume of that kind shows, or nil.
+func (s *Set) image(volume string) *corev1.ImageVolumeSource {
+	for _, v := range s.spec.Pod.Spec.Volumes {
+		if v.Name == volume {
+			return v.Image
+		}
+	}
+	return nil
 }
 
 // readOnly says whether nobody may write: what comes from objects is theirs.

@@ -47,6 +47,9 @@ func Prepare(c *podspec.Context, dirs Dirs) (s *Set, err error) {
 }
 
 func (s *Set) prepare(v *corev1.Volume) error {
+	if v.Image != nil {
+		return nil // the runtime mounts it
+	}
 	if v.HostPath != nil {
 		s.paths[v.Name] = v.HostPath.Path
 		return checkHostPath(v.HostPath)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -257,5 +258,38 @@ func TestRecursiveReadOnly(t *testing.T) {
 	c.Features = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}
 	if m, err := s.Mounts(ct("Enabled")); err != nil || !m[0].RecursiveReadOnly {
 		t.Errorf("%v %v", m, err)
+	}
+}
+
+// An image is the runtime's to mount: by the name that it gave, never writable,
+// and with the subPath left to it.
+func TestImage(t *testing.T) {
+	c := podContext(source(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1"}}))
+	c.Pulled = func(image string) string { return "sha256:of-" + image }
+	c.Features = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}
+	d := testDirs(t)
+	s, err := Prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.Memory); !os.IsNotExist(err) {
+		t.Errorf("something was made for it: %v", err)
+	}
+	got, err := s.Mounts(&corev1.Container{VolumeMounts: []corev1.VolumeMount{
+		{Name: "v", MountPath: "/a/"},
+		{Name: "v", MountPath: "/b", SubPath: "x/y", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := &runtimeapi.ImageSpec{Image: "sha256:of-data:1", UserSpecifiedImage: "data:1"}
+	want := []*runtimeapi.Mount{
+		{ContainerPath: "/a", Readonly: true, Image: image},
+		{ContainerPath: "/b", Readonly: true, Image: image, ImageSubPath: "x/y", RecursiveReadOnly: true},
+	}
+	for i := range want {
+		if !proto.Equal(got[i], want[i]) {
+			t.Errorf("%v, want %v", got[i], want[i])
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/runtime/oci/process"
 )
 
 // Keeper is the side of the OCI handlers that an audit looks at: processes,
@@ -210,7 +211,7 @@ func lives(p *pod.RunningProcess) bool {
 	if p == nil {
 		return false
 	}
-	yes, err := alive(p)
+	yes, err := process.Alive(p)
 	return err == nil && yes
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"fairlead.run/internal/runtime/oci/owner"
 )
 
 // brokenBundle is a config.json that is none.
@@ -21,34 +23,49 @@ func (e *brokenBundle) Error() string {
 
 func (e *brokenBundle) Unwrap() error { return e.err }
 
-// readSpec reads the config.json of a bundle.
-func readSpec(bundle string) (*specs.Spec, error) {
+// readAs reads that part of the config.json of a bundle which T names. Most of it
+// is the seccomp filter, which takes a millisecond to take apart.
+func readAs[T any](bundle string) (*T, error) {
 	path := filepath.Join(bundle, "config.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the container's specification: %w", err)
 	}
-	var s specs.Spec
-	if err := json.Unmarshal(data, &s); err != nil {
+	s := new(T)
+	if err := json.Unmarshal(data, s); err != nil {
 		return nil, &brokenBundle{path, err}
 	}
-	return &s, nil
+	return s, nil
+}
+
+// running is what another process in the container has of it.
+type running struct {
+	Process *specs.Process `json:"process"` // nil if it has none
+	Linux   owner.Mappings `json:"linux"`
 }
 
 // readProcess is the process of a bundle, or nil if it has none.
 func readProcess(bundle string) (*specs.Process, error) {
-	s, err := readSpec(bundle)
+	s, err := readAs[running](bundle)
 	if err != nil {
 		return nil, err
 	}
 	return s.Process, nil
 }
 
-// cgroupsPath is linux.cgroupsPath of a bundle, or "".
-func cgroupsPath(bundle string) (string, error) {
-	s, err := readSpec(bundle)
-	if err != nil || s.Linux == nil {
-		return "", err
-	}
-	return s.Linux.CgroupsPath, nil
+// traces is what a bundle says about what its container has on the host, and
+// may leave there.
+type traces struct {
+	Linux struct {
+		CgroupsPath string          `json:"cgroupsPath"`
+		IntelRdt    json.RawMessage `json:"intelRdt"`
+		MountLabel  string          `json:"mountLabel"`
+		owner.Mappings
+	} `json:"linux"`
+	Process struct {
+		User specs.User `json:"user"`
+	} `json:"process"`
+	Hooks struct {
+		Poststop []json.RawMessage `json:"poststop"`
+	} `json:"hooks"`
 }

@@ -48,7 +48,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	monitorBinary = filepath.Join(dir, "fairlead-monitor")
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", monitorBinary, "fairlead.run/cmd/fairlead-monitor")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace nri_no_wasm", "-o", monitorBinary, "fairlead.run/cmd/fairlead-monitor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		monitorFailed = err.Error() + "\n" + string(out)

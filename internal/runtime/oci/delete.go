@@ -42,7 +42,7 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 	if err := failpoint.Hit(deleteKilled); err != nil {
 		return err
 	}
-	if err := h.deleteState(ctx, id); err != nil {
+	if err := h.deleteState(ctx, id, g != nil && h.leavesFolder(id)); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(deleteSaid); err != nil {
@@ -54,7 +54,12 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 	return g.Remove(ctx)
 }
 
-func (h *Handler) deleteState(ctx context.Context, id string) error {
+// deleteState makes the runtime forget a container. folder says that it keeps
+// nothing of it but a folder, which needs no program to delete it.
+func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error {
+	if folder {
+		return h.forgetState(id)
+	}
 	if _, err := h.def.Program(); err != nil {
 		// The program was taken off the host under its containers. Nothing runs
 		// in this one any more, and what it kept of it is a folder below ours.
@@ -76,6 +81,19 @@ func (h *Handler) deleteState(ctx context.Context, id string) error {
 	return fmt.Errorf("%w (before, without --force: %s)", forced, err)
 }
 
+// leavesFolder says that a container whose processes are gone has left nothing
+// but a cgroup, which is ours to remove, and a folder of the runtime's. runc and
+// crun make no more than these, unless systemd made the cgroup, there are hooks
+// to run at the end, or a share of the processor's cache was set aside. Asking
+// them takes as much of the processor as a twentieth of the pod's whole life.
+func (h *Handler) leavesFolder(id string) bool {
+	if r := h.runtime(); r != "runc" && r != "crun" || h.cfg.Systemd {
+		return false
+	}
+	t, err := readAs[traces](h.folder(id))
+	return err == nil && len(t.Hooks.Poststop) == 0 && len(t.Linux.IntelRdt) == 0
+}
+
 // forgot says that the runtime surely knows no such container, without asking
 // it, which takes it some 10 ms: runc and crun have a folder for each. A
 // container is deleted when it ends and when it is removed, and the second time
@@ -89,7 +107,7 @@ func (h *Handler) forgot(id string) bool {
 	return false
 }
 
-// forgetState deletes what a runtime that is gone kept of a container.
+// forgetState deletes what a runtime kept of a container.
 func (h *Handler) forgetState(id string) error {
 	root, err := os.OpenRoot(h.tool.root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +117,7 @@ func (h *Handler) forgetState(id string) error {
 		err = errors.Join(root.RemoveAll(id), root.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("delete what the runtime kept: %w", err)
+		return fmt.Errorf("delete what the runtime kept in %s: %w", filepath.Join(h.tool.root, id), err)
 	}
 	return nil
 }

@@ -13,9 +13,11 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/criu"
 	"fairlead.run/internal/runtime/oci/filter"
 	"fairlead.run/internal/runtime/oci/warmth"
 	"fairlead.run/internal/sealed"
+	"fairlead.run/internal/userns"
 )
 
 // Monitor is what handlers need of fairlead-monitor; internal/monitor/client
@@ -40,6 +42,10 @@ type Config struct {
 	// LogMaxLine is the length in bytes at which log lines are split; zero is
 	// the monitor's default.
 	LogMaxLine int
+	// UserNS makes a user namespace in which every id is itself, for handlers to
+	// be tried in. Its error says why pods can have none on this host. A nil
+	// UserNS means that nobody has looked.
+	UserNS func(context.Context) (*userns.Holder, error)
 	// Log gets what cannot be returned; nil means slog.Default().
 	Log *slog.Logger
 
@@ -47,6 +53,7 @@ type Config struct {
 	warmth   *warmth.Warmth
 	filters  *filter.Cache
 	programs *sealed.Programs
+	criu     *criu.Host
 }
 
 // Driver makes handlers of the kind "oci".
@@ -70,7 +77,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	cfg.warmth, cfg.filters, cfg.programs = &warmth.Warmth{}, &filter.Cache{}, &sealed.Programs{}
+	cfg.warmth, cfg.filters, cfg.programs, cfg.criu = &warmth.Warmth{}, &filter.Cache{}, &sealed.Programs{}, &criu.Host{}
 	return &Driver{cfg: cfg}, nil
 }
 

@@ -91,3 +91,59 @@ func TestDeletesOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletesFolders fails if a runtime is started to delete what is nothing but
+// a folder, or if it is not although it may have more to do.
+func TestDeletesFolders(t *testing.T) {
+	const cgroup = `"cgroupsPath":"/fairlead-test/none"`
+	for name, tt := range map[string]struct {
+		runtime, config string
+		systemd, asked  bool
+	}{
+		"runc":             {runtime: "runc", config: `{"linux":{` + cgroup + `}}`},
+		"crun":             {runtime: "crun", config: `{"linux":{` + cgroup + `},"hooks":{"prestart":[{"path":"/x"}]}}`},
+		"another":          {runtime: "other", config: `{"linux":{` + cgroup + `}}`, asked: true},
+		"a hook":           {runtime: "runc", config: `{"linux":{` + cgroup + `},"hooks":{"poststop":[{"path":"/x"}]}}`, asked: true},
+		"a share of cache": {runtime: "runc", config: `{"linux":{` + cgroup + `,"intelRdt":{"closID":"x"}}}`, asked: true},
+		"no cgroup":        {runtime: "runc", config: `{"linux":{}}`, asked: true},
+		"a broken bundle":  {runtime: "runc", config: `{`, asked: true},
+		"systemd":          {runtime: "runc", config: `{"linux":{"cgroupsPath":"none.slice:fairlead:none"}}`, systemd: true, asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			program := filepath.Join(dir, "program")
+			if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+dir+"/asked\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(Config{StateDir: dir, Monitor: &fakeMonitor{}, Systemd: tt.systemd})
+			if err != nil {
+				t.Fatal(err)
+			}
+			def := runtime.Definition{Name: "x", Handler: v1alpha1.Handler{Path: program}}
+			h := d.Open(def, func() pod.HandlerInfo { return pod.HandlerInfo{Runtime: tt.runtime} })
+			state := filepath.Join(d.root(def), "c1")
+			for _, folder := range []string{filepath.Join(state, "x"), h.folder("c1")} {
+				if err := os.MkdirAll(folder, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(h.folder("c1"), "config.json"), []byte(tt.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Delete(t.Context(), "c1"); err != nil {
+				t.Fatal(err)
+			}
+			if asked := exists(filepath.Join(dir, "asked")); asked != tt.asked {
+				t.Errorf("asked: %t", asked)
+			}
+			if left := exists(state); left != tt.asked { // the program deletes nothing
+				t.Errorf("the folder is left: %t", left)
+			}
+		})
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -20,6 +20,8 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime/oci/mark"
+	"fairlead.run/internal/runtime/oci/owner"
 )
 
 var (
@@ -63,7 +65,11 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 		return nil, fmt.Errorf("there is no command: %w", errdefs.ErrInvalidArgument)
 	}
 	bundle := h.folder(string(e.Container.ID))
-	process, err := execProcess(bundle, e)
+	has, err := readAs[running](bundle)
+	if err != nil {
+		return nil, err
+	}
+	process, err := execProcess(has.Process, e)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +77,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, err
 	}
+	marked := mark.Give(process)
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
 	if err := writeProcess(x.folder, process); err != nil {
@@ -84,12 +91,15 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
-	req.Timeout = limit
+	req.Timeout, req.Mark = limit, marked
 	ctx, cancel := unhurried(ctx, limit)
 	defer cancel()
 	stdio := e.Stdio
 	if e.TTY {
 		stdio = [3]*os.File{}
+	}
+	if err := owner.Give(stdio, has.Linux.Owner(process.User)); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
 	_, x.tty, err = h.cfg.Monitor.Exec(ctx, req, stdio)
 	if err == nil {
@@ -119,11 +129,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 }
 
 // execProcess is the container's own process with another command.
-func execProcess(bundle string, e pod.ExecRequest) (*specs.Process, error) {
-	p, err := readProcess(bundle)
-	if err != nil {
-		return nil, err
-	}
+func execProcess(p *specs.Process, e pod.ExecRequest) (*specs.Process, error) {
 	if p == nil {
 		return nil, fmt.Errorf("the container's specification has no process: %w", errdefs.ErrInternal)
 	}
@@ -242,6 +248,7 @@ func exitOf(e monitorv1.Exit) pod.Exit {
 		Signal:     e.Signal,
 		FinishedAt: e.FinishedAt,
 		OOMKilled:  e.OOMKilled,
+		Found:      e.Found,
 		Lost:       e.Lost,
 	}
 }

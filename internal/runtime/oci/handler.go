@@ -12,6 +12,8 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/criu"
+	"fairlead.run/internal/runtime/oci/disk"
 )
 
 // Bounds of runtime commands. A node that is busy with hundreds of pods may
@@ -107,6 +109,7 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 	}
 	if err == nil {
 		h.cfg.filters.Take(key, filepath.Join(h.tool.root, s.ID))
+		h.restored(s)
 		return started, nil
 	}
 	if isThere.MatchString(readLog(log)) || errors.Is(err, errdefs.ErrUnavailable) {
@@ -147,6 +150,14 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 	}
 	pidFile := filepath.Join(s.Bundle.Path, "pid")
 	args := []string{"run", "--detach", "--bundle", s.Bundle.Path, "--pid-file", pidFile}
+	env := environ()
+	if s.Restore != "" {
+		var err error
+		if args, err = restoreArgs(s, pidFile); err != nil {
+			return monitorv1.StartRequest{}, "", err
+		}
+		env = append(env, criu.RestoreEnv(s.Bundle.Path))
+	}
 	if s.TTY {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
@@ -155,7 +166,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		return monitorv1.StartRequest{}, "", err
 	}
 	// What is wrong with a bundle the runtime says best.
-	cgroup, err := h.cgroup(s.Bundle.Path)
+	has, cgroup, err := h.onHost(s.Bundle.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, new(*brokenBundle)) {
 		return monitorv1.StartRequest{}, "", err
 	}
@@ -163,16 +174,28 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		ID:         s.ID,
 		Command:    argv,
 		Sealed:     h.sealed(),
-		Env:        environ(),
+		Env:        env,
 		PIDFile:    pidFile,
 		Cgroup:     cgroup,
 		IODir:      filepath.Join(s.Bundle.Path, ioFolder),
+		Label:      has.Linux.MountLabel,
+		Owner:      has.Linux.Owner(has.Process.User),
 		LogPath:    s.LogPath,
 		LogMaxLine: h.cfg.LogMaxLine,
 		Stdin:      s.Stdin,
 		StdinOnce:  s.StdinOnce,
 		TTY:        s.TTY,
 	}, log, nil
+}
+
+// onHost is what a bundle says about the host, and its cgroup there.
+func (h *Handler) onHost(bundle string) (t traces, cgroup string, err error) {
+	read, err := readAs[traces](bundle)
+	if err != nil {
+		return traces{}, "", err
+	}
+	cgroup, err = h.cgroupOf(read)
+	return *read, cgroup, err
 }
 
 // startedBefore finds the process that the monitor has under this id. It ended
@@ -198,7 +221,10 @@ func (h *Handler) startAfresh(ctx context.Context, id string, req monitorv1.Star
 // failed removes what a failed start has left and returns why it failed, in the
 // runtime's words where it had any.
 func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, err error) error {
-	said, disk := readLog(log), diskTrouble(s.Bundle.Path)
+	said, trouble := readLog(log), disk.Trouble(s.Bundle.Path)
+	if why := criu.RestoreFailure(s.Bundle.Path); s.Restore != "" && why != "" {
+		said = "criu says: " + why
+	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	left := h.forget(undo, s.ID)
@@ -211,8 +237,8 @@ func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, er
 	if said == "" || errors.Is(err, errdefs.ErrDeadline) {
 		return errors.Join(err, left)
 	}
-	if disk != nil {
-		return errors.Join(fmt.Errorf("%w (the runtime says: %s)", disk, said), left)
+	if trouble != nil {
+		return errors.Join(fmt.Errorf("%w (the runtime says: %s)", trouble, said), left)
 	}
 	process, _ := readProcess(s.Bundle.Path)
 	if process == nil {

@@ -10,13 +10,15 @@ import (
 
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/runtime/oci/process"
+	"fairlead.run/internal/runtime/oci/signame"
 )
 
 // Kill signals the container's first process, or with all everything in its
 // cgroup. It does not wait for the end. What is gone needs no signal, and is no
 // error.
 func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bool) error {
-	number, err := parseSignal(sig)
+	number, err := signame.Parse(sig)
 	if err != nil {
 		return fmt.Errorf("kill container %s: %w", c.ID, err)
 	}
@@ -27,7 +29,7 @@ func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bo
 		// Its start was not recorded; the monitor knows.
 		err = ignoreNotFound(h.cfg.Monitor.Signal(ctx, string(c.ID), number, false))
 	default:
-		err = signal(c.Process, number)
+		err = process.Signal(c.Process, number)
 	}
 	if err != nil {
 		return fmt.Errorf("send %s to container %s: %w", sig, c.ID, err)
@@ -43,7 +45,7 @@ func (h *Handler) killAll(ctx context.Context, c *pod.Container, sig unix.Signal
 	case g != nil:
 		return g.Signal(ctx, sig)
 	case c.Process != nil:
-		return signal(c.Process, sig) // the rest of it is Delete's
+		return process.Signal(c.Process, sig) // the rest of it is Delete's
 	}
 	return nil
 }
@@ -71,9 +73,16 @@ func (h *Handler) group(id string) (*cgroup.Group, error) {
 // cgroup is where the container of a bundle is in each hierarchy, or "" if the
 // bundle leaves that to the runtime.
 func (h *Handler) cgroup(bundle string) (string, error) {
-	path, err := cgroupsPath(bundle)
-	if err != nil || path == "" {
+	t, err := readAs[traces](bundle)
+	if err != nil {
 		return "", err
 	}
-	return cgroup.Path(path, h.cfg.Systemd)
+	return h.cgroupOf(t)
+}
+
+func (h *Handler) cgroupOf(t *traces) (string, error) {
+	if t.Linux.CgroupsPath == "" {
+		return "", nil
+	}
+	return cgroup.Path(t.Linux.CgroupsPath, h.cfg.Systemd)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime/oci/trial"
 )
 
 // TestStartReplacesWhatACrashLeft fails if a container that the runtime knows,
@@ -76,7 +77,7 @@ func sleeper(t *testing.T, state, id, version string) string {
 			t.Fatal(err)
 		}
 	}
-	s := trialSpec(version, id, false)
+	s := trial.Spec(version, id, false)
 	s.Process.Args = []string{"/bin/busybox", "sleep", "1000"}
 	s.Linux.CgroupsPath = "/fairlead-test/" + id
 	data, err := json.Marshal(s)

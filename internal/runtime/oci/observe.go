@@ -9,13 +9,14 @@ import (
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime/oci/process"
 )
 
 // Observe says whether the process lives, and if not how it ended. Where p is
 // nil, because a crash came before it was recorded, the monitor is asked.
 func (h *Handler) Observe(ctx context.Context, id string, p *pod.RunningProcess) pod.Seen {
 	if p != nil && p.StartTime != 0 {
-		lives, err := alive(p)
+		lives, err := process.Alive(p)
 		if err != nil {
 			return pod.Seen{Err: fmt.Errorf("observe process %d of container %s: %w", p.PID, id, err)}
 		}

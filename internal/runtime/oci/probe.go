@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -11,7 +12,9 @@ import (
 
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/runtime/oci/abilities"
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/runtime/oci/criu"
 )
 
 // Probe tries a handler: it reads the version and the features of the program
@@ -30,9 +33,9 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		info.Reason = reason(err)
 		return info
 	}
-	info.Runtime, info.Version = version.name, version.number
+	info.Runtime, info.Version = version.Name, version.Number
 	f := readFeatures(ctx, program)
-	info.Features = version.abilities(f, hostAbilities())
+	info.Features = version.Can(f, abilities.OfHost())
 	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}
 	info.OCI, err = d.accepted(ctx, t, candidates(f))
 	if err != nil {
@@ -40,11 +43,21 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		return info
 	}
 	info.Ready = true
+	if err := d.tryUser(ctx, t, info.OCI); err != nil {
+		info.Features.NoUserNamespaces = reason(err)
+	} else {
+		info.Features.UserNamespaces = true
+	}
+	if err := d.noCheckpoints(ctx, version.Name, f); err != nil {
+		info.Features.NoCheckpoints = reason(err)
+	} else {
+		info.Features.Checkpoints = true
+	}
 	return info
 }
 
-// Fingerprint changes with the program and with what crun minds about the
-// host's cgroups.
+// Fingerprint changes with the program, with what crun minds about the host's
+// cgroups, and with criu.
 func (d *Driver) Fingerprint(def runtime.Definition) string {
 	program, err := def.Program()
 	if err != nil {
@@ -54,7 +67,7 @@ func (d *Driver) Fingerprint(def runtime.Definition) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot))
+	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot), criu.Fingerprint(environ()))
 }
 
 // reason is an error as a sentence of HandlerInfo.Reason.
@@ -62,36 +75,43 @@ func reason(err error) string {
 	return strings.TrimSuffix(err.Error(), ": not found")
 }
 
-// version is what a program says about itself.
-type version struct {
-	name   string // "runc", "crun"
-	number string // "1.1.5+ds1"
-	flags  string // "+SYSTEMD +SELINUX ...", of crun
-}
-
 var versionLine = regexp.MustCompile(`^(\S+) version (\S+)`)
 
-func readVersion(ctx context.Context, program string) (version, error) {
+func readVersion(ctx context.Context, program string) (abilities.Runtime, error) {
 	out, err := runArgv(ctx, []string{program, "--version"})
 	if err != nil {
-		return version{}, fmt.Errorf("%s --version fails: %w", program, err)
+		return abilities.Runtime{}, fmt.Errorf("%s --version fails: %w", program, err)
 	}
 	return parseVersion(program, out)
 }
 
-func parseVersion(program string, out []byte) (version, error) {
+func parseVersion(program string, out []byte) (abilities.Runtime, error) {
 	m := versionLine.FindStringSubmatch(string(out))
 	if m == nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return version{}, fmt.Errorf("%s is no OCI runtime: --version prints %q and not a name, \"version\" and a number", program, tidy(first))
+		return abilities.Runtime{}, fmt.Errorf("%s is no OCI runtime: --version prints %q and not a name, \"version\" and a number", program, tidy(first))
 	}
-	v := version{name: m[1], number: m[2]}
+	v := abilities.Runtime{Name: m[1], Number: m[2]}
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-") {
-			v.flags = line
+			v.Flags = line
 		}
 	}
 	return v, nil
+}
+
+// readFeatures asks a runtime for its features, or returns nil for one that has
+// no such command.
+func readFeatures(ctx context.Context, program string) *features.Features {
+	out, err := runArgv(ctx, []string{program, "features"})
+	if err != nil {
+		return nil
+	}
+	var f features.Features
+	if json.Unmarshal(out, &f) != nil {
+		return nil
+	}
+	return &f
 }
 
 // candidates are the values of ociVersion to try, the best first. 1.1.0 is what
@@ -99,27 +119,10 @@ func parseVersion(program string, out []byte) (version, error) {
 // that are older say so in their features.
 func candidates(f *features.Features) []string {
 	const wanted, oldest = "1.1.0", "1.0.2"
-	if f != nil && f.OCIVersionMax != "" && older(f.OCIVersionMax, wanted) {
+	if f != nil && f.OCIVersionMax != "" && abilities.Older(f.OCIVersionMax, wanted) {
 		return []string{f.OCIVersionMax, oldest}
 	}
 	return []string{wanted, oldest}
-}
-
-// older compares versions of three numbers; what follows them is left out.
-func older(a, b string) bool {
-	x, y := numbers(a), numbers(b)
-	for i := range x {
-		if x[i] != y[i] {
-			return x[i] < y[i]
-		}
-	}
-	return false
-}
-
-// numbers are the first three of a version; those that it lacks are 0.
-func numbers(version string) (n [3]int) {
-	_, _ = fmt.Sscanf(version, "%d.%d.%d", &n[0], &n[1], &n[2])
-	return n
 }
 
 // accepted is the first ociVersion with which the runtime gets a container to
@@ -127,7 +130,7 @@ func numbers(version string) (n [3]int) {
 func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (string, error) {
 	var err error
 	for _, v := range versions {
-		if err = d.try(ctx, t, v); err == nil {
+		if err = d.try(ctx, t, v, nil); err == nil {
 			return v, nil
 		}
 		if !badOCI.MatchString(err.Error()) {

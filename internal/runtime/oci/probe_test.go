@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,11 +110,11 @@ func TestFingerprintSeesAnotherProgram(t *testing.T) {
 
 func TestParseVersion(t *testing.T) {
 	v, err := parseVersion("crun", []byte("crun version 1.8.1\ncommit: f8a\nrundir: /run/crun\nspec: 1.0.0\n+SYSTEMD +SELINUX +SECCOMP -X\n"))
-	if err != nil || v.name != "crun" || v.number != "1.8.1" || !strings.Contains(v.flags, "+SECCOMP") {
+	if err != nil || v.Name != "crun" || v.Number != "1.8.1" || !strings.Contains(v.Flags, "+SECCOMP") {
 		t.Errorf("got %+v (%v)", v, err)
 	}
 	v, err = parseVersion("runc", []byte("runc version 1.1.5+ds1\ncommit: 1\nspec: 1.0.2-dev\n"))
-	if err != nil || v.name != "runc" || v.number != "1.1.5+ds1" || v.flags != "" {
+	if err != nil || v.Name != "runc" || v.Number != "1.1.5+ds1" || v.Flags != "" {
 		t.Errorf("got %+v (%v)", v, err)
 	}
 }
@@ -128,36 +127,5 @@ func TestCandidates(t *testing.T) {
 	}
 	if got := candidates(nil); !slices.Equal(got, []string{"1.1.0", "1.0.2"}) {
 		t.Errorf("without features: %v", got)
-	}
-}
-
-func TestAbilities(t *testing.T) {
-	all := host{mountSetattr: true, userNS: true, seccomp: true, appArmor: true, seLinux: true}
-	var f features.Features
-	err := json.Unmarshal([]byte(`{"mountOptions":["ro","rro"],"linux":{"namespaces":["user"],
-		"seccomp":{"enabled":true},"apparmor":{"enabled":true},"selinux":{"enabled":false},
-		"mountExtensions":{"idmap":{"enabled":true}}}}`), &f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runc := version{name: "runc", number: "1.2.0"}
-	want := pod.HandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true, Seccomp: true, AppArmor: true}
-	if got := runc.abilities(&f, all); got != want {
-		t.Errorf("runc: %+v", got)
-	}
-	if got := runc.abilities(&f, host{}); got != (pod.HandlerFeatures{}) {
-		t.Errorf("on a kernel that can do nothing: %+v", got)
-	}
-	if got := runc.abilities(&features.Features{}, all); got != (pod.HandlerFeatures{}) {
-		t.Errorf("with empty features: %+v", got)
-	}
-	crun := version{name: "crun", number: "1.8.1", flags: "+SELINUX +SECCOMP"}
-	want = pod.HandlerFeatures{RecursiveReadOnlyMounts: true, Seccomp: true, SELinux: true}
-	if got := crun.abilities(nil, all); got != want {
-		t.Errorf("crun without features: %+v", got)
-	}
-	crun.number = "1.8"
-	if got := crun.abilities(nil, all); got.RecursiveReadOnlyMounts {
-		t.Error("an older crun promises what nobody has seen")
 	}
 }

@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,13 +12,14 @@ import (
 	"sync"
 	"time"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
-
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/runtime/oci/trial"
+	"fairlead.run/internal/userns"
 )
 
-// missing is the program of a trial's container. There is none in its root.
-const missing = "/fairlead-trial"
+// trialEnd bounds the removal of what a trial has left. A runtime that works takes
+// some ms; on a machine that has just booted and is busy, seconds.
+const trialEnd = 10 * time.Second
 
 // Trials are trials/HANDLER-UNIQUE in the state directory, and their containers
 // trial-UNIQUE.
@@ -63,10 +63,23 @@ func (t *trials) has(name string) bool {
 	return t.names[name]
 }
 
-// try lets the runtime start a container that has no program: it makes the
+// try is a trial, and a second one if the first failed: a failure takes the
+// handler from all pods for a while, and not each tells of the handler. On
+// cgroup v1 systemd sometimes removes the cgroups of a scope that has just begun
+// while crun makes its own in them.
+func (d *Driver) try(ctx context.Context, t tool, ociVersion string, in *userns.Holder) error {
+	err := d.tryOnce(ctx, t, ociVersion, in)
+	if err == nil || ctx.Err() != nil || badOCI.MatchString(err.Error()) {
+		return err
+	}
+	d.cfg.Log.Info("trial of a handler failed, and is repeated", "handler", t.def.Name, "error", err)
+	return d.tryOnce(ctx, t, ociVersion, in)
+}
+
+// tryOnce lets the runtime start a container that has no program: it makes the
 // cgroup, the namespaces, the mounts and the root file system, and then cannot
 // find it. That proves all of this, takes no image, and leaves no process.
-func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error) {
+func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (err error) {
 	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, trialsFolder)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare a trial: %w", err)
@@ -79,9 +92,12 @@ func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error)
 	if err := os.Mkdir(bundle, 0o700); err != nil {
 		return fmt.Errorf("prepare a trial: %w", err)
 	}
-	s := trialSpec(ociVersion, id, d.cfg.Systemd)
+	s := trial.Spec(ociVersion, id, d.cfg.Systemd)
+	if in != nil {
+		trial.Join(s, in)
+	}
 	defer func() { err = errors.Join(err, d.endTrial(ctx, t, bundle, id)) }()
-	if err := writeTrial(bundle, s); err != nil {
+	if err := trial.Write(bundle, s); err != nil {
 		return fmt.Errorf("prepare a trial: %w", err)
 	}
 	_, err = t.run(ctx, "run", "--bundle", bundle, id)
@@ -95,17 +111,6 @@ func (d *Driver) try(ctx context.Context, t tool, ociVersion string) (err error)
 		return fmt.Errorf("a container on trial fails: %w", explain(said.msg, nil, nil))
 	}
 	return fmt.Errorf("a container on trial fails: %w", err)
-}
-
-func writeTrial(bundle string, s *specs.Spec) error {
-	if err := os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
-		return err
-	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600)
 }
 
 // sweepTrials ends the trials of a handler that the death of a daemon cut off.
@@ -129,14 +134,14 @@ func (d *Driver) sweepTrials(ctx context.Context, t tool) {
 
 // endTrial removes what a trial leaves: nothing where all went well.
 func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialEnd)
 	defer cancel()
 	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
 	path, err := h.cgroup(bundle)
 	if err == nil {
 		var g *cgroup.Group
 		if g, err = cgroup.New(cgroupRoot, path); err == nil {
-			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id), g.Remove(ctx))
+			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id, false), g.Remove(ctx))
 			if !d.cfg.Systemd {
 				removeParents(g)
 			}
@@ -160,35 +165,16 @@ func removeParents(g *cgroup.Group) {
 	}
 }
 
-// trialSpec is a container as small as runtimes take it.
-func trialSpec(ociVersion, id string, systemd bool) *specs.Spec {
-	// The directory above is the trial's own too: one that trials share would
-	// be removed by one while another makes its own in it.
-	cgroup := "/fairlead-" + id + "/" + id
-	if systemd {
-		cgroup = "system.slice:fairlead:" + id
+// tryUser lets the runtime start a container in a user namespace that is there
+// already, as those of pods are.
+func (d *Driver) tryUser(ctx context.Context, t tool, ociVersion string) error {
+	if d.cfg.UserNS == nil {
+		return errors.New("nobody has looked whether this host has user namespaces")
 	}
-	return &specs.Spec{
-		Version:  ociVersion,
-		Hostname: "trial",
-		Root:     &specs.Root{Path: "rootfs"},
-		Process: &specs.Process{
-			Args:            []string{missing},
-			Cwd:             "/",
-			Env:             []string{"PATH=/"},
-			NoNewPrivileges: true,
-			Capabilities:    &specs.LinuxCapabilities{},
-		},
-		Mounts: []specs.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
-		},
-		Linux: &specs.Linux{
-			CgroupsPath: cgroup,
-			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
-			},
-			MaskedPaths: []string{"/proc/kcore"},
-		},
+	h, err := d.cfg.UserNS(ctx)
+	if err != nil {
+		return err
 	}
+	defer h.End()
+	return d.try(ctx, t, ociVersion, h)
 }

@@ -4,8 +4,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 )
+
+// One failure of a trial does not take a handler from the pods; two do.
+func TestTrialIsRepeated(t *testing.T) {
+	for failures, ready := range map[int]bool{1: true, 2: false} {
+		d := testDriver(t)
+		count := filepath.Join(t.TempDir(), "count")
+		def := fakeRuntime(t, `case "$1" in --version) echo "fakerun version 1.2.3"; exit;; features) exit 1;; delete) fail "container does not exist";; esac
+echo >>`+count+`
+test $(wc -l <`+count+`) -gt `+strconv.Itoa(failures)+` || fail "creating cgroup directory: No such file or directory"
+missing`)
+		if got := d.Probe(t.Context(), def); got.Ready != ready {
+			t.Errorf("after %d failures: %+v", failures, got)
+		}
+	}
+}
 
 // A daemon that was killed during a trial left its folder.
 func TestTrialsOfADeadDaemonEnd(t *testing.T) {

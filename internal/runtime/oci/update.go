@@ -1,10 +1,13 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -22,28 +25,38 @@ func (h *Handler) Update(ctx context.Context, id string, b pod.Bundle) error {
 }
 
 func (h *Handler) update(ctx context.Context, id string, b pod.Bundle) error {
-	s, err := readSpec(b.Path)
+	s, err := readAs[specs.Spec](b.Path)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(limits(s))
-	if err != nil {
-		return fmt.Errorf("encode the resources: %w", err)
+	res := limits(s)
+	lift := h.runtime() == "crun" && (res.CPU == nil || res.CPU.Quota == nil)
+	if !lift {
+		res.CPU = withQuota(res.CPU)
 	}
-	f, err := os.CreateTemp(h.folder(id), "resources-*.json")
-	if err != nil {
+	data, err := json.Marshal(res)
+	file := filepath.Join(h.folder(id), "resources.json") // nobody else updates this container
+	defer os.Remove(file)
+	if err := errors.Join(err, os.WriteFile(file, data, 0o600)); err != nil {
 		return fmt.Errorf("write the resources: %w", err)
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if closed := f.Close(); err == nil {
-		err = closed
+	if _, err := h.run(ctx, "update", "--resources", file, id); err != nil || !lift {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("write the resources: %w", err)
+	// crun 1.8 writes "no limit" as a number that the kernel does not take.
+	g, err := h.group(id)
+	if err != nil || g == nil {
+		return err
 	}
-	_, err = h.run(ctx, "update", "--resources", f.Name(), id)
-	return err
+	return g.LiftQuota()
+}
+
+// withQuota says that there is no limit if there is none: an earlier update may
+// have set one. A bundle, which is for a new cgroup, need not say it.
+func withQuota(c *specs.LinuxCPU) *specs.LinuxCPU {
+	out := *cmp.Or(c, &specs.LinuxCPU{})
+	out.Quota = cmp.Or(out.Quota, new(int64(-1)))
+	return &out
 }
 
 // limits are the resources of a bundle that can change while the container

@@ -26,3 +26,15 @@ func TestLimitsAreTheBundlesWithoutDevices(t *testing.T) {
 		}
 	}
 }
+
+func TestUpdateSaysThatThereIsNoQuota(t *testing.T) {
+	shares, quota := uint64(7), int64(5000)
+	for want, c := range map[string]*specs.LinuxCPU{
+		`{"quota":-1}`: nil, `{"shares":7,"quota":-1}`: {Shares: &shares}, `{"shares":7,"quota":5000}`: {Shares: &shares, Quota: &quota},
+	} {
+		got, err := json.Marshal(withQuota(c))
+		if err != nil || string(got) != want {
+			t.Errorf("got %s (%v), want %s", got, err, want)
+		}
+	}
+}

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/moby/sys/capability"
-	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +40,6 @@ type Host struct {
 	Seccomp      bool
 	X32          bool // the kernel may run programs of the x32 ABI
 	AppArmor     bool
-	SELinux      bool
 	Rlimits      map[string]uint64 // this process's own hard limits: "RLIMIT_NOFILE"
 }
 
@@ -74,7 +72,6 @@ func Probe() (Host, error) {
 	h.X32 = x32()
 	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	h.AppArmor = err == nil && strings.HasPrefix(string(enabled), "Y") && exists(AppArmorProfiles)
-	h.SELinux = selinux.GetEnabled()
 	for name, n := range RlimitNumbers {
 		var l unix.Rlimit
 		if unix.Getrlimit(n, &l) == nil {

@@ -8,7 +8,9 @@ package origin
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 
 	"fairlead.run/internal/pod"
 )
@@ -27,6 +29,8 @@ const (
 	ContainerAttempt = "run.fairlead.container-attempt"
 	Handler          = "run.fairlead.handler"
 	Image            = "run.fairlead.image"
+	// Volumes are the ids of the images that mounts show, with commas between.
+	Volumes = "run.fairlead.image-volumes"
 	// Labels are those of the pod and of the container, as JSON.
 	SandboxLabels   = "run.fairlead.sandbox-labels"
 	ContainerLabels = "run.fairlead.container-labels"
@@ -67,5 +71,9 @@ func OfContainer(out map[string]string, r *pod.Record, c *pod.Container) {
 	out[Container] = c.Config.Metadata.Name
 	out[ContainerAttempt] = strconv.FormatUint(uint64(c.Config.Metadata.Attempt), 10)
 	out[Image] = c.Image.ID
+	delete(out, Volumes)
+	if ids := slices.DeleteFunc(slices.Clone(c.Image.Volumes), func(id string) bool { return id == "" }); len(ids) > 0 {
+		out[Volumes] = strings.Join(ids, ",")
+	}
 	addLabels(out, ContainerLabels, c.Config.Labels)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"fairlead.run/internal/pod"
 )
@@ -77,6 +78,9 @@ func readTrace(path, id string) (pod.Trace, error) {
 		t.Container = &pod.ContainerTrace{
 			ID: pod.ContainerID(id), Image: a[Image], Labels: labels(a[ContainerLabels]),
 			Metadata: pod.ContainerMetadata{Name: a[Container], Attempt: number(a[ContainerAttempt])},
+		}
+		if ids := a[Volumes]; ids != "" {
+			t.Container.Volumes = strings.Split(ids, ",")
 		}
 	}
 	return t, nil

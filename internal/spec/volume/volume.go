@@ -22,10 +22,16 @@ import (
 	"fairlead.run/internal/inroot"
 )
 
-// Make makes dir, as a copy of what is at name inside of root, or empty if there
-// is nothing. A dir that exists is complete and is left as it is: a copy that
+// Image is where the content of a volume comes from.
+type Image struct {
+	Root, Name string // the image's root file system, and the folder in it
+	UID, GID   uint32 // whom the volume belongs to if there is no such folder
+}
+
+// Make makes dir, as a copy of what the image has at that place, or empty if
+// there is nothing. A dir that exists is complete and is left as it is: a copy that
 // was cut off is under another name.
-func Make(ctx context.Context, root, name, dir string) error {
+func Make(ctx context.Context, of Image, dir string) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -38,9 +44,9 @@ func Make(ctx context.Context, root, name, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return fmt.Errorf("make the folder of volume %s: %w", dir, err)
 	}
-	if err := fill(ctx, root, name, tmp); err != nil {
+	if err := fill(ctx, of, tmp); err != nil {
 		_ = os.RemoveAll(tmp) // the copy's failure is the one to report
-		return fmt.Errorf("make volume %s from %s in the image: %w", dir, name, err)
+		return fmt.Errorf("make volume %s from %s in the image: %w", dir, of.Name, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("make volume %s: %w", dir, err)
@@ -48,10 +54,13 @@ func Make(ctx context.Context, root, name, dir string) error {
 	return nil
 }
 
-func fill(ctx context.Context, root, name, tmp string) error {
-	from, err := inroot.OpenPath(root, name)
+func fill(ctx context.Context, of Image, tmp string) error {
+	from, err := inroot.OpenPath(of.Root, of.Name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.Mkdir(tmp, 0o755)
+		if err := os.Mkdir(tmp, 0o755); err != nil {
+			return err
+		}
+		return os.Lchown(tmp, int(of.UID), int(of.GID))
 	}
 	if err != nil {
 		return err
@@ -62,7 +71,7 @@ func fill(ctx context.Context, root, name, tmp string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no folder but %s: %w", name, info.Mode(), errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s is no folder but %s: %w", of.Name, info.Mode(), errdefs.ErrInvalidArgument)
 	}
 	// The path of the descriptor stays on this folder, and below it WalkDir
 	// follows no link: nothing outside of the image is read.

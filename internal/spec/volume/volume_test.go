@@ -44,7 +44,7 @@ func TestMakeCopiesWhatTheImageHas(t *testing.T) {
 	must(t, os.Chtimes(data, old, old))
 
 	dir := filepath.Join(t.TempDir(), "volumes", "v")
-	must(t, Make(t.Context(), r, "/data", dir))
+	must(t, Make(t.Context(), Image{Root: r, Name: "/data"}, dir))
 	got, err := os.ReadFile(filepath.Join(dir, "deep/file"))
 	if err != nil || string(got) != "content" {
 		t.Errorf("content %q, %v", got, err)
@@ -72,7 +72,7 @@ func TestMakeCopiesWhatTheImageHas(t *testing.T) {
 
 	// Again: what the container has written since stays.
 	must(t, os.WriteFile(filepath.Join(dir, "new"), nil, 0o600))
-	must(t, Make(t.Context(), r, "/data", dir))
+	must(t, Make(t.Context(), Image{Root: r, Name: "/data"}, dir))
 	if _, err := os.Lstat(filepath.Join(dir, "new")); err != nil {
 		t.Error(err)
 	}
@@ -86,11 +86,11 @@ func TestMakeStaysInTheImage(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(r, "file"), nil, 0o600))
 
 	dir := filepath.Join(t.TempDir(), "v")
-	must(t, Make(t.Context(), r, "/out", dir))
+	must(t, Make(t.Context(), Image{Root: r, Name: "/out"}, dir))
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
 		t.Errorf("a link out of the image brought %v, %v", list, err)
 	}
-	if err := Make(t.Context(), r, "/file", filepath.Join(t.TempDir(), "v")); err == nil {
+	if err := Make(t.Context(), Image{Root: r, Name: "/file"}, filepath.Join(t.TempDir(), "v")); err == nil {
 		t.Error("a file became a volume")
 	}
 }
@@ -101,7 +101,7 @@ func TestMakeIsAllOrNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "v")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Make(ctx, r, "/data", dir); !errors.Is(err, context.Canceled) {
+	if err := Make(ctx, Image{Root: r, Name: "/data"}, dir); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled copy: %v", err)
 	}
 	if list, _ := os.ReadDir(filepath.Dir(dir)); len(list) != 0 {
@@ -109,7 +109,7 @@ func TestMakeIsAllOrNothing(t *testing.T) {
 	}
 	// What a crash left does not count, and does not stay.
 	must(t, os.MkdirAll(dir+".part/junk", 0o755))
-	must(t, Make(t.Context(), r, "/data", dir))
+	must(t, Make(t.Context(), Image{Root: r, Name: "/data"}, dir))
 	if _, err := os.Lstat(filepath.Join(dir, "a")); err != nil {
 		t.Error(err)
 	}

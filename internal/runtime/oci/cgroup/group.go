@@ -236,44 +236,6 @@ func (g *Group) killAtOnce() (done bool, err error) {
 	return err == nil, err
 }
 
-// freezeWait bounds the wait for processes to stop. One in an uninterruptible
-// sleep does not; it gets its signal all the same.
-const freezeWait = 500 * time.Millisecond
-
-// freeze stops the processes, so that none forks between being listed and being
-// killed, and returns what lets them go on.
-func (g *Group) freeze(ctx context.Context) (thaw func(), err error) {
-	file, stop, run, frozen := "", "FROZEN", "THAWED", ""
-	for _, dir := range g.Dirs {
-		for _, name := range []string{"freezer.state", "cgroup.freeze"} {
-			path := filepath.Join(dir, name)
-			if _, err := os.Stat(path); err == nil && file == "" {
-				file, frozen = path, path
-			}
-		}
-	}
-	if file == "" {
-		return func() {}, nil
-	}
-	if filepath.Base(file) == "cgroup.freeze" {
-		stop, run, frozen = "1", "0", filepath.Join(filepath.Dir(file), "cgroup.events")
-	}
-	thaw = func() { _ = os.WriteFile(file, []byte(run), 0) } // gone is as good
-	if err := os.WriteFile(file, []byte(stop), 0); err != nil {
-		thaw()
-		return nil, fmt.Errorf("freeze the container: %w", err)
-	}
-	for deadline := time.Now().Add(freezeWait); ctx.Err() == nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		state, err := os.ReadFile(frozen)
-		if err != nil || strings.HasPrefix(string(state), "FROZEN") || strings.Contains(string(state), "frozen 1") {
-			break
-		}
-		// A v1 freezer takes what was forked in the meantime at the next write.
-		_ = os.WriteFile(file, []byte(stop), 0)
-	}
-	return thaw, nil
-}
-
 // Empty waits until no process is left.
 func (g *Group) Empty(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {

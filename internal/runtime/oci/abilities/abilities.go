@@ -1,9 +1,10 @@
-package oci
+// Package abilities works out what an OCI runtime can do on this host, from what
+// it says about itself and what the kernel has. It runs nothing.
+package abilities
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -14,35 +15,44 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// readFeatures asks a runtime for its features, or returns nil for one that has
-// no such command.
-func readFeatures(ctx context.Context, program string) *features.Features {
-	out, err := runArgv(ctx, []string{program, "features"})
-	if err != nil {
-		return nil
-	}
-	var f features.Features
-	if json.Unmarshal(out, &f) != nil {
-		return nil
-	}
-	return &f
+// Runtime is what a program says about itself.
+type Runtime struct {
+	Name   string // "runc", "crun"
+	Number string // "1.1.5+ds1"
+	Flags  string // "+SYSTEMD +SELINUX ...", of crun
 }
 
-// host is what this kernel can do, of the things that runtimes have features for.
-type host struct {
+// Older compares versions of three numbers; what follows them is left out.
+func Older(a, b string) bool {
+	x, y := numbers(a), numbers(b)
+	for i := range x {
+		if x[i] != y[i] {
+			return x[i] < y[i]
+		}
+	}
+	return false
+}
+
+// numbers are the first three of a version; those that it lacks are 0.
+func numbers(version string) (n [3]int) {
+	_, _ = fmt.Sscanf(version, "%d.%d.%d", &n[0], &n[1], &n[2])
+	return n
+}
+
+// Host is what this kernel can do, of the things that runtimes have features for.
+type Host struct {
 	mountSetattr bool
-	userNS       bool
 	seccomp      bool
 	appArmor     bool
 	seLinux      bool
 }
 
-func hostAbilities() host {
+// OfHost looks at this kernel.
+func OfHost() Host {
 	// No descriptor is -1, so a kernel that knows the call says EBADF.
 	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-	return host{
+	return Host{
 		mountSetattr: !errors.Is(err, unix.ENOSYS),
-		userNS:       exists("/proc/self/ns/user") && content("/proc/sys/user/max_user_namespaces") != "0",
 		seccomp:      exists("/proc/sys/kernel/seccomp/actions_avail"),
 		appArmor:     strings.HasPrefix(content("/sys/module/apparmor/parameters/enabled"), "Y"),
 		seLinux:      exists("/sys/fs/selinux/enforce"),
@@ -66,16 +76,15 @@ func content(path string) string {
 // read-only recursively. Those before 1.8.6 cannot say what they can do.
 const crunRRO = "1.8.1"
 
-// abilities is what runtime and host together can do.
-func (v version) abilities(f *features.Features, h host) pod.HandlerFeatures {
+// Can is what runtime and host together can do. User namespaces are left
+// to a trial: some runtimes that say nothing of them can.
+func (r Runtime) Can(f *features.Features, h Host) pod.HandlerFeatures {
 	if f == nil {
 		return pod.HandlerFeatures{
-			RecursiveReadOnlyMounts: h.mountSetattr && v.name == "crun" && !older(v.number, crunRRO),
-			// What Kubernetes calls user namespaces needs mapped mounts too.
-			UserNamespaces: false,
-			Seccomp:        h.seccomp && strings.Contains(v.flags, "+SECCOMP"),
-			AppArmor:       h.appArmor && strings.Contains(v.flags, "+APPARMOR"),
-			SELinux:        h.seLinux && strings.Contains(v.flags, "+SELINUX"),
+			RecursiveReadOnlyMounts: h.mountSetattr && r.Name == "crun" && !Older(r.Number, crunRRO),
+			Seccomp:                 h.seccomp && strings.Contains(r.Flags, "+SECCOMP"),
+			AppArmor:                h.appArmor && strings.Contains(r.Flags, "+APPARMOR"),
+			SELinux:                 h.seLinux && strings.Contains(r.Flags, "+SELINUX"),
 		}
 	}
 	out := pod.HandlerFeatures{
@@ -85,8 +94,6 @@ func (v version) abilities(f *features.Features, h host) pod.HandlerFeatures {
 	if l == nil {
 		return out
 	}
-	idmap := l.MountExtensions != nil && l.MountExtensions.IDMap != nil && enabled(l.MountExtensions.IDMap.Enabled)
-	out.UserNamespaces = h.userNS && h.mountSetattr && idmap && slices.Contains(l.Namespaces, "user")
 	out.Seccomp = h.seccomp && l.Seccomp != nil && enabled(l.Seccomp.Enabled)
 	out.AppArmor = h.appArmor && l.Apparmor != nil && enabled(l.Apparmor.Enabled)
 	out.SELinux = h.seLinux && l.Selinux != nil && enabled(l.Selinux.Enabled)

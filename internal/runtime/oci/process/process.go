@@ -1,4 +1,6 @@
-package oci
+// Package process tells whether exactly the process that is on record lives, and
+// signals it. A pid alone may be another's by now.
+package process
 
 import (
 	"bytes"
@@ -12,8 +14,8 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// alive says whether exactly that process lives. A zombie does not.
-func alive(p *pod.RunningProcess) (bool, error) {
+// Alive says whether exactly that process lives. A zombie does not.
+func Alive(p *pod.RunningProcess) (bool, error) {
 	state, start, err := stat(p.PID)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return false, nil
@@ -45,8 +47,8 @@ func stat(pid int) (state byte, start uint64, err error) {
 	return fields[0][0], start, nil
 }
 
-// signal sends a signal to exactly that process. One that is gone needs none.
-func signal(p *pod.RunningProcess, sig unix.Signal) error {
+// Signal sends a signal to exactly that process. One that is gone needs none.
+func Signal(p *pod.RunningProcess, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -56,7 +58,7 @@ func signal(p *pod.RunningProcess, sig unix.Signal) error {
 	}
 	defer unix.Close(fd)
 	// Only now is it certain that the pid that is looked at is the one held.
-	if lives, err := alive(p); err != nil || !lives {
+	if lives, err := Alive(p); err != nil || !lives {
 		return err
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); !errors.Is(err, unix.ESRCH) {

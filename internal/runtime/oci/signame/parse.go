@@ -1,4 +1,6 @@
-package oci
+// Package signame reads the names of signals as images and the CRI write them. It
+// sends none.
+package signame
 
 import (
 	"fmt"
@@ -16,9 +18,9 @@ const (
 	rtMax = 64
 )
 
-// parseSignal understands "SIGTERM", "TERM", "15", "SIGRTMIN+3" and
-// "RTMAX-1", in any case.
-func parseSignal(name string) (unix.Signal, error) {
+// Parse understands "SIGTERM", "TERM", "15", "SIGRTMIN+3" and
+// "RTMAX-1", in any case. The error is an ErrInvalidArgument.
+func Parse(name string) (unix.Signal, error) {
 	s := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "SIG")
 	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= rtMax {
 		return unix.Signal(n), nil

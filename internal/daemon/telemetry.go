@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/criserver"
+	"fairlead.run/internal/lifecycle/ops"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/telemetry"
+)
+
+// gauges are what the daemon tells those who scrape it. Everything that has a
+// handler is labelled with it, as RuntimeClass names it.
+type gauges struct {
+	registry    telemetry.Registry
+	podStarts   *telemetry.Histogram
+	podErrors   *telemetry.Counter
+	operations  *telemetry.Histogram
+	failures    *telemetry.Counter
+	pulls       *telemetry.Histogram
+	pullErrors  *telemetry.Counter
+	monitorEnds *telemetry.Counter
+	// label is the handler's name in labels, "" being the default one; a name that
+	// a caller has made up is "unknown".
+	label func(handler string) string
+}
+
+const (
+	byHandler      = "runtime_handler"
+	unknownHandler = "unknown"
+)
+
+func newGauges() *gauges {
+	g := &gauges{label: func(string) string { return unknownHandler }}
+	r := &g.registry
+	g.podStarts = r.Histogram("fairlead_pod_sandbox_start_seconds", "How long it took to make pods ready for containers (RunPodSandbox).", byHandler)
+	g.podErrors = r.Counter("fairlead_pod_sandbox_errors_total", "Pods that could not be made (RunPodSandbox).", byHandler)
+	g.operations = r.Histogram("fairlead_operation_seconds", "How long operations on pods and containers took that succeeded.", "operation", byHandler)
+	g.failures = r.Counter("fairlead_operation_errors_total", "Operations on pods and containers that failed.", "operation", byHandler)
+	g.pulls = r.Histogram("fairlead_image_pull_seconds", "How long the callers of image pulls waited that succeeded.", byHandler)
+	g.pullErrors = r.Counter("fairlead_image_pull_errors_total", "Image pulls that failed.", byHandler)
+	g.monitorEnds = r.Counter("fairlead_monitor_lost_total", "How often the monitor was away; it is started again if nobody else does it.")
+	g.monitorEnds.Add(0) // so that it is told before the first time
+	return g
+}
+
+// observe adds what is found out when somebody asks.
+func (g *gauges) observe(d *Daemon) {
+	// Operations end with it, so it may wait for nothing.
+	g.label = func(handler string) string { return cmp.Or(d.parts.handlers.NameOf(handler), unknownHandler) }
+	r := &g.registry
+	r.Gauge("fairlead_handler_ready", "1 if pods can be run on the handler, 0 if not.", []string{byHandler}, func(tell func(float64, ...string)) {
+		for _, h := range d.parts.handlers.List() {
+			ready := 0.0
+			if h.Ready {
+				ready = 1
+			}
+			tell(ready, h.Name)
+		}
+	})
+	r.Gauge("fairlead_operations_in_flight", "Operations on pods, containers and images at this moment.", []string{"kind"}, func(tell func(float64, ...string)) {
+		count := map[string]int{}
+		for _, op := range operations(d.core, d.parts.images) {
+			count[op.Kind]++
+		}
+		for _, kind := range []string{ops.KindPod, ops.KindContainer, "image"} {
+			tell(float64(count[kind]), kind)
+		}
+	})
+	r.Gauge("fairlead_pods", "Pods by state.", []string{"state"}, func(tell func(float64, ...string)) {
+		tellStates(tell, d.core.Pods(), func(r *pod.Record, count func(pod.State)) { count(r.State) })
+	})
+	r.Gauge("fairlead_containers", "Containers by state.", []string{"state"}, func(tell func(float64, ...string)) {
+		tellStates(tell, d.core.Pods(), func(r *pod.Record, count func(pod.State)) {
+			for _, c := range r.Containers {
+				count(c.State)
+			}
+		})
+	})
+}
+
+func tellStates(tell func(float64, ...string), pods []*pod.Record, each func(*pod.Record, func(pod.State))) {
+	n := map[pod.State]int{}
+	for _, r := range pods {
+		each(r, func(s pod.State) { n[s]++ })
+	}
+	for _, s := range []pod.State{pod.Creating, pod.Created, pod.Running, pod.Exited, pod.Unknown} {
+		tell(float64(n[s]), string(s))
+	}
+}
+
+// ended is told of each operation that ended.
+func (g *gauges) ended(e ops.Ended) {
+	handler, seconds := g.label(e.Handler), e.Took.Seconds()
+	run := e.Verb == ops.Run && e.Kind == ops.KindPod
+	switch {
+	case e.Err != nil && run:
+		g.podErrors.Add(1, handler)
+	case run:
+		g.podStarts.Observe(seconds, handler)
+	}
+	if e.Err != nil {
+		g.failures.Add(1, e.Verb+" "+e.Kind, handler)
+	} else {
+		g.operations.Observe(seconds, e.Verb+" "+e.Kind, handler)
+	}
+}
+
+// countedImages is the image store with its pulls counted.
+type countedImages struct {
+	criserver.Images
+	gauges *gauges
+}
+
+func (i countedImages) Pull(ctx context.Context, p criserver.ImagePull) (string, error) {
+	began := time.Now()
+	id, err := i.Images.Pull(ctx, p)
+	if err != nil {
+		i.gauges.pullErrors.Add(1, i.gauges.label(p.Handler))
+	} else {
+		i.gauges.pulls.Observe(time.Since(began).Seconds(), i.gauges.label(p.Handler))
+	}
+	return id, err
+}
+
+// openMetrics listens where metrics are told, and is nil if they are not.
+func openMetrics(cfg *config.Config) (net.Listener, error) {
+	if cfg.Metrics.Address == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", cfg.Metrics.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for those who scrape metrics (metrics.address): %w", err)
+	}
+	return l, nil
+}

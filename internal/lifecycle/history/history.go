@@ -1,0 +1,63 @@
+// Package history remembers how long the stages of the last operations on pods
+// and containers took, for people who ask where the time of a start went.
+//
+// It is memory of a bounded size that the end of the daemon empties. What is
+// being done now is package ops's, and what came of it the records'.
+package history
+
+import (
+	"slices"
+	"sync"
+
+	"fairlead.run/internal/lifecycle/ops"
+	"fairlead.run/internal/pod"
+)
+
+// What is kept: some hundred kB at most.
+const (
+	maxOperations = 512
+	maxSteps      = 32
+)
+
+// of are the verbs that a start and an end consist of. There may be any number
+// of others, such as probes.
+var of = []string{ops.Run, ops.Create, ops.Start, ops.Stop, ops.Remove}
+
+// History is ready for use as its zero value.
+type History struct {
+	mu   sync.Mutex
+	all  []ops.Ended // a ring once it is full
+	next int
+}
+
+// Add remembers an operation that has ended.
+func (h *History) Add(e ops.Ended) {
+	if !slices.Contains(of, e.Verb) || e.Pod == "" {
+		return
+	}
+	if len(e.Steps) > maxSteps {
+		e.Steps = slices.Clone(e.Steps[:maxSteps])
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.all) < maxOperations {
+		h.all = append(h.all, e)
+		return
+	}
+	h.all[h.next] = e
+	h.next = (h.next + 1) % maxOperations
+}
+
+// Of returns the operations on a pod and its containers, the oldest first.
+func (h *History) Of(id pod.ID) []ops.Ended {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []ops.Ended
+	for _, e := range slices.Concat(h.all[h.next:], h.all[:h.next]) {
+		if e.Pod == id {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ops.Ended) int { return a.Began.Compare(b.Began) })
+	return out
+}

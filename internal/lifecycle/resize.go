@@ -1,0 +1,67 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/lifecycle/ops"
+	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
+	"fairlead.run/internal/undo"
+)
+
+// ResizePod changes what all containers of a pod may use together, and what the
+// pod itself costs. What is nil stays as it is.
+func (c *Core) ResizePod(ctx context.Context, id pod.ID, containers, overhead *pod.Resources) error {
+	_, err := c.inAir.Do(ctx, ops.Task{About: c.aboutPod(ops.Update, id)}, func(ctx context.Context) (string, error) {
+		return "", c.resizePod(ctx, id, containers, overhead)
+	})
+	return err
+}
+
+func (c *Core) resizePod(ctx context.Context, id pod.ID, containers, overhead *pod.Resources) (err error) {
+	if _, err := c.book.pod(id); err != nil {
+		return err
+	}
+	unlock, err := c.begin(ctx, id, string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, err := c.book.pod(id)
+	if err != nil {
+		return err
+	}
+	if old.State != pod.Running {
+		return fmt.Errorf("update the resources of pod %s: it is %s: %w", id.Short(), old.State, errdefs.ErrPrecondition)
+	}
+	resized := clone(old)
+	if containers != nil {
+		resized.Config.Resources = containers
+	}
+	if overhead != nil {
+		resized.Config.Overhead = overhead
+	}
+	c.enterPlugins(ctx)
+	if err := c.Plugins.UpdatePod(ctx, old, overhead, containers); err != nil {
+		return err
+	}
+	var u undo.Stack
+	defer u.Rollback(ctx, &err)
+	u.Push("put the limits back", func(ctx context.Context) error { return c.Sandboxes.Resize(ctx, resized, &old.Config) })
+	stage.Enter(ctx, "set limits")
+	if err := c.Sandboxes.Resize(ctx, old, &resized.Config); err != nil {
+		return fmt.Errorf("update the resources of pod %s: %w", id.Short(), err)
+	}
+	stage.Enter(ctx, "commit")
+	now, err := c.book.change(ctx, id, func(now *pod.Record) error {
+		now.Config.Resources, now.Config.Overhead = resized.Config.Resources, resized.Config.Overhead
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.tellPod(ctx, pod.PluginUpdatedPod, now)
+	return nil
+}

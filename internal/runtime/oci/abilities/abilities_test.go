@@ -1,0 +1,41 @@
+package abilities
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"fairlead.run/internal/pod"
+)
+
+func TestAbilities(t *testing.T) {
+	all := Host{mountSetattr: true, seccomp: true, appArmor: true, seLinux: true}
+	var f features.Features
+	err := json.Unmarshal([]byte(`{"mountOptions":["ro","rro"],"linux":{"namespaces":["user"],
+		"seccomp":{"enabled":true},"apparmor":{"enabled":true},"selinux":{"enabled":false},
+		"mountExtensions":{"idmap":{"enabled":true}}}}`), &f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runc := Runtime{Name: "runc", Number: "1.2.0"}
+	want := pod.HandlerFeatures{RecursiveReadOnlyMounts: true, Seccomp: true, AppArmor: true}
+	if got := runc.Can(&f, all); got != want {
+		t.Errorf("runc: %+v", got)
+	}
+	if got := runc.Can(&f, Host{}); got != (pod.HandlerFeatures{}) {
+		t.Errorf("on a kernel that can do nothing: %+v", got)
+	}
+	if got := runc.Can(&features.Features{}, all); got != (pod.HandlerFeatures{}) {
+		t.Errorf("with empty features: %+v", got)
+	}
+	crun := Runtime{Name: "crun", Number: "1.8.1", Flags: "+SELINUX +SECCOMP"}
+	want = pod.HandlerFeatures{RecursiveReadOnlyMounts: true, Seccomp: true, SELinux: true}
+	if got := crun.Can(nil, all); got != want {
+		t.Errorf("crun without features: %+v", got)
+	}
+	crun.Number = "1.8"
+	if got := crun.Can(nil, all); got.RecursiveReadOnlyMounts {
+		t.Error("an older crun promises what nobody has seen")
+	}
+}
