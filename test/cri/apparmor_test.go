@@ -1,8 +1,10 @@
 package cri
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,17 +80,40 @@ func TestAppArmorWhereThereIsNone(t *testing.T) {
 }
 
 // TestAppArmorWithoutParser: a node that cannot load the default profile runs
-// pods without it.
+// pods without it, and says so.
 func TestAppArmorWithoutParser(t *testing.T) {
 	if !kernelHasAppArmor() {
 		t.Skip("needs a kernel with AppArmor, and securityfs mounted")
 	}
-	if _, err := exec.LookPath("apparmor_parser"); err == nil {
-		t.Skip("this test is for hosts without apparmor_parser")
-	}
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	n := node.Start(t, "", node.WithEnv("PATH="+pathWithout(t, "apparmor_parser")))
+	n.Pull(node.Busybox)
+	for _, h := range node.Handlers {
 		must(t, n.Inside(h, confinement, nil), "unconfined")
-	})
+	}
+	for _, want := range []string{"load the AppArmor profile fairlead-default", "the process is not confined"} {
+		if !strings.Contains(n.DaemonLog(), want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+}
+
+// pathWithout is a PATH with all programs of the tests' own but one.
+func pathWithout(t *testing.T, program string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, from := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(from) // one that is not there has none
+		for _, e := range entries {
+			if e.Name() == program {
+				continue
+			}
+			err := os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name()))
+			if err != nil && !errors.Is(err, os.ErrExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
 }
 
 func TestAppArmorDefault(t *testing.T) {

@@ -3,21 +3,28 @@ package cri
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/test/node"
 )
 
 // follow returns a stream that misses nothing from now on.
-func follow(t *testing.T, n *node.Node) runtimeapi.RuntimeService_GetContainerEventsClient {
+func follow(t *testing.T, from runtimeapi.RuntimeServiceClient) runtimeapi.RuntimeService_GetContainerEventsClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), node.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*node.Patience)
 	t.Cleanup(cancel)
-	events, err := n.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	events, err := from.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +41,7 @@ func eventKind(e *runtimeapi.ContainerEventResponse) string {
 
 func TestEvents(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
-		events := follow(t, n)
+		events := follow(t, n.Runtime)
 		s := n.RunPod(h)
 		// Not before its start was told.
 		c := s.Start(node.Script("while [ ! -e /go ]; do usleep 10000; done; exit 3"))
@@ -69,45 +76,147 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// Many at once, and a reader that begins late: each arrives, in order.
+// told is an event, without the state that came with it.
+type told struct{ id, kind string }
+
+// reader collects what a subscriber is told.
+type reader struct {
+	stream runtimeapi.RuntimeService_GetContainerEventsClient
+	got    []told
+	err    error
+	last   int64
+}
+
+// next takes one event and looks whether it agrees with itself and comes after
+// the one before.
+func (r *reader) next(t *testing.T) bool {
+	t.Helper()
+	var e *runtimeapi.ContainerEventResponse
+	if e, r.err = r.stream.Recv(); r.err != nil {
+		return false
+	}
+	r.got = append(r.got, told{e.ContainerId, eventKind(e)})
+	if e.CreatedAt < r.last {
+		t.Errorf("event %d is older than the one before: %v", len(r.got), e)
+	}
+	r.last = e.CreatedAt
+	if e.ContainerId == e.PodSandboxStatus.GetId() {
+		return true
+	}
+	state := "gone"
+	for _, st := range e.ContainersStatuses {
+		if st.Id == e.ContainerId {
+			state = strings.TrimPrefix(st.State.String(), "CONTAINER_")
+		}
+	}
+	fits := map[string]string{"CREATED": "CREATED", "STARTED": "RUNNING EXITED", "STOPPED": "EXITED", "DELETED": "gone EXITED"}
+	if !strings.Contains(fits[eventKind(e)], state) {
+		t.Errorf("event %d is %s of a container that is %s", len(r.got), eventKind(e), state)
+	}
+	return true
+}
+
+// Several clients make events as quickly as the machine can, and no subscriber
+// misses one: neither who reads at once nor who begins late. One who never reads
+// gets what it has not missed, and then an error.
 func TestNoEventIsLost(t *testing.T) {
-	n := node.Start(t, "")
+	n := node.Start(t, "", node.Plain)
 	n.Pull(node.Busybox)
-	events := follow(t, n)
-	const pods, each = 4, 40
-	var wg sync.WaitGroup
+	quick, late, deaf := &reader{stream: follow(t, n.Runtime)}, &reader{stream: follow(t, n.Runtime)}, &reader{stream: follow(t, narrow(t, n))}
+	const (
+		pods  = 8
+		each  = 100 // containers, of which every fourth runs
+		total = pods * (2 + each/4*4 + each*3/4*3)
+	)
+	var readers, clients sync.WaitGroup
+	begin := make(chan struct{})
+	readers.Go(func() {
+		begun := sync.OnceFunc(func() { close(begin) })
+		defer begun()
+		for len(quick.got) < total && quick.next(t) {
+			if len(quick.got) == total/3 {
+				begun()
+			}
+		}
+	})
+	readers.Go(func() {
+		<-begin
+		for len(late.got) < total && late.next(t) {
+		}
+	})
+	began := time.Now()
 	for range pods {
 		s := n.RunPod("crun")
-		wg.Go(func() {
-			for range each {
-				id, err := s.TryCreate(node.Script("true"))
-				if err != nil {
+		clients.Go(func() {
+			for i := range each {
+				if err := comeAndGo(s, i%4 == 0); err != nil {
 					t.Error(err)
 					return
-				}
-				if _, err := n.Runtime.RemoveContainer(n.Ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
-					t.Error(err)
 				}
 			}
 		})
 	}
-	wg.Wait()
+	clients.Wait()
+	took := time.Since(began)
 	if t.Failed() {
 		return
 	}
-	of := map[string]string{}
-	for range pods*2 + pods*each*3 {
-		e, err := events.Recv()
-		if err != nil {
-			t.Fatal(err)
+	readers.Wait()
+	t.Logf("%d events in %s: %.0f a second", total, took.Round(time.Millisecond), total/took.Seconds())
+	for name, r := range map[string]*reader{"quick": quick, "late": late} {
+		if r.err != nil || !slices.Equal(r.got, quick.got) {
+			t.Errorf("who is %s got %d events of %d, and %v", name, len(r.got), total, r.err)
 		}
-		of[e.ContainerId] += eventKind(e) + " "
+	}
+	of := map[string]string{}
+	for _, e := range quick.got {
+		of[e.id] += e.kind + " "
 	}
 	count := map[string]int{}
 	for _, kinds := range of {
 		count[kinds]++
 	}
-	if len(count) != 2 || count["CREATED STARTED "] != pods || count["CREATED STOPPED DELETED "] != pods*each {
-		t.Errorf("%v", count)
+	want := map[string]int{
+		"CREATED STARTED ":                 pods,
+		"CREATED STARTED STOPPED DELETED ": pods * each / 4,
+		"CREATED STOPPED DELETED ":         pods * each * 3 / 4,
 	}
+	if !maps.Equal(count, want) {
+		t.Errorf("%v, want %v", count, want)
+	}
+	for deaf.next(t) {
+	}
+	if got := len(deaf.got); status.Code(deaf.err) != codes.ResourceExhausted || got < 2048 || got >= total || !slices.Equal(deaf.got, quick.got[:got]) {
+		t.Errorf("who did not read got %d events of %d, and %v", got, total, deaf.err)
+	}
+}
+
+// narrow is a client whose connection holds little that nobody has read.
+func narrow(t *testing.T, n *node.Node) runtimeapi.RuntimeServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+n.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// comeAndGo is the life of a container, which may run in between.
+func comeAndGo(s *node.Sandbox, runs bool) error {
+	n := s.Node
+	id, err := s.TryCreate(node.Script("true"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), node.Patience)
+	defer cancel()
+	if runs {
+		if _, err := n.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+			return err
+		}
+	}
+	_, err = n.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
 }

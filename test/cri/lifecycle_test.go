@@ -1,8 +1,6 @@
 package cri
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,7 +119,7 @@ func TestMonitorKilledWhilePodsPrint(t *testing.T) {
 				}
 				node.Grown(t, ctrs)
 			}
-			finish(t, ctrs, which != "inner" && oldKernel(t))
+			finish(t, ctrs, which != "inner" && node.ExitsAreLost(t))
 			for _, s := range pods {
 				s.Remove()
 			}
@@ -138,20 +136,6 @@ func printers(n *node.Node) (pods []*node.Sandbox, ctrs []*node.Container) {
 		ctrs = append(ctrs, s.Start(node.Script(node.Numbers)))
 	}
 	return pods, ctrs
-}
-
-// oldKernel says whether the kernel is one before 6.15: in a network namespace of
-// their own, as tests are, nobody knows there how a process ended whose parents
-// were killed.
-func oldKernel(t *testing.T) bool {
-	t.Helper()
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var major, minor int
-	_, _ = fmt.Sscanf(string(release), "%d.%d", &major, &minor)
-	return major < 6 || major == 6 && minor < 15
 }
 
 // finish ends the printers, and checks their logs and exit codes, which may be

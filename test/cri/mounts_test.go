@@ -185,13 +185,21 @@ func TestReadOnlyRootfs(t *testing.T) {
 	})
 }
 
+// tryPaths says of a file and a folder whether they can be read, and of another
+// file whether it can be written; it is the pod's own.
+const tryPaths = "grep -q Linux /proc/version && echo version || echo masked; [ -n \"$(ls /proc/sys/fs)\" ] && echo listed || echo empty; " +
+	"echo 81 >/proc/sys/net/ipv4/ip_unprivileged_port_start && echo open || echo closed"
+
+// keepPaths keeps a container from all three.
+func keepPaths(c *containerConfig) {
+	c.Linux.SecurityContext.MaskedPaths = []string{"/proc/version", "/proc/sys/fs", "/proc/no/such/path"}
+	c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
+}
+
 func TestMaskedAndReadOnlyPaths(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
-		got := n.Inside(h, "wc -c < /proc/timer_list; echo 1 > /proc/sys/kernel/printk || echo closed", func(c *containerConfig) {
-			c.Linux.SecurityContext.MaskedPaths = []string{"/proc/timer_list"}
-			c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
-		})
-		mustContain(t, got, "0", "closed")
+		mustContain(t, n.Inside(h, tryPaths, nil), "version", "listed", "open")
+		mustContain(t, n.Inside(h, tryPaths, keepPaths), "masked", "empty", "closed")
 	})
 }
 

@@ -54,6 +54,9 @@ func TestEnvironment(t *testing.T) {
 			}
 		})
 		mustContain(t, got, "A=image", "B=request", "C=two", "lines = x", "EMPTY=", "PATH=/bin")
+		if strings.Contains(got, "B=image") {
+			t.Errorf("the image's value stays beside the request's: %q", got)
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/test/hostprep"
 	"fairlead.run/test/node"
 )
 
@@ -21,7 +22,7 @@ func TestResources(t *testing.T) {
 		s := n.RunPod(h)
 		cfg := node.Script("sleep 1000")
 		limited(&runtimeapi.LinuxContainerResources{
-			CpuPeriod: 50000, CpuQuota: 25000, CpuShares: 512, MemoryLimitInBytes: 64 << 20,
+			CpuPeriod: 50000, CpuQuota: 25000, CpuShares: 512, MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 128 << 20,
 			CpusetCpus: "0", CpusetMems: "0", Unified: map[string]string{"pids.max": "77"},
 		})(cfg)
 		c := s.Start(cfg)
@@ -30,21 +31,24 @@ func TestResources(t *testing.T) {
 			{"cpu", "cpu.cfs_quota_us", "cpu.max", "25000", "25000 50000"},
 			{"cpu", "cpu.cfs_period_us", "cpu.max", "50000", "25000 50000"},
 			{"memory", "memory.limit_in_bytes", "memory.max", "67108864", "67108864"},
+			{"memory", "memory.memsw.limit_in_bytes", "memory.swap.max", "134217728", "67108864"}, // v2 counts swap alone
 			{"cpuset", "cpuset.cpus", "cpuset.cpus", "0", "0"},
+			{"cpuset", "cpuset.mems", "cpuset.mems", "0", "0"},
 			{"pids", "pids.max", "pids.max", "77", "77"},
 		} {
 			want := tt.want1
 			if v2 {
 				want = tt.want2
+			} else if _, err := os.Stat("/sys/fs/cgroup/" + tt.controller + "/" + tt.v1); err != nil && strings.HasPrefix(tt.v1, "memory.memsw") {
+				continue // this kernel does not account for swap
 			}
 			if got := c.CgroupFile(tt.controller, tt.v1, tt.v2); got != want {
 				t.Errorf("%s: %s, want %s", tt.v1, got, want)
 			}
 		}
-		if !v2 {
-			if got := c.CgroupFile("cpu", "cpu.shares", ""); got != "512" {
-				t.Errorf("cpu.shares: %s", got)
-			}
+		// Of v2 the runtime converts, each release by one of two formulas.
+		if got := c.CgroupFile("cpu", "cpu.shares", "cpu.weight"); !v2 && got != "512" || v2 && got != "20" && got != "59" {
+			t.Errorf("shares of the processor: %s", got)
 		}
 		_, err := n.Runtime.UpdateContainerResources(n.Ctx(), &runtimeapi.UpdateContainerResourcesRequest{
 			ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 96 << 20, CpuQuota: 30000, CpuPeriod: 50000},
@@ -64,6 +68,39 @@ func TestResources(t *testing.T) {
 		}
 		if got := c.Status().GetResources().GetLinux(); got.GetMemoryLimitInBytes() != 96<<20 || got.GetCpuShares() != 512 {
 			t.Errorf("status after the update: %+v", got)
+		}
+		s.Remove()
+	})
+}
+
+// A quota of -1 is what the kubelet asks for where a container has processors of
+// its own, and what an update says that takes a limit away.
+func TestNoLimitOfProcessorTime(t *testing.T) {
+	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h)
+		cfg := node.Script("sleep 1000")
+		limited(&runtimeapi.LinuxContainerResources{CpuPeriod: 50000, CpuQuota: -1})(cfg)
+		c := s.Start(cfg)
+		want := func(v1, v2 string) {
+			t.Helper()
+			if isUnified() {
+				v1 = v2
+			}
+			if got := c.CgroupFile("cpu", "cpu.cfs_quota_us", "cpu.max"); got != v1 {
+				t.Errorf("%s, want %s", got, v1)
+			}
+		}
+		want("-1", "max 50000")
+		for _, step := range []struct {
+			quota  int64
+			v1, v2 string
+		}{{25000, "25000", "25000 50000"}, {-1, "-1", "max 50000"}} {
+			if _, err := n.Runtime.UpdateContainerResources(n.Ctx(), &runtimeapi.UpdateContainerResourcesRequest{
+				ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{CpuQuota: step.quota},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want(step.v1, step.v2)
 		}
 		s.Remove()
 	})
@@ -110,7 +147,7 @@ func TestOutOfMemory(t *testing.T) {
 func TestCgroupParent(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		parent, scope := "/fairlead-test-"+h+"/pod", "%s"
-		if bySystemd() {
+		if hostprep.BySystemd() {
 			parent, scope = "/fairleadtest.slice/fairleadtest-"+h+".slice", "fairlead-%s.scope"
 		}
 		s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) { p.Linux.CgroupParent = parent })
@@ -124,7 +161,7 @@ func TestCgroupParent(t *testing.T) {
 			t.Error(err)
 		}
 		s.Remove()
-		if bySystemd() {
+		if hostprep.BySystemd() {
 			stopSlice(t, "fairleadtest.slice")
 			return
 		}
@@ -159,6 +196,9 @@ func TestOOMScoreAdjIsClampedNotFatal(t *testing.T) {
 		}
 		if got != "-998" && got != strings.TrimSpace(string(own)) {
 			t.Errorf("got %s", got)
+		}
+		if warned := strings.Contains(n.DaemonLog(), "oom_score_adj -998: without CAP_SYS_RESOURCE"); warned != (got != "-998") {
+			t.Errorf("the score is %s, and a warning in the log: %t", got, warned)
 		}
 	})
 }

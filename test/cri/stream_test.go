@@ -17,10 +17,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/transport/spdy"
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -39,35 +36,47 @@ func TestExecSync(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 			t.Errorf("missing program: %v", err)
 		}
-		_, err = n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Timeout: 1, Cmd: []string{"sh", "-c", "sleep 500 & sleep 600"}})
+		_, err = n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Timeout: 1, Cmd: []string{"sh", "-c", "(setsid sleep 501 &); sleep 500 & sleep 600"}})
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("a timeout: %v", err)
 		}
 		node.Eventually(t, "what the exec started is gone", func() bool {
-			ps := c.Exec("ps")
-			return !strings.Contains(ps, "sleep 500") && !strings.Contains(ps, "sleep 600")
+			return sleeping(c, "500", "501", "600") == 0
 		})
 	})
 }
 
-func webSocketExecutor(raw string) (remotecommand.Executor, error) {
-	return remotecommand.NewWebSocketExecutor(&rest.Config{}, "GET", raw)
+// sleeping says how many of these run in the container.
+func sleeping(c *node.Container, seconds ...string) (count int) {
+	c.Sandbox.Node.T.Helper()
+	for line := range strings.Lines(c.Exec("ps")) {
+		for _, s := range seconds {
+			if strings.HasSuffix(line, " sleep "+s+"\n") {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 func TestExecStreams(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
-		for name, dial := range map[string]func(string) (remotecommand.Executor, error){"spdy": node.SPDYExecutor, "websocket": webSocketExecutor} {
+		for name, dial := range node.Executors {
 			t.Run(name, func(t *testing.T) {
+				big := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
+				read := "cat"
+				if strings.Contains(name, "v4") { // which cannot say that its input has ended
+					read = fmt.Sprint("head -c ", len(big))
+				}
 				e, err := dial(c.ExecURL(&runtimeapi.ExecRequest{
-					Cmd: []string{"sh", "-c", "cat; echo err >&2; exit 9"}, Stdin: true, Stdout: true, Stderr: true,
+					Cmd: []string{"sh", "-c", read + "; echo err >&2; exit 9"}, Stdin: true, Stdout: true, Stderr: true,
 				}))
 				if err != nil {
 					t.Fatal(err)
 				}
 				var out, errOut bytes.Buffer
-				big := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 				err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errOut})
 				var code utilexec.CodeExitError
 				if !errors.As(err, &code) || code.Code != 9 {
@@ -85,46 +94,64 @@ func TestExecTerminalAndResize(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
-		e, err := node.SPDYExecutor(c.ExecURL(&runtimeapi.ExecRequest{
-			Cmd: []string{"sh", "-c", "until [ \"$(stty size)\" = '33 77' ]; do sleep 0.05; done; echo resized"}, Tty: true, Stdin: true, Stdout: true,
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		queue := make(node.Sizes, 1)
-		queue <- remotecommand.TerminalSize{Width: 77, Height: 33}
-		defer close(queue)
-		stdin, closeStdin := io.Pipe()
-		defer closeStdin.Close()
-		var out bytes.Buffer
-		err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Tty: true, TerminalSizeQueue: queue})
-		if err != nil || !strings.Contains(out.String(), "resized") {
-			t.Errorf("%q %v", out.String(), err)
+		for name, dial := range node.Executors {
+			e, err := dial(c.ExecURL(&runtimeapi.ExecRequest{
+				Cmd: []string{"sh", "-c", "until [ \"$(stty size)\" = '33 77' ]; do sleep 0.05; done; echo resized; exit 4"}, Tty: true, Stdin: true, Stdout: true,
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			queue := make(node.Sizes, 1)
+			queue <- remotecommand.TerminalSize{Width: 77, Height: 33}
+			stdin, closeStdin := io.Pipe()
+			var out bytes.Buffer
+			err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Tty: true, TerminalSizeQueue: queue})
+			var code utilexec.CodeExitError
+			if !errors.As(err, &code) || code.Code != 4 || !strings.Contains(out.String(), "resized") {
+				t.Errorf("%s: %q %v", name, out.String(), err)
+			}
+			close(queue)
+			_ = closeStdin.Close()
 		}
 	})
 }
 
+// What a client had executed goes with the client: children, and what has left
+// both its parent and its session. What a command left behind when it ended stays.
 func TestExecEndsWithItsClient(t *testing.T) {
 	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
-		e, err := node.SPDYExecutor(c.ExecURL(&runtimeapi.ExecRequest{Cmd: []string{"sh", "-c", "echo up; sleep 700 & sleep 800"}, Stdout: true}))
-		if err != nil {
-			t.Fatal(err)
+		c.Exec("sh", "-c", "setsid sleep 900 >/dev/null 2>&1 &")
+		for name, dial := range node.Executors {
+			for _, tty := range []bool{false, true} {
+				e, err := dial(c.ExecURL(&runtimeapi.ExecRequest{
+					Cmd: []string{"sh", "-c", "(setsid sleep 701 &); sleep 700 & sleep 800"}, Stdin: tty, Stdout: true, Tty: tty,
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, leave := context.WithCancel(n.Ctx())
+				o := remotecommand.StreamOptions{Stdout: io.Discard, Tty: tty}
+				typed, typing := io.Pipe()
+				if tty {
+					o.Stdin = typed
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_ = e.StreamWithContext(ctx, o)
+				}()
+				node.Eventually(t, "the exec runs", func() bool { return sleeping(c, "700", "701", "800") == 3 })
+				leave()
+				_ = typing.Close()
+				<-done
+				node.Eventually(t, fmt.Sprintf("by %s, terminal %t, the exec is gone with its client", name, tty), func() bool { return sleeping(c, "700", "701", "800") == 0 })
+			}
 		}
-		ctx, leave := context.WithCancel(n.Ctx())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
-		}()
-		node.Eventually(t, "the exec runs", func() bool { return strings.Contains(c.Exec("ps"), "sleep 700") })
-		leave()
-		<-done
-		node.Eventually(t, "the exec is gone with its client", func() bool {
-			ps := c.Exec("ps")
-			return !strings.Contains(ps, "sleep 700") && !strings.Contains(ps, "sleep 800")
-		})
+		if sleeping(c, "900") != 1 {
+			t.Error("what a command left behind that had ended is gone")
+		}
 	})
 }
 
@@ -187,44 +214,16 @@ func TestPortForward(t *testing.T) {
 		c := s.Start(node.Script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
 		// The first connection that nobody answers ends the client's session.
 		c.Exec("sh", "-c", "until wget -qO- http://127.0.0.1:8080/; do sleep 0.1; done")
-		r, err := n.Runtime.PortForward(n.Ctx(), &runtimeapi.PortForwardRequest{PodSandboxId: s.ID, Port: []int32{8080}})
-		if err != nil {
-			t.Fatal(err)
+		for name, dialer := range forwarders {
+			addr, stop := forwardTo(t, s, dialer, 8080)
+			var page string
+			node.Eventually(t, "a page by "+name, func() bool {
+				page = fetch("http://" + addr + "/")
+				return page != ""
+			})
+			must(t, page, "page")
+			stop()
 		}
-		u, err := url.Parse(r.Url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop, ready := make(chan struct{}), make(chan struct{})
-		fw, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- fw.ForwardPorts() }()
-		select {
-		case <-ready:
-		case err := <-done:
-			t.Fatal(err)
-		case <-time.After(node.Patience):
-			t.Fatal("not ready")
-		}
-		ports, err := fw.GetPorts()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var page string
-		node.Eventually(t, "a page", func() bool {
-			page = fetch(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
-			return page != ""
-		})
-		must(t, page, "page")
-		close(stop)
-		<-done
 	})
 }
 

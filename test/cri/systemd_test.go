@@ -5,19 +5,28 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/test/hostprep"
 	"fairlead.run/test/node"
 )
 
-// bySystemd says whether systemd makes the cgroups of nodes that are not told.
-func bySystemd() bool {
-	comm, _ := os.ReadFile("/proc/1/comm")
-	return strings.TrimSpace(string(comm)) == "systemd" && isUnified()
+// TestUnderSystemd runs what has to do with cgroups where systemd makes them.
+func TestUnderSystemd(t *testing.T) {
+	node.UnderSystemd(t, "^(TestSystemd.*|TestResources|TestUpdateBeforeStart|TestOutOfMemory|TestCgroupParent|"+
+		"TestStats.*|TestDaemonKilledWhilePodsPrint|TestMonitorKilledWhilePodsPrint)$")
+}
+
+// cgroupRoot is where the cgroups are that account for memory.
+func cgroupRoot() string {
+	if isUnified() {
+		return "/sys/fs/cgroup"
+	}
+	return "/sys/fs/cgroup/memory"
 }
 
 // stopSlice stops a slice that a test named as a parent, as the kubelet stops
@@ -32,10 +41,10 @@ func stopSlice(t *testing.T, name string) {
 // underSystemd runs f under each handler on a node whose cgroups systemd makes.
 func underSystemd(t *testing.T, f func(t *testing.T, n *node.Node, handler string)) {
 	t.Helper()
-	if !bySystemd() {
-		t.Skip("needs a host with systemd as process 1 and cgroup v2 alone")
+	if !hostprep.BySystemd() {
+		t.Skip("needs a host with systemd as process 1")
 	}
-	n := node.Start(t, "[cgroup]\ndriver = \"systemd\"\n")
+	n := node.Start(t, "")
 	n.Pull(node.Busybox)
 	for _, h := range node.Handlers {
 		t.Run(h, func(t *testing.T) {
@@ -143,21 +152,28 @@ func TestSystemdOutOfMemoryUnseen(t *testing.T) {
 // pod, and never with a pod in them.
 func TestSystemdSlices(t *testing.T) {
 	slices := func() (found []string) {
-		found, _ = filepath.Glob("/sys/fs/cgroup/fairlead.slice/fairlead-*.slice")
+		found, _ = filepath.Glob(cgroupRoot() + "/fairlead.slice/fairlead-*.slice")
 		return found
 	}
 	underSystemd(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
-		if found := slices(); len(found) != 1 {
-			t.Errorf("slices with a pod: %v", found)
+		found := slices()
+		if len(found) != 1 {
+			t.Fatalf("slices with a pod: %v", found)
 		}
 		c.Remove()
 		s.Remove()
 		node.Eventually(t, "the slices to be gone", func() bool { return len(slices()) == 0 })
+		// A slice that systemd has started without being told to stop it.
+		if out, err := exec.Command("systemctl", "start", filepath.Base(found[0])).CombinedOutput(); err != nil {
+			t.Fatalf("start %s: %v: %s", found[0], err, out)
+		}
+		n.RunPod(h).Remove()
+		node.Eventually(t, "the slice that was there before to be gone", func() bool { return len(slices()) == 0 })
 		// Pods that begin as the last one ends.
 		var all sync.WaitGroup
-		for range 2 {
+		for range 20 {
 			all.Go(func() {
 				for range 15 {
 					cfg := n.PodConfig()
@@ -166,7 +182,7 @@ func TestSystemdSlices(t *testing.T) {
 						t.Errorf("run a pod: %v", err)
 						return
 					}
-					dir, _ := filepath.Glob("/sys/fs/cgroup/fairlead.slice/fairlead-*.slice/*" + r.PodSandboxId + ".slice")
+					dir, _ := filepath.Glob(cgroupRoot() + "/fairlead.slice/fairlead-*.slice/*" + r.PodSandboxId + ".slice")
 					if len(dir) != 1 {
 						t.Errorf("pod %s has the cgroups %v", r.PodSandboxId, dir)
 					}
@@ -181,5 +197,57 @@ func TestSystemdSlices(t *testing.T) {
 		}
 		all.Wait()
 		node.Eventually(t, "the slices to be gone", func() bool { return len(slices()) == 0 })
+	})
+}
+
+// TestSystemdRecovery kills the daemon with pods running: the next one has them,
+// can still change and end them, and finds nothing out of order.
+func TestSystemdRecovery(t *testing.T) {
+	underSystemd(t, func(t *testing.T, n *node.Node, h string) {
+		s := n.RunPod(h, func(p *runtimeapi.PodSandboxConfig) {
+			p.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20}
+		})
+		c := s.Start(node.Script("sleep 1000"))
+		n.Kill(syscall.SIGKILL)
+		n.Start()
+		if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			t.Errorf("after the daemon was killed: %+v", st)
+		}
+		inOrder := func() {
+			t.Helper()
+			if out, err := n.CLI("fsck"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}
+		inOrder()
+		limit := "memory.limit_in_bytes"
+		if isUnified() {
+			limit = "memory.max"
+		}
+		found, _ := filepath.Glob(cgroupRoot() + "/fairlead.slice/*/*" + s.ID + ".slice/" + limit)
+		if len(found) != 1 {
+			t.Fatalf("the pod has the limits %v", found)
+		}
+		if got, err := os.ReadFile(found[0]); string(got) != "67108864\n" {
+			t.Errorf("the pod's limit is %q (%v)", got, err)
+		}
+		if _, err := n.Runtime.UpdateContainerResources(n.Ctx(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.CgroupFile("memory", "memory.limit_in_bytes", "memory.max"); got != "33554432" {
+			t.Errorf("the container's limit after the update is %s", got)
+		}
+		n.Kill(syscall.SIGKILL)
+		n.Start()
+		c.Stop(0)
+		wantEnd(t, "the container", c.Wait(), "Error")
+		inOrder()
+		s.Remove()
+		inOrder()
+		if left := n.OfPods(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
 	})
 }

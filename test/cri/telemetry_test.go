@@ -1,0 +1,102 @@
+package cri
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	adminv1 "fairlead.run/api/admin/v1"
+	"fairlead.run/test/node"
+)
+
+var toldAt = regexp.MustCompile(`metrics are told.*address=(\S+)`)
+
+func TestDaemonMetrics(t *testing.T) {
+	n := node.Start(t, "[metrics]\naddress = \"127.0.0.1:0\"\n")
+	n.Pull(node.Busybox)
+	s := n.RunPod("crun")
+	s.Start(node.Script("sleep 1000"))
+	if _, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{
+		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "x", Uid: "x", Namespace: "x"}}, RuntimeHandler: "made-up",
+	}); err == nil {
+		t.Fatal("there is a handler made-up")
+	}
+	at := toldAt.FindStringSubmatch(n.Stderr.String())
+	if at == nil {
+		t.Fatalf("no address in the log:\n%s", n.Stderr)
+	}
+	resp, err := http.Get("http://" + at[1] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`fairlead_pod_sandbox_start_seconds_count{runtime_handler="crun"} 1`,
+		`fairlead_pod_sandbox_errors_total{runtime_handler="unknown"} 1`,
+		`fairlead_operation_seconds_count{operation="start container",runtime_handler="crun"} 1`,
+		`fairlead_image_pull_seconds_count{runtime_handler="crun"} 1`,
+		`fairlead_handler_ready{runtime_handler="runc"} 1`,
+		`fairlead_operations_in_flight{kind="pod"} 0`,
+		`fairlead_pods{state="Running"} 1`,
+		`fairlead_containers{state="Running"} 1`,
+		`fairlead_monitor_lost_total 0`,
+	} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", text)
+	}
+}
+
+func TestTraceOfAPod(t *testing.T) {
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	s := n.RunPod("crun")
+	s.Start(node.Script("sleep 1000"))
+	n.RunPod("runc")
+	text, err := n.CLI("trace", s.ID, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var past []adminv1.Past
+	if err := json.Unmarshal([]byte(text), &past); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	var did []string
+	for _, p := range past {
+		sum := 0.0
+		stages := map[string]bool{}
+		for _, s := range p.Stages {
+			sum += s.MS
+			stages[s.Name] = true
+		}
+		if p.Error != "" || p.Handler != "crun" || p.MS <= 0 || sum < 0.9*p.MS || sum > p.MS {
+			t.Errorf("the stages take %g: %+v", sum, p)
+		}
+		if p.Verb == "run" && !stages["attach network"] || p.Verb == "create" && !stages["mount root file system"] {
+			t.Errorf("%v", stages)
+		}
+		did = append(did, p.Verb+" "+p.Kind)
+	}
+	if got := strings.Join(did, ", "); got != "run pod, create container, start container" {
+		t.Error(got)
+	}
+	if table, err := n.CLI("trace", s.ID[:13]); err != nil || !strings.Contains(table, "attach network") {
+		t.Errorf("%v\n%s", err, table)
+	}
+	n.Restart()
+	if text, err = n.CLI("trace", s.ID, "-o", "json"); err != nil || strings.TrimSpace(text) != "[]" {
+		t.Errorf("after a restart: %v %q", err, text)
+	}
+}
