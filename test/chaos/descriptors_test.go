@@ -25,8 +25,8 @@ const (
 
 // self is what daemon and monitor say of themselves.
 type self struct {
-	Daemon  struct{ PID, Goroutines int }
-	Monitor struct{ OuterPID, InnerPID, Goroutines, Processes int }
+	Daemon  struct{ PID, Goroutines, Heap int }
+	Monitor struct{ OuterPID, InnerPID, Goroutines, Processes, Heap int }
 }
 
 func (s self) pids() map[string]int {
@@ -86,30 +86,49 @@ type survivors struct {
 
 // wantNoMore is called each time, when nothing runs that did not before. What is
 // about to be closed is waited for.
-func (s *survivors) wantNoMore(n *node.Node, names ...string) {
-	n.T.Helper()
+func (s *survivors) wantNoMore(t *testing.T, n *node.Node, names ...string) {
+	t.Helper()
 	pids := askSelf(n).pids()
 	if s.had == nil {
 		s.had = map[string]int{}
 		for _, name := range names {
-			s.had[name] = steady(func() int { return len(withoutOwnPipes(descriptors(n.T, pids[name]))) })
+			s.had[name] = steady(func() int { return len(withoutOwnPipes(descriptors(t, pids[name]))) })
 		}
 		return
 	}
 	for _, name := range names {
 		had := s.had[name]
 		more := settled(func() []string {
-			open := withoutOwnPipes(descriptors(n.T, pids[name]))
+			open := withoutOwnPipes(descriptors(t, pids[name]))
 			if len(open) <= had {
 				return nil
 			}
 			return open
 		})
 		if len(more) > 0 {
-			n.T.Errorf("%s has %d descriptors, and had %d:\n%s", name, len(more), had, strings.Join(more, "\n"))
+			t.Errorf("%s has %d descriptors, and had %d:\n%s", name, len(more), had, strings.Join(named(pids[name], more), "\n"))
 			s.had[name] = len(more) // told once
 		}
 	}
+}
+
+// named adds to sockets what the kernel says of them.
+func named(pid int, open []string) []string {
+	said := map[string]string{}
+	for _, family := range []string{"unix", "tcp"} {
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, family))
+		for line := range strings.Lines(string(data)) {
+			for _, field := range strings.Fields(line) {
+				said["socket:["+field+"]"] = family + " " + strings.TrimSpace(line)
+			}
+		}
+	}
+	var out []string
+	for _, line := range open {
+		_, to, _ := strings.Cut(line, " ")
+		out = append(out, line+" "+said[to])
+	}
+	return out
 }
 
 // steady is the number that stays the same for a while.

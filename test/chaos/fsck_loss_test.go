@@ -36,7 +36,9 @@ func TestFsckLosses(t *testing.T) {
 	n.Pull(node.Busybox)
 	s := n.RunPod("", hostPort(31873))
 	c := s.Start(node.Script(served))
-	waiting := s.Create(node.Script("echo started; sleep 1000"))
+	script := node.Script("ls /image/bin/busybox && echo started; sleep 1000")
+	script.Mounts = []*runtimeapi.Mount{{ContainerPath: "/image", Readonly: true, Image: &runtimeapi.ImageSpec{Image: node.Busybox}}}
+	waiting := s.Create(script)
 	empty := n.RunPod("")
 	own := ownCgroup(t, n, s)
 	port := "http://127.0.0.1:31873/"
@@ -81,6 +83,7 @@ func TestFsckLosses(t *testing.T) {
 		{"rules", "nft flush chain inet " + n.Bridge + " prerouting", []string{"table-missing"}, nil},
 		{"entry of the ledger", "rm " + n.Root + "/network/attachments/" + s.ID + ".json", []string{"attachment-missing"}, nil},
 		{"root file system of a container that waits", "umount " + n.State + "/containers/" + waiting.ID + "/rootfs", []string{"mount-missing"}, nil},
+		{"image that a container that waits shows", "umount " + n.State + "/containers/" + waiting.ID + "/mount-0", []string{"mount-missing"}, nil},
 		{
 			"address in the pod", "nsenter --net=" + pods + "/ns/net ip addr add 10.9.9.9/32 dev eth0; nsenter --net=" + pods + "/ns/net ip -6 addr flush dev eth0 scope global",
 			[]string{"address-faulty"},
@@ -94,7 +97,7 @@ func TestFsckLosses(t *testing.T) {
 		})
 	}
 	if err := waiting.TryStart(); err != nil {
-		t.Errorf("start the container whose root file system was put back: %v", err)
+		t.Errorf("start the container whose root file system and image were put back: %v", err)
 	}
 	node.Eventually(t, "its output", func() bool { return strings.Contains(waiting.Log(), "started") })
 	s.Remove()

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	rpccodes "google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -94,8 +97,8 @@ func TestMonitorKilledAtEveryPlace(t *testing.T) {
 	}
 	bystanders[0].Exec("true")
 	var daemon survivors
-	daemon.wantNoMore(a.Node, theDaemon) // with all its connections to the monitor
-	var last []string                    // those of the monitor's end
+	daemon.wantNoMore(t, a.Node, theDaemon) // with all its connections to the monitor
+	var last []string                       // those of the monitor's end
 	for i, place := range places {
 		if strings.HasPrefix(place, "monitor.shutdown.") || place == "monitor.outer.leaving" {
 			last = append(last, place)
@@ -111,15 +114,13 @@ func TestMonitorKilledAtEveryPlace(t *testing.T) {
 					a.spare(place)
 				}
 				wantInOrder(t, a.Node)
+				daemon.wantNoMore(t, a.Node, theDaemon)
 			})
 		}
 	}
-	// What each death left would be dozens.
-	daemon.had[theDaemon] += 2
-	daemon.wantNoMore(a.Node, theDaemon)
 	for _, c := range bystanders {
 		c.StopNumbers()
-		if st := c.Wait(); !saidLost(t, st) && (st.ExitCode != 0 || st.Reason != "Completed") {
+		if st := c.Wait(); !node.SaidLost(t, st) && (st.ExitCode != 0 || st.Reason != "Completed") {
 			t.Errorf("bystander: code %d, %s", st.ExitCode, st.Reason)
 		}
 		t.Logf("%d lines of a bystander", node.CheckNumbers(t, c.Log()))
@@ -190,6 +191,12 @@ func (s *monitorStory) tell(place string) {
 	before := s.info()
 	s.aim(place)
 	switch {
+	case place == "monitor.outer.end-recorded":
+		s.stopped(place, early, before.InnerPID)
+	case place == "monitor.give.taken":
+		s.terminalKept(place, before)
+	case place == "monitor.signal.sent":
+		s.overdue(early)
 	case strings.HasPrefix(place, "monitor.upgrade."), place == "monitor.inner.leaving":
 		s.signal(before.OuterPID, syscall.SIGHUP)
 	case strings.HasPrefix(place, "monitor.outer."), strings.HasPrefix(place, "monitor.inner."):
@@ -215,7 +222,7 @@ func (s *monitorStory) tell(place string) {
 	if (s.first == byStart || slices.Contains(inBoth, place)) && !s.died(place) {
 		s.t.Errorf("the monitor did not come by in the first %s", s.first)
 	}
-	if st := early.Wait(); !saidLost(s.t, st) && (st.ExitCode != 9 || st.Reason != "Error") || early.Log() != "went\n" {
+	if st := early.Wait(); !node.SaidLost(s.t, st) && (st.ExitCode != 9 || st.Reason != "Error") || early.Log() != "went\n" {
 		s.t.Errorf("container that ended meanwhile: code %d, reason %s, log %q", st.ExitCode, st.Reason, early.Log())
 	}
 	s.remove(early)
@@ -224,13 +231,33 @@ func (s *monitorStory) tell(place string) {
 	s.input()
 }
 
+// overdue is about a command that takes too long, and is killed for that.
+func (s *monitorStory) overdue(c *node.Container) {
+	err := beyondItsTime(c)
+	if err != nil {
+		s.t.Errorf("a command that takes too long: %v", err)
+	}
+	if ps := c.Exec("ps"); strings.Contains(ps, "sleep 4321") {
+		s.t.Errorf("the command still runs:\n%s", ps)
+	}
+}
+
+// beyondItsTime executes a command that takes longer than it may. It wants to be
+// told that, and nothing else.
+func beyondItsTime(c *node.Container) error {
+	n := c.Sandbox.Node
+	_, err := n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"sleep", "4321"}, Timeout: 1})
+	if status.Code(err) == rpccodes.DeadlineExceeded && !strings.Contains(err.Error(), "failpoint") {
+		return nil
+	}
+	return fmt.Errorf("not killed in time: %w", err)
+}
+
 // plain starts a container without a terminal, which ends by itself, while the
 // early one ends without a request.
 func (s *monitorStory) plain(early *node.Container) {
 	c := s.create(node.Script("echo here; echo there >&2; exit 3"))
-	if err := os.WriteFile(filepath.Join(s.State, "containers", early.ID, "rootfs", "go"), nil, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	s.open(early)
 	s.again("start", c.TryStart)
 	if st := c.Wait(); st.ExitCode != 3 || st.Reason != "Error" {
 		s.t.Errorf("container that was started: code %d, reason %s", st.ExitCode, st.Reason)
@@ -242,6 +269,47 @@ func (s *monitorStory) plain(early *node.Container) {
 	s.remove(c)
 }
 
+// stopped is about a container that ends while the inner process is stopped: the
+// outer one sees when, and dies of it.
+func (s *monitorStory) stopped(place string, c *node.Container, inner int) {
+	s.signal(inner, syscall.SIGSTOP)
+	s.open(c)
+	node.Eventually(s.t, "the death of the outer process", func() bool { return s.died(place) })
+	resumed := time.Now()
+	s.signal(inner, syscall.SIGCONT)
+	if st := c.Wait(); st.FinishedAt > resumed.UnixNano() {
+		s.t.Errorf("container that ended before %s has the time %s", resumed, time.Unix(0, st.FinishedAt))
+	}
+}
+
+// terminalKept is about a terminal that outlives the monitor as a whole, because
+// the daemon has it, too. The next monitor dies as it gets it back.
+func (s *monitorStory) terminalKept(place string, now monitorv1.Info) {
+	cfg := node.Script("while [ ! -e /go ]; do usleep 10000; done; echo here; exit 3")
+	cfg.Tty = true
+	c := s.pod.Start(cfg)
+	// One after the other they would start each other again.
+	s.signal(now.OuterPID, syscall.SIGSTOP)
+	s.signal(now.InnerPID, syscall.SIGSTOP)
+	s.signal(now.OuterPID, syscall.SIGKILL)
+	s.signal(now.InnerPID, syscall.SIGKILL)
+	node.Eventually(s.t, "the death of the next monitor", func() bool { return s.died(place) })
+	s.open(c)
+	if st := c.Wait(); !node.SaidLost(s.t, st) && st.ExitCode != 3 {
+		s.t.Errorf("container with a terminal that was kept: code %d, reason %s", st.ExitCode, st.Reason)
+	}
+	node.Eventually(s.t, "output of the terminal", func() bool { return c.Log() == "here\r\n" })
+	s.remove(c)
+}
+
+// open ends the waiting of a container without an exec in it.
+func (s *monitorStory) open(c *node.Container) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.State, "containers", c.ID, "rootfs", "go"), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *monitorStory) signal(pid int, sig syscall.Signal) {
 	s.t.Helper()
 	if err := syscall.Kill(pid, sig); err != nil {
@@ -249,8 +317,7 @@ func (s *monitorStory) signal(pid int, sig syscall.Signal) {
 	}
 }
 
-// terminal is about a container that ends by itself, and has a terminal. Who
-// has a terminal when the monitor dies as a whole loses it.
+// terminal is about a container that ends by itself, and has a terminal.
 func (s *monitorStory) terminal() {
 	cfg := node.Script("echo here; exit 3")
 	cfg.Tty = true

@@ -11,15 +11,35 @@ import (
 	"fairlead.run/test/node"
 )
 
+// ground is a kind of node on which stories are told.
+type ground struct {
+	name, handler string
+	port          int32 // of the node; all grounds share its ports
+	option        node.Option
+	lacks         []string // beginnings of the places that nobody passes there
+	mapped        bool     // its pods have user namespaces
+}
+
 // networks are the two kinds of node that every place is passed on. Each has
 // the handler that the other one has not, so that both are walked.
-var networks = []struct {
-	name, handler string
-	option        node.Option
-	without       string // places of the other network
-}{
-	{"builtin", "crun", nil, "cni."},
-	{"conflist", "runc", node.Conflist, "bridge."},
+var networks = []ground{
+	{name: "builtin", handler: "crun", port: 31080, lacks: []string{"cni.", onlyMapped}},
+	{name: "conflist", handler: "runc", port: 31081, option: node.Conflist, lacks: []string{"bridge.", onlyMapped}},
+}
+
+// userNamespaces is where what is made in another way for pods with a user
+// namespace is passed once more.
+var userNamespaces = ground{name: "user namespaces", handler: "crun", port: 31082, mapped: true}
+
+// onlyMapped is a place that is passed for a volume with mapped owners.
+const onlyMapped = "rootfs.volume-mapped"
+
+// ofMapped are the kinds of places at which it makes a difference that the pod
+// has a user namespace.
+var ofMapped = []string{"sandbox", "rootfs", "bundle", "create", "run", "start", "remove", "recover"}
+
+func (g ground) has(place string) bool {
+	return !slices.ContainsFunc(g.lacks, func(s string) bool { return strings.HasPrefix(place, s) })
 }
 
 // again are places that are passed several times within one step, each time
@@ -28,20 +48,32 @@ var again = map[string]int{
 	"image.half-fetched": 3, "image.fetched": 3, "image.half-imported": 3,
 	"image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
 	"image.recorded": 3, "image.name-unrecorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
-	"stop.killed": 2,
+	"stop.killed": 2, "rootfs.folders-made": 2,
+}
+
+// times is how often a place is passed within one step.
+func (g ground) times(place string) int {
+	if g.mapped && place == "sandbox.namespace-pinned" {
+		return again[place] + 1
+	}
+	return max(1, again[place])
 }
 
 // alike are the kinds of places behind which neither the network nor the handler
 // makes a difference. Each of them is passed on one of the nodes.
 var alike = []string{"image", "daemon", "bundle", "rootfs", "create", "sandbox"}
 
-// passes says whether the node number i walks a place.
-func passes(i int, place string) bool {
+// passes says whether a place is walked on a ground, which may be that number
+// of networks.
+func (g ground) passes(i int, place string) bool {
 	kind, rest, _ := strings.Cut(place, ".")
-	if slices.Contains(alike, kind) {
+	switch {
+	case g.mapped:
+		return slices.Contains(ofMapped, kind)
+	case slices.Contains(alike, kind) && place != onlyMapped:
 		return len(rest)%len(networks) == i // either will do
 	}
-	return !strings.HasPrefix(place, networks[i].without)
+	return g.has(place)
 }
 
 // inRecovery are places that only a daemon passes that finds something half made.
@@ -97,7 +129,7 @@ var done = []string{"run.committed", "create.committed", "image.listed", "image.
 func TestFailureAtEveryPlace(t *testing.T) {
 	walk(t, "error", func(w *walker, place string, all []request) {
 		err := w.tellFailed(all, slices.Contains(done, place))
-		why := whyQuiet(w.network, place)
+		why := whyQuiet(w.name, place)
 		switch {
 		case !w.wasHit():
 			w.t.Fatal("no daemon came by")
@@ -112,24 +144,27 @@ func TestFailureAtEveryPlace(t *testing.T) {
 	})
 }
 
-// walk calls f for every place on every network that has it.
+// walk calls f for every place on every ground that has it.
 func walk(t *testing.T, action string, f func(w *walker, place string, all []request)) {
-	for i, net := range networks {
-		t.Run(net.name, func(t *testing.T) {
+	for i, g := range append(networks, userNamespaces) {
+		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
 			options := []node.Option{node.Plain}
-			if net.option != nil {
-				options = append(options, net.option)
+			if g.option != nil {
+				options = append(options, g.option)
 			}
 			// With one handler there is one trial at each start.
-			n := node.Start(t, fmt.Sprintf("default_handler = %q\n[handlers.%s]\n", net.handler, net.handler), options...)
+			n := node.Start(t, fmt.Sprintf("default_handler = %q\n[handlers.%s]\n", g.handler, g.handler), options...)
+			if g.mapped && !n.Features(g.handler).GetUserNamespaces() {
+				t.Skipf("needs a node on which %s can run pods with a user namespace", g.handler)
+			}
 			n.Kill(syscall.SIGTERM)
-			w := &walker{n: n, network: net.name, handler: net.handler}
+			w := &walker{n: n, ground: g}
 			for _, place := range node.Places(t) {
-				if !passes(i, place) {
+				if !g.passes(i, place) {
 					continue
 				}
-				for nth := range max(1, again[place]) {
+				for nth := range g.times(place) {
 					t.Run(fmt.Sprintf("%s@%d", place, nth+1), func(t *testing.T) { w.walk(t, place, action, nth+1, f) })
 				}
 			}
@@ -144,9 +179,9 @@ func (w *walker) walk(t *testing.T, place, action string, nth int, f func(w *wal
 	defer w.finish()
 	var all []request
 	if inRecovery(place) {
-		all = halfMade(t, w.n, w.handler)
+		all = halfMade(t, w.n, w.ground)
 	} else {
-		all = newStory(t, w.n, w.handler).requests(place)
+		all = newStory(t, w.n, w.ground).requests(place)
 	}
 	w.images, w.before = strings.HasPrefix(place, "image."), w.n.OfImages()
 	w.arm(place, action, nth)

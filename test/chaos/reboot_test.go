@@ -22,14 +22,7 @@ import (
 // boot id; with links, only the daemon died and somebody deleted its state.
 func crash(n *node.Node, withLinks bool) {
 	n.T.Helper()
-	n.Kill(syscall.SIGKILL)
-	node.Eventually(n.T, "the node has no process", func() bool {
-		pids := append(processesOf(n), monitorOf(n)...) // one half of it replaces the other
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with the others
-		}
-		return len(pids) == 0
-	})
+	killAll(n)
 	unmountBelow(n.T, n.Dir)
 	if err := os.RemoveAll(n.State); err != nil {
 		n.T.Fatal(err)
@@ -46,6 +39,19 @@ func crash(n *node.Node, withLinks bool) {
 		_ = exec.Command(command[0], command[1:]...).Run() // only one of the networks is there
 	}
 	ageLedger(n)
+}
+
+// killAll ends the daemon, its monitor and all containers.
+func killAll(n *node.Node) {
+	n.T.Helper()
+	n.Kill(syscall.SIGKILL)
+	node.Eventually(n.T, "the node has no process", func() bool {
+		pids := append(processesOf(n), monitorOf(n)...) // one half of it replaces the other
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with the others
+		}
+		return len(pids) == 0
+	})
 }
 
 // processesOf are the processes in the containers of the node, by their root
@@ -134,6 +140,9 @@ func TestReboot(t *testing.T) {
 				for _, h := range node.Handlers {
 					s, c := inhabited(n, h)
 					c.Exec("sh", "-c", "echo kept > /file")
+					volume := sleeper()
+					volume.Mounts = []*runtimeapi.Mount{{ContainerPath: "/image", Readonly: true, Image: &runtimeapi.ImageSpec{Image: id}}}
+					s.Start(volume).Exec("ls", "/image/bin/busybox")
 					before = append(before, s)
 				}
 				port, _ := inhabited(n, "crun", ported)

@@ -16,9 +16,9 @@ import (
 // halfMade tells the beginning of a story up to a moment at which the daemon is
 // killed while it makes a pod, and a container in another one. What it returns
 // is the rest: the requests that were cut off, and those that end the story.
-func halfMade(t *testing.T, n *node.Node, handler string) []request {
+func halfMade(t *testing.T, n *node.Node, g ground) []request {
 	t.Helper()
-	st, other := newStory(t, n, handler), newStory(t, n, handler)
+	st, other := newStory(t, n, g), newStory(t, n, g)
 	other.pod.Config.PortMappings = nil
 	asleep := filepath.Join(n.Dir, "asleep")
 	_ = os.Remove(asleep)

@@ -106,13 +106,25 @@ func removeCrowd(n *node.Node, ctrs []*node.Container) {
 	wg.Wait()
 }
 
-// Containers that end while no daemon runs are as many questions to the monitor
-// as there are containers, and each end is told as it was.
-func TestManyEndWhileNoDaemonRuns(t *testing.T) {
+// atOnce is how many containers end in the same second.
+const atOnce = 200
+
+// Many containers end at once, while the daemon runs and while none does. Each
+// end is told as it was; who did not end goes on.
+func TestManyEndAtOnce(t *testing.T) {
 	t.Parallel()
+	for _, c := range []struct {
+		name string
+		dead bool
+	}{{"with a daemon", false}, {"without a daemon", true}} {
+		t.Run(c.name, func(t *testing.T) { manyEndAtOnce(t, c.dead) })
+	}
+}
+
+func manyEndAtOnce(t *testing.T, dead bool) {
 	n := node.Start(t, "", node.Plain)
 	n.Pull(node.Busybox)
-	ctrs := crowd(n, "crun", 60)
+	ctrs := crowd(n, "crun", atOnce+5)
 	if t.Failed() {
 		return
 	}
@@ -120,23 +132,29 @@ func TestManyEndWhileNoDaemonRuns(t *testing.T) {
 	for i, c := range ctrs {
 		pids[i] = pidOf(c)
 	}
-	n.Kill(syscall.SIGKILL)
-	for i, pid := range pids {
-		if i%2 == 0 {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+	if dead {
+		n.Kill(syscall.SIGKILL)
+	}
+	before := time.Now()
+	for _, pid := range pids[:atOnce] {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
 		}
 	}
-	n.Start()
-	allObserved(n)
+	if dead {
+		n.Start()
+		allObserved(n)
+	}
 	for i, c := range ctrs {
-		got := c.Status()
-		if i%2 == 1 && got.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
-			t.Errorf("container %d is %s", i, got.State)
+		if i >= atOnce {
+			if got := c.Status(); got.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				t.Errorf("container %d is %s", i, got.State)
+			}
+			continue
 		}
-		if i%2 == 0 && (got.State != runtimeapi.ContainerState_CONTAINER_EXITED || got.ExitCode != 137 || got.FinishedAt == 0) {
-			t.Errorf("container %d is %s, code %d, %s: %s", i, got.State, got.ExitCode, got.Reason, got.Message)
+		got := c.Wait()
+		if at := time.Unix(0, got.FinishedAt); got.ExitCode != 137 || got.Reason != "Error" || at.Before(before) || at.After(time.Now()) {
+			t.Errorf("container %d: code %d, %s: %s, ended at %s, not after %s", i, got.ExitCode, got.Reason, got.Message, at, before)
 		}
 	}
 	removeCrowd(n, ctrs)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -33,11 +34,12 @@ type request struct {
 // story is all that a caller does with one pod or with two images, from the
 // start of the daemon to its end. It passes every place but those of recovery.
 type story struct {
+	ground
 	n       *node.Node
-	handler string
 	tag     string // the image of the pod's containers
 	pulled  string // another image in the registry, which no container has
 	archive string // a file with another image
+	volume  string // a folder that containers of a pod with a user namespace have
 
 	pod *node.Sandbox
 	// first is stopped and removed by itself, second with the pod, and refused
@@ -54,13 +56,16 @@ const (
 const importedName = "localhost/imported:1"
 
 // newStory writes what the caller has before it asks for anything.
-func newStory(t *testing.T, n *node.Node, handler string) *story {
+func newStory(t *testing.T, n *node.Node, g ground) *story {
 	t.Helper()
 	tag, err := node.PushImage("chaos/image:1", ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Volumes: map[string]struct{}{"/data": {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &story{n: n, handler: handler, tag: tag, archive: filepath.Join(n.Dir, "archive.tar")}
+	st := &story{ground: g, n: n, tag: tag, archive: filepath.Join(n.Dir, "archive.tar"), volume: filepath.Join(n.Dir, "volume")}
+	if err := os.MkdirAll(st.volume, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	layer := func(text string) images.Layer {
 		return images.Layer{Files: map[string]images.File{text: {Body: []byte(text)}}}
 	}
@@ -88,9 +93,13 @@ func newStory(t *testing.T, n *node.Node, handler string) *story {
 // describe makes the configurations of a pod and containers that never existed.
 func (st *story) describe() {
 	st.pod = &node.Sandbox{Node: st.n, Config: st.n.PodConfig(node.SharedPID, func(p *runtimeapi.PodSandboxConfig) {
-		p.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 31080, Protocol: runtimeapi.Protocol_UDP}}
+		p.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: st.port, Protocol: runtimeapi.Protocol_UDP}}
+		if st.mapped {
+			p.Linux.SecurityContext.NamespaceOptions.UsernsOptions = userNamespace()
+		}
 	})}
 	st.first, st.second, st.refused = st.container(), st.container(), st.container()
+	st.first.Config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/image", Readonly: true, Image: &runtimeapi.ImageSpec{Image: st.tag}}}
 	st.refused.Config.Command = []string{"/no/such/program"}
 	st.refused.Config.LogPath = "" // two logs are enough
 }
@@ -101,7 +110,32 @@ func (st *story) container() *node.Container {
 	c.Image.Image = st.tag
 	c.Stdin = true
 	c.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
+	if u := userNamespace(); st.mapped {
+		c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = u
+		c.Mounts = []*runtimeapi.Mount{{HostPath: st.volume, ContainerPath: "/volume", UidMappings: u.Uids, GidMappings: u.Gids}}
+	}
 	return &node.Container{Sandbox: st.pod, Config: c}
+}
+
+// mappedID is the id on the node of root in the pods of these stories, and of
+// nobody else's.
+const mappedID = 1<<21 + 4711
+
+func userNamespace() *runtimeapi.UserNamespace {
+	ids := []*runtimeapi.IDMapping{{HostId: mappedID, Length: 1 << 16}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+}
+
+// inUserNamespaces are the processes that have the user namespace of a story's
+// pod, those too that are in none of its cgroups.
+func inUserNamespaces() (out []string) {
+	maps, _ := filepath.Glob("/proc/[0-9]*/uid_map")
+	for _, m := range maps {
+		if text, err := os.ReadFile(m); err == nil && slices.Contains(strings.Fields(string(text)), strconv.Itoa(mappedID)) {
+			out = append(out, "in a user namespace "+filepath.Dir(m))
+		}
+	}
+	return out
 }
 
 // requests are what passes a place. The first starts the daemon, the last ends

@@ -17,14 +17,13 @@ import (
 
 // walker tells stories at each of which one place acts.
 type walker struct {
-	t       *testing.T
-	n       *node.Node
-	network string
-	handler string
-	hit     string   // the file that the place makes when it acts
-	images  bool     // the story is about images
-	before  []string // what there was of images before
-	known   []string // what earlier stories have left, and were told of
+	ground
+	t      *testing.T
+	n      *node.Node
+	hit    string   // the file that the place makes when it acts
+	images bool     // the story is about images
+	before []string // what there was of images before
+	known  []string // what earlier stories have left, and were told of
 	// The monitor after a story about pods, and after one about images, in which
 	// it opens less.
 	ofPods, ofImages survivors
@@ -143,7 +142,7 @@ func (w *walker) beforeTheEnd(r request) {
 			if w.images {
 				monitor = &w.ofImages
 			}
-			monitor.wantNoMore(w.n, outerMonitor, innerMonitor)
+			monitor.wantNoMore(w.n.T, w.n, outerMonitor, innerMonitor)
 		}
 	}
 }
@@ -152,6 +151,9 @@ func (w *walker) beforeTheEnd(r request) {
 func (w *walker) left() []string {
 	if w.images {
 		return append(w.n.OfPods(), minus(w.n.OfImages(), w.before)...)
+	}
+	if w.mapped {
+		return append(w.n.OfPods(), inUserNamespaces()...)
 	}
 	return w.n.OfPods()
 }
@@ -187,4 +189,9 @@ func (w *walker) finish() {
 		w.n.Kill(syscall.SIGTERM)
 	}
 	w.wantNothing("after the story", func() []string { return append(w.n.Left(), w.left()...) })
+	if w.t.Failed() { // the recovery of a pod that is left would pass the next story's place
+		w.n.Start()
+		w.n.RemoveAll()
+		w.n.Kill(syscall.SIGTERM)
+	}
 }
