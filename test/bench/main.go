@@ -78,10 +78,16 @@ func compare(files []string) error {
 		return fmt.Errorf("-compare takes two files: the result before and the one after")
 	}
 	before, err := report.Read(files[0])
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("there is no result from before (%s) to compare with: \"make bench\" keeps one there when it writes a new one, so run it before the change and after it", files[0])
+	}
 	if err != nil {
 		return err
 	}
 	after, err := report.Read(files[1])
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("there is no result (%s): run \"make bench\" first", files[1])
+	}
 	if err != nil {
 		return err
 	}
@@ -120,7 +126,7 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 	result.Took = time.Since(b.begin).Round(time.Second).String()
 	result.Series = b.results.Series()
 	if failed == nil {
-		return write(result, o)
+		return errors.Join(write(result, o), missed(result))
 	}
 	if o.json == "" || len(result.Series) == 0 {
 		return failed
@@ -128,6 +134,20 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 	// A quarter of an hour is not thrown away, nor taken for a whole result.
 	partial := o.json + ".partial"
 	return errors.Join(failed, fmt.Errorf("what was measured until then is in %s", partial), result.Write(partial))
+}
+
+// missed is an error if a limit was not kept. A short run shows nothing.
+func missed(r *report.Result) error {
+	var rows []string
+	for _, p := range r.Promises() {
+		if p.Measured && !p.Kept && !r.Short {
+			rows = append(rows, p.What)
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of the limits are missed: %s; the result is written all the same", len(rows), strings.Join(rows, "; "))
 }
 
 // run measures all parts.

@@ -19,6 +19,7 @@ type plan struct {
 	pulls                           []pulled
 	pullRounds                      int
 	idle                            []int // pods
+	crowd                           []int // containers in the most of these, one or two in each
 	settle, watch                   time.Duration
 	looks                           int
 	traced, profiled                int
@@ -33,7 +34,7 @@ func fullPlan() plan {
 		parallelRounds: 3, parallel: map[int]int{4: 24, 16: 32},
 		sustain: 20 * time.Second, sustainRounds: 3,
 		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 5,
-		idle: []int{0, 20, 100, 300}, settle: 3 * time.Second, watch: 12 * time.Second,
+		idle: []int{0, 20, 100, 300}, crowd: []int{300, 500}, settle: 8 * time.Second, watch: 12 * time.Second,
 		looks: 50, traced: 20, profiled: 100, restartPods: report.RestartPods, restarts: 5,
 	}
 }
@@ -45,7 +46,7 @@ func shortPlan() plan {
 		parallelRounds: 1, parallel: map[int]int{4: 4, 16: 16},
 		sustain: 2 * time.Second, sustainRounds: 1,
 		pulls: []pulled{{2, 1}, {45, 5}}, pullRounds: 1,
-		idle: []int{0, 5, 20}, settle: time.Second, watch: 2 * time.Second,
+		idle: []int{0, 5, 20}, crowd: []int{20, 30}, settle: time.Second, watch: 2 * time.Second,
 		looks: 5, traced: 3, profiled: 5, restartPods: 8, restarts: 2,
 	}
 }

@@ -1,16 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"fairlead.run/test/bench/cpuprofile"
 	"fairlead.run/test/bench/gauge"
 	"fairlead.run/test/bench/load"
 	"fairlead.run/test/bench/peer"
+	"fairlead.run/test/bench/perfevent"
 	"fairlead.run/test/bench/report"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // profile says what pods that start and end one at a time cost in processor
-// time: by process, and in the daemon by what it does.
+// time: by process, and in daemon and monitor by what they do.
 func (b *bench) profile(ctx context.Context) ([]report.Profile, error) {
 	var out []report.Profile
 	for _, v := range []variant{{peer.FairleadCNI, "runc"}, {peer.FairleadBuiltin, "crun"}} {
@@ -41,7 +42,7 @@ func (b *bench) profile(ctx context.Context) ([]report.Profile, error) {
 			return nil, err
 		}
 		p.Variant = v.String()
-		b.say("%-14s %-34s daemon %.1f ms for each start, %d samples", "profile", v, p.Start.Daemon, p.Samples)
+		b.say("%-14s %-34s daemon %.1f ms for each start, %d samples", "profile", v, p.Start.Daemon, p.Daemon.Count+p.Monitor.Count)
 		out = append(out, p)
 	}
 	return out, nil
@@ -61,7 +62,10 @@ func (b *bench) profileOf(ctx context.Context, t load.Target) (p report.Profile,
 	if err != nil {
 		return p, err
 	}
-	var c costs
+	c, err := b.newCosts(t.System)
+	if err != nil {
+		return p, err
+	}
 	for p.Pods < b.plan.profiled {
 		n := min(profiledAtOnce, b.plan.profiled-p.Pods)
 		if err := c.add(ctx, t, n); err != nil {
@@ -70,23 +74,43 @@ func (b *bench) profileOf(ctx context.Context, t load.Target) (p report.Profile,
 		p.Pods += n
 	}
 	p.Start, p.End = c.start.each(p.Pods, rest), c.end.each(p.Pods, rest)
-	p.Samples = c.profile.Count()
-	p.InKernel = part(c.profile.InKernel(), p.Samples)
-	p.Areas = partsOf(c.profile.Areas(), p.Samples)
-	p.Functions = partsOf(c.profile.Functions(profiledFunctions), p.Samples)
+	p.Daemon = samplesOf(&c.daemon.profile, cpuprofile.Daemon)
+	p.Monitor = samplesOf(&c.monitor.profile, cpuprofile.Monitor)
 	return p, nil
 }
 
 // costs are those of all pods so far.
 type costs struct {
-	start, end spending
-	profile    cpuprofile.Profile // of the starts
+	b               *bench
+	start, end      spending
+	daemon, monitor sampled // while pods started
+}
+
+// sampled is a program with what it was found doing.
+type sampled struct {
+	pids    []int
+	program *perfevent.Program
+	profile cpuprofile.Profile
+}
+
+func (b *bench) newCosts(s *peer.System) (*costs, error) {
+	c := &costs{b: b}
+	var failed, err error
+	if c.monitor.pids, failed = (gauge.Daemon{Pid: s.Pid(), Cgroup: s.Cgroup}).Monitor(); failed != nil {
+		return nil, failed
+	}
+	c.daemon.pids = []int{s.Pid()}
+	c.daemon.program, failed = perfevent.Open(b.cfg.Programs["fairlead"])
+	c.monitor.program, err = perfevent.Open(b.cfg.Programs["fairlead-monitor"])
+	return c, errors.Join(failed, err)
 }
 
 // add starts and ends some more pods.
 func (c *costs) add(ctx context.Context, t load.Target, n int) error {
-	profiling, err := t.System.Profile(ctx)
-	if err != nil {
+	sampler, err := perfevent.Start(slices.Concat(c.daemon.pids, c.monitor.pids)...)
+	if errors.Is(err, perfevent.ErrRefused) {
+		c.b.say("LEFT OUT: what daemon and monitor do in their processor time: %v", err)
+	} else if err != nil {
 		return err
 	}
 	var pods []*load.Pod
@@ -96,26 +120,37 @@ func (c *costs) add(ctx context.Context, t load.Target, n int) error {
 		}
 		return sleep(ctx, afterwards)
 	})
+	if sampler != nil {
+		found, e := sampler.End()
+		err = errors.Join(err, e)
+		c.daemon.take(found)
+		c.monitor.take(found)
+	}
 	if err != nil {
 		return err
 	}
-	if err := profiling.End(); err != nil {
-		return err
-	}
-	var packed bytes.Buffer
-	if err := profiling.Copy(&packed); err != nil {
-		return err
-	}
-	found, err := cpuprofile.Decode(packed.Bytes())
-	if err != nil {
-		return err
-	}
-	c.profile.Samples = append(c.profile.Samples, found.Samples...)
 	end, err := spent(t.System, func() error {
 		return errors.Join(t.DownAll(ctx, 1, pods), sleep(ctx, afterwards))
 	})
 	c.start, c.end = c.start.plus(start), c.end.plus(end)
 	return err
+}
+
+// take adds the program's own samples.
+func (s *sampled) take(found []perfevent.Sample) {
+	for _, f := range found {
+		if slices.Contains(s.pids, f.PID) {
+			s.profile.Samples = append(s.profile.Samples, cpuprofile.Sample{Stack: s.program.Names(f.PCs), Kernel: f.Kernel})
+		}
+	}
+}
+
+func samplesOf(p *cpuprofile.Profile, areas cpuprofile.Areas) report.Samples {
+	n := p.Count()
+	return report.Samples{
+		Count: n, InKernel: part(p.InKernel(), n),
+		Areas: partsOf(p.Areas(areas), n), Functions: partsOf(p.Functions(profiledFunctions), n),
+	}
 }
 
 func partsOf(list []cpuprofile.Part, samples int64) (out []report.Part) {

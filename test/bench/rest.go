@@ -22,15 +22,14 @@ func (b *bench) rest(ctx context.Context, kind peer.Kind) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	v := variant{kind, "runc"}
-	times := &load.Times{}
-	t := s.target(v, times)
+	t := s.target(v, nil)
 	var pods []*load.Pod
 	var few struct { // the smallest number of pods that is not none
 		pods   int
 		memory float64
 	}
 	for _, n := range b.plan.idle {
-		more, err := s.target(v, nil).UpAll(ctx, 4, n-len(pods))
+		more, err := t.UpAll(ctx, 4, n-len(pods))
 		if err != nil {
 			return fmt.Errorf("start %d pods: %w\n%s", n, err, t.System.Said())
 		}
@@ -52,11 +51,28 @@ func (b *bench) rest(ctx context.Context, kind peer.Kind) (err error) {
 		}
 		b.say("%-14s %-34s %.1f MB, %.3f%% of a core", scenario, v, memory, cpu)
 	}
-	if err := t.Look(ctx, pods, b.plan.looks); err != nil {
+	if err := b.crowd(ctx, s, v, pods); err != nil {
 		return err
 	}
-	b.take(v, report.Idle(len(pods)), times)
-	return s.target(v, nil).DownAll(ctx, 4, pods)
+	return t.DownAll(ctx, 4, pods)
+}
+
+// crowd looks at containers, more and more of them in the same pods.
+func (b *bench) crowd(ctx context.Context, s *stage, v variant, pods []*load.Pod) error {
+	second := 0 // pods with a second container
+	for _, n := range b.plan.crowd {
+		more := n - len(pods) - second
+		if err := s.target(v, nil).GrowAll(ctx, 4, pods[second:second+more]); err != nil {
+			return fmt.Errorf("start more containers: %w", err)
+		}
+		second += more
+		times := &load.Times{}
+		if err := s.target(v, times).Look(ctx, pods, n, b.plan.looks); err != nil {
+			return err
+		}
+		b.take(v, report.Crowd(n), times)
+	}
+	return nil
 }
 
 // watch looks at a daemon at rest for a time.

@@ -1,4 +1,3 @@
-// Package cpuprofile reads the profiles of processor time that Go programs
-// write, and says which functions and which areas of Fairlead's daemon the
-// samples are in. It is pure.
+// Package cpuprofile says which functions and which areas of Fairlead's programs
+// the samples of a profile of processor time are in. It is pure.
 package cpuprofile

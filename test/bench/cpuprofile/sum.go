@@ -7,6 +7,21 @@ import (
 	"strings"
 )
 
+// Profile is what a program was found doing.
+type Profile struct {
+	Samples []Sample
+}
+
+// Sample is one way of calls, on which the program was once.
+type Sample struct {
+	// Stack has the names of functions, the innermost first.
+	Stack  []string
+	Kernel bool // it was in the kernel
+}
+
+// Count is the number of all samples.
+func (p *Profile) Count() int64 { return int64(len(p.Samples)) }
+
 // Part is a name for some of the samples.
 type Part struct {
 	Name  string
@@ -16,13 +31,16 @@ type Part struct {
 // Rest is the area of what belongs to no other.
 const Rest = "the rest"
 
-// areas are what the daemon does, each with the beginnings of the names of
+// Areas are what a program does, each with the beginnings of the names of
 // functions that do it. Of the functions of a sample, the innermost counts that
 // is in any area.
-var areas = []struct {
+type Areas []struct {
 	name  string
 	begin []string
-}{
+}
+
+// Daemon are the areas of the daemon.
+var Daemon = append(Areas{
 	{"calls: gRPC and protobuf", []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/net/http2", "k8s.io/cri-api", "fairlead.run/internal/criserver",
 	}},
@@ -36,6 +54,25 @@ var areas = []struct {
 	{"runtime handlers and cgroups", []string{"fairlead.run/internal/runtime"}},
 	{"talking to the monitor", []string{"fairlead.run/internal/monitor"}},
 	{"starting programs and waiting for them", []string{"os/exec.", "os.StartProcess", "os.(*Process)", "syscall.forkExec"}},
+}, runtimes...)
+
+// Monitor are the areas of the monitor.
+var Monitor = append(Areas{
+	{"starting the OCI runtime and waiting for it", []string{"fairlead.run/internal/monitor/launch", "fairlead.run/internal/sealed", "os/exec.", "os.StartProcess", "syscall.forkExec"}},
+	{"output: FIFOs, terminals and logs", []string{
+		"fairlead.run/internal/monitor/stream", "fairlead.run/internal/monitor/stdio", "fairlead.run/internal/monitor/crilog", "fairlead.run/internal/monitor/journal",
+	}},
+	{"records", []string{"fairlead.run/internal/monitor/record", "fairlead.run/internal/atomicfile"}},
+	{"cgroups and who ran out of memory", []string{"fairlead.run/internal/monitor/cgroup"}},
+	{"requests", []string{
+		"fairlead.run/internal/monitor/wire", "fairlead.run/internal/monitor/answer", "fairlead.run/internal/monitor/request", "encoding/json",
+	}},
+	{"one process for the other", []string{"fairlead.run/internal/monitor/outer", "fairlead.run/internal/monitor/handover"}},
+	{"processes and their ends", []string{"fairlead.run/internal/monitor/inner", "fairlead.run/internal/monitor/orphan"}},
+}, runtimes...)
+
+// runtimes are the areas of every program in Go.
+var runtimes = Areas{
 	{"collecting garbage", []string{
 		"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.gcStart", "runtime.gcMarkDone", "runtime.gcMarkTermination",
 		"runtime.bgsweep", "runtime.bgscavenge", "runtime.deductSweepCredit",
@@ -43,9 +80,9 @@ var areas = []struct {
 	{"Go's scheduler", []string{"runtime.mcall", "runtime.mstart", "runtime.sysmon", "runtime.schedule", "runtime.goexit0", "runtime.notesleep"}},
 }
 
-// area is the one that a function is in, or nothing.
-func area(function string) string {
-	for _, a := range areas {
+// of is the area that a function is in, or nothing.
+func (all Areas) of(function string) string {
+	for _, a := range all {
 		for _, b := range a.begin {
 			if strings.HasPrefix(function, b) {
 				return a.name
@@ -57,40 +94,39 @@ func area(function string) string {
 
 // Areas are what the samples are spent on, the largest first. Together they are
 // all samples.
-func (p *Profile) Areas() []Part {
+func (p *Profile) Areas(all Areas) []Part {
 	counts := map[string]int64{}
 	for _, s := range p.Samples {
 		name := Rest
 		for _, f := range s.Stack {
-			if a := area(f); a != "" {
+			if a := all.of(f); a != "" {
 				name = a
 				break
 			}
 		}
-		counts[name] += s.Count
+		counts[name]++
 	}
 	return sorted(counts)
 }
 
-// InKernel is how many of the samples are in a system call.
+// InKernel is how many of the samples are in the kernel.
 func (p *Profile) InKernel() (n int64) {
 	for _, s := range p.Samples {
-		if len(s.Stack) > 0 && kernel.MatchString(s.Stack[0]) {
-			n += s.Count
+		if s.Kernel {
+			n++
 		}
 	}
 	return n
 }
 
-// kernel are the functions that only enter the kernel, by their names without
-// the package.
-var kernel = regexp.MustCompile(`(?i)[./](syscall6?|rawsyscall\w*|rawvforksyscall|futex|epollwait|usleep|osyield|madvise|mmap|munmap|clone|tgkill|rt_sigreturn|write1|read)$`)
-
 const own = "fairlead.run/internal/"
 
 // passing are functions of ours that nearly every sample is in, as everything
 // is called through them.
-var passing = []string{"criserver.", "lifecycle/ops."}
+var passing = []string{
+	"criserver.", "lifecycle/ops.", "monitor.", "monitor/inner.Run", "monitor/inner.(*Inner).serve", "monitor/inner.(*Inner).converse",
+	"monitor/inner.(*Inner).answerOne", "monitor/outer.Run",
+}
 
 // closure is what a compiler adds to the name of a function for those within.
 var closure = regexp.MustCompile(`(\.(func|gowrap|deferwrap)?\d+|-range\d+)+$`)
@@ -111,10 +147,10 @@ func (p *Profile) Functions(limit int) (out []Part) {
 			}
 			f := byName[name]
 			if f == nil {
-				f = &function{name: name, in: map[int]int64{}, depth: len(s.Stack) - at}
+				f = &function{name: name, in: map[int]bool{}, depth: len(s.Stack) - at}
 				byName[name], found = f, append(found, f)
 			}
-			f.in[i] = s.Count
+			f.in[i] = true
 		}
 	}
 	slices.SortFunc(found, func(a, b *function) int {
@@ -133,22 +169,17 @@ func (p *Profile) Functions(limit int) (out []Part) {
 // function is one that samples are in.
 type function struct {
 	name  string
-	in    map[int]int64 // samples, and how often each was
-	depth int           // from the outermost, in its first sample
+	in    map[int]bool // samples
+	depth int          // from the outermost, in its first sample
 }
 
-func (f *function) count() (n int64) {
-	for _, c := range f.in {
-		n += c
-	}
-	return n
-}
+func (f *function) count() int64 { return int64(len(f.in)) }
 
 // within says that whatever f does it does for g, which does little else: a
 // fifth at most.
 func (f *function) within(g *function) bool {
 	for i := range f.in {
-		if _, ok := g.in[i]; !ok {
+		if !g.in[i] {
 			return false
 		}
 	}

@@ -5,6 +5,9 @@ import (
 	"testing"
 )
 
+// times is a sample that was taken so often.
+func times(n int, stack ...string) []Sample { return slices.Repeat([]Sample{{Stack: stack}}, n) }
+
 func TestAreas(t *testing.T) {
 	const (
 		start  = "fairlead.run/internal/lifecycle.(*Core).startContainer"
@@ -24,29 +27,39 @@ func TestAreas(t *testing.T) {
 		Rest:                                     {{"something.else"}, nil},
 	} {
 		for _, stack := range stacks {
-			p := Profile{[]Sample{{stack, 2}}}
-			if got := p.Areas(); len(got) != 1 || got[0] != (Part{want, 2}) {
+			p := Profile{times(2, stack...)}
+			if got := p.Areas(Daemon); len(got) != 1 || got[0] != (Part{want, 2}) {
 				t.Errorf("%q: %+v, want %s", stack, got, want)
 			}
 		}
 	}
-	p := Profile{[]Sample{{nil, 1}, {[]string{start}, 2}, {[]string{start, handle}, 3}, {[]string{handle}, 4}}}
+	p := Profile{slices.Concat(times(1), times(2, start), times(3, start, handle), times(4, handle))}
 	want := []Part{{"operations: the core, locks, undo", 5}, {"calls: gRPC and protobuf", 4}, {Rest, 1}}
-	if got := p.Areas(); !slices.Equal(got, want) {
+	if got := p.Areas(Daemon); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
+func TestAreasOfTheMonitor(t *testing.T) {
+	const start = own + "monitor/inner.(*Inner).startContainer"
+	for want, stack := range map[string][]string{
+		"starting the OCI runtime and waiting for it": {"syscall.rawVforkSyscall", "syscall.forkExec", own + "monitor/launch.(*Launcher).Fork", start},
+		"output: FIFOs, terminals and logs":           {"syscall.Syscall", own + "monitor/stream.(*Copier).Run"},
+		"records":                                     {"os.WriteFile", own + "atomicfile.Write", own + "monitor/record.(*Dir).Save", start},
+		"processes and their ends":                    {"os.Open", start},
+		"Go's scheduler":                              {"runtime.futex", "runtime.findRunnable", "runtime.mcall"},
+	} {
+		p := Profile{times(3, stack...)}
+		if got := p.Areas(Monitor); len(got) != 1 || got[0] != (Part{want, 3}) {
+			t.Errorf("%q: %+v, want %s", stack, got, want)
+		}
+	}
+}
+
 func TestInKernel(t *testing.T) {
-	p := Profile{[]Sample{
-		{[]string{"internal/runtime/syscall/linux.Syscall6", "os.Mkdir"}, 2},
-		{[]string{"runtime.futex"}, 1},
-		{[]string{"os.Mkdir"}, 4},
-		{[]string{"bytes.(*Buffer).readSlice"}, 8},
-		{nil, 16},
-	}}
-	if n := p.InKernel(); n != 3 {
-		t.Errorf("%d samples, want 3", n)
+	p := Profile{[]Sample{{Kernel: true}, {Stack: []string{"os.Mkdir"}, Kernel: true}, {Stack: []string{"os.Mkdir"}}}}
+	if n := p.InKernel(); n != 2 {
+		t.Errorf("%d samples, want 2", n)
 	}
 }
 
@@ -61,13 +74,13 @@ func TestFunctions(t *testing.T) {
 		runc     = own + "criserver.(*Server).RunPodSandbox"
 		external = "os/exec.(*Cmd).Run"
 	)
-	p := Profile{[]Sample{
-		{[]string{external, add, attach, runPod + ".func1", fly, runc}, 9},
-		{[]string{attach, runPod, fly}, 1},
-		{[]string{sandbox + ".gowrap1", runPod, runPod + ".func1.2", fly}, 4}, // once in it is enough
-		{[]string{store}, 5},
-		{[]string{external}, 50},
-	}}
+	p := Profile{slices.Concat(
+		times(9, external, add, attach, runPod+".func1", fly, runc),
+		times(1, attach, runPod, fly),
+		times(4, sandbox+".gowrap1", runPod, runPod+".func1.2", fly), // once in it is enough
+		times(5, store),
+		times(50, external),
+	)}
 	// add is nearly all of attach, which is not nearly all of runPod.
 	want := []Part{{"lifecycle.(*Core).RunPod", 14}, {"network.Pods.Attach", 10}, {"store.(*Store[...]).Put", 5}, {"sandbox.(*plan).pin", 4}}
 	for limit := range 6 {

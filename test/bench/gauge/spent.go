@@ -54,6 +54,22 @@ func (s Spent) Others() time.Duration {
 // monitorProgram is how the kernel names the monitor's processes: it keeps 15 bytes.
 const monitorProgram = "fairlead-monito"
 
+// isMonitor says whether a process is one of the monitor's two.
+func (d Daemon) isMonitor(p process) bool {
+	return p.name == monitorProgram && arena.SameMounts(p.pid, d.Pid)
+}
+
+// Monitor are the pids of the monitor's processes.
+func (d Daemon) Monitor() (pids []int, err error) {
+	all, err := processes()
+	for _, p := range all {
+		if d.isMonitor(p) {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids, err
+}
+
 // userTick is the unit of times in /proc, whatever the kernel's own tick is.
 const userTick = time.Second / 100
 
@@ -65,17 +81,16 @@ func (d Daemon) Spent() (Spent, error) {
 	if err != nil {
 		return s, err
 	}
-	isMonitor := func(p process) bool { return p.name == monitorProgram && arena.SameMounts(p.pid, d.Pid) }
 	for _, p := range all {
 		own, err := ownTime(p.pid)
 		if err != nil {
 			continue // it has just ended
 		}
-		switch below := all.above(p, func(q process) bool { return q.pid == d.Pid || isMonitor(q) }); {
+		switch below := all.above(p, func(q process) bool { return q.pid == d.Pid || d.isMonitor(q) }); {
 		case p.pid == d.Pid:
 			s.Daemon += own
 			s.Children += p.waited
-		case isMonitor(p):
+		case d.isMonitor(p):
 			s.Monitor += own
 			s.Programs += p.waited
 		case below == d.Pid:

@@ -47,6 +47,11 @@ func (t Target) UpAll(ctx context.Context, clients, n int) ([]*Pod, error) {
 	return pods, err
 }
 
+// GrowAll starts one more container in each pod, by so many clients at once.
+func (t Target) GrowAll(ctx context.Context, clients int, pods []*Pod) error {
+	return each(clients, len(pods), func(i int) error { return t.Grow(ctx, pods[i]) })
+}
+
 // DownAll ends pods by so many clients at once.
 func (t Target) DownAll(ctx context.Context, clients int, pods []*Pod) error {
 	return each(clients, len(pods), func(i int) error { return t.Down(ctx, pods[i]) })

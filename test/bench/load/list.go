@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -14,26 +15,26 @@ const (
 	PodStatus       = "PodSandboxStatus"
 	ContainerStatus = "ContainerStatus"
 	Status          = "Status"
+	ContainerStats  = "ContainerStats"
+	PodStats        = "PodSandboxStats"
+	ListStats       = "ListContainerStats"
+	ListPodStats    = "ListPodSandboxStats"
+	ListMetrics     = "ListPodSandboxMetrics"
 )
 
+// enough is the time after which a call is not made again: with hundreds of
+// containers some daemons need a minute for one of them.
+const enough = 30 * time.Second
+
 // Look lists everything, and asks for the state of one pod and its container,
-// n times each. pods are all that there are.
-func (t Target) Look(ctx context.Context, pods []*Pod, n int) error {
+// n times each, or as often as begins within enough. pods are all that there
+// are, and so many their containers.
+func (t Target) Look(ctx context.Context, pods []*Pod, containers, n int) error {
 	rt := t.System.Runtime
+	spent := map[string]time.Duration{}
 	for i := range n {
 		p := pods[i*len(pods)/n]
-		for _, step := range []struct {
-			name string
-			call func() error
-		}{
-			{ListPods, func() error {
-				r, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-				return counted(len(r.GetItems()), len(pods), err)
-			}},
-			{ListContainers, func() error {
-				r, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-				return counted(len(r.GetContainers()), len(pods), err)
-			}},
+		for _, step := range append(t.lists(ctx, len(pods), containers), []step{
 			{PodStatus, func() error {
 				_, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
 				return err
@@ -46,13 +47,58 @@ func (t Target) Look(ctx context.Context, pods []*Pod, n int) error {
 				_, err := rt.Status(ctx, &runtimeapi.StatusRequest{})
 				return err
 			}},
-		} {
+			{ContainerStats, func() error {
+				_, err := rt.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: p.Container})
+				return err
+			}},
+			{PodStats, func() error {
+				_, err := rt.PodSandboxStats(ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.ID})
+				return err
+			}},
+		}...) {
+			if spent[step.name] > enough {
+				continue
+			}
+			begin := time.Now()
 			if err := t.take(step.name, step.call); err != nil {
 				return t.failed(err)
 			}
+			spent[step.name] += time.Since(begin)
 		}
 	}
 	return nil
+}
+
+// step is one call that is measured.
+type step struct {
+	name string
+	call func() error
+}
+
+func (t Target) lists(ctx context.Context, pods, containers int) []step {
+	rt := t.System.Runtime
+	return []step{
+		{ListPods, func() error {
+			r, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+			return counted(len(r.GetItems()), pods, err)
+		}},
+		{ListContainers, func() error {
+			r, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+			return counted(len(r.GetContainers()), containers, err)
+		}},
+		{ListStats, func() error {
+			r, err := rt.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+			return counted(len(r.GetStats()), containers, err)
+		}},
+		{ListPodStats, func() error {
+			r, err := rt.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+			return counted(len(r.GetStats()), pods, err)
+		}},
+		{ListMetrics, func() error {
+			r, err := rt.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
+			return counted(len(r.GetPodMetrics()), pods, err)
+		}},
+	}
 }
 
 func counted(got, want int, err error) error {

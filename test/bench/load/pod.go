@@ -100,6 +100,24 @@ func (t Target) Up(ctx context.Context) (*Pod, error) {
 	return p, nil
 }
 
+// Grow starts one more container in a pod, which ends with the pod.
+func (t Target) Grow(ctx context.Context, p *Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cfg := t.containerConfig()
+	cfg.Metadata.Name, cfg.LogPath = "more", "more.log"
+	r, err := t.System.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.ID, Config: cfg, SandboxConfig: t.sandboxConfig(p.name),
+	})
+	if err != nil {
+		return t.failed(err)
+	}
+	if _, err := t.System.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.ContainerId}); err != nil {
+		return t.failed(err)
+	}
+	return nil
+}
+
 // awaitLine waits until the workload can be stopped, which it says in its log.
 func (p *Pod) awaitLine(ctx context.Context) error {
 	for {

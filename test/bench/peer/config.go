@@ -37,12 +37,22 @@ const hosts = `server = "http://` + RegistryAddress + `"
   capabilities = ["pull", "resolve"]
 `
 
+// mirror sends every pull there, whatever registry the name of an image says.
+const mirror = `[host."http://` + RegistryAddress + `"]
+  capabilities = ["pull", "resolve"]
+`
+
 func (c Config) writeConflist(kind Kind) error {
 	data := fmt.Sprintf(conflist, c.dir(kind, "addresses"))
 	return write(filepath.Join(c.dir(kind, "net.d"), "10-bench.conflist"), data)
 }
 
 func (c Config) writeHosts(kind Kind) error {
+	if c.Mirror {
+		if err := write(filepath.Join(c.dir(kind, "certs.d"), "_default", "hosts.toml"), mirror); err != nil {
+			return err
+		}
+	}
 	return write(filepath.Join(c.dir(kind, "certs.d"), RegistryAddress, "hosts.toml"), hosts)
 }
 
@@ -54,7 +64,8 @@ func write(path, data string) error {
 }
 
 // containerdConfig leaves everything as it comes, but for places, the two
-// runtimes, the pause image, and the OOM scores where this host forbids them.
+// runtimes, the pause image, the OOM scores where this host forbids them, and
+// labels where SELinux is enabled: Fairlead gives them there by itself.
 const containerdConfig = `version = 3
 root = %[1]q
 state = %[2]q
@@ -76,6 +87,7 @@ state = %[2]q
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = %[11]t
+  enable_selinux = %[12]t
 
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = [%[7]q]
@@ -117,6 +129,11 @@ func mayLowerOOMScore() bool {
 	return os.WriteFile(file, before, 0) == nil
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func (c Config) containerd() (argv []string, socket string, err error) {
 	file := c.dir(Containerd, "config.toml")
 	socket = filepath.Join(c.state(Containerd), "containerd.sock")
@@ -128,7 +145,10 @@ func (c Config) containerd() (argv []string, socket string, err error) {
 		c.dir(Containerd, "root"), filepath.Join(c.state(Containerd), "state"), socket, c.dir(Containerd, "opt"),
 		c.PauseImage, c.dir(Containerd, "certs.d"),
 		c.Plugins, c.dir(Containerd, "net.d"), c.Programs["runc"], crun,
-		!mayLowerOOMScore())
+		!mayLowerOOMScore(), exists("/sys/fs/selinux/enforce"))
+	if c.NRITimeout != 0 {
+		data += fmt.Sprintf("\n[plugins.\"io.containerd.nri.v1.nri\"]\n  plugin_request_timeout = %q\n", c.NRITimeout)
+	}
 	return []string{c.Programs["containerd"], "--config", file}, socket, write(file, data)
 }
 
@@ -168,5 +188,8 @@ func (c Config) fairlead(kind Kind) (argv []string, socket string, err error) {
 	data := fmt.Sprintf(fairleadConfig,
 		c.dir(kind, "root"), c.state(kind), c.Programs["runc"], c.Programs["crun"],
 		c.dir(kind, "net.d"), c.Plugins, c.dir(kind, "certs.d"), level)
+	if c.NRITimeout != 0 {
+		data += fmt.Sprintf("\n[nri]\nrequest_timeout = %q\n", c.NRITimeout)
+	}
 	return []string{c.Programs["fairlead"], "runtime", "--config", file}, filepath.Join(c.state(kind), "fairlead.sock"), write(file, data)
 }

@@ -89,7 +89,7 @@ func (s *System) await(ctx context.Context, done func(context.Context) error) er
 }
 
 func (s *System) accepts(context.Context) error {
-	c, err := net.Dial("unix", s.socket)
+	c, err := net.Dial("unix", s.Socket)
 	if err != nil {
 		return err
 	}

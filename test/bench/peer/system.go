@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/test/bench/arena"
 )
 
@@ -51,6 +50,10 @@ type Config struct {
 	PauseImage string
 	// Stages makes Fairlead log how long each stage of an operation took.
 	Stages bool
+	// Mirror makes the registry serve all images, whatever registry their names say.
+	Mirror bool
+	// NRITimeout is how long an NRI plugin may take to answer; 0 is the daemon's default.
+	NRITimeout time.Duration
 }
 
 // System is a daemon that runs.
@@ -64,13 +67,14 @@ type System struct {
 	Cgroup string
 	// Output is the file with what the daemon says.
 	Output string
+	// Socket is where the daemon serves the CRI, and NRI where plugins connect.
+	Socket, NRI string
 
-	argv   []string
-	socket string
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	conn   *grpc.ClientConn
-	serve  net.Listener
+	argv  []string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	conn  *grpc.ClientConn
+	serve net.Listener
 }
 
 // Start starts a daemon and waits until it is ready. It finds nothing of one of
@@ -79,6 +83,10 @@ func Start(ctx context.Context, kind Kind, cfg Config) (*System, error) {
 	s := &System{
 		Kind: kind, Cgroup: filepath.Join(cfg.Arena.Cgroup, string(kind)),
 		Logs: cfg.dir(kind, "logs"), Output: cfg.dir(kind, "output.log"),
+		NRI: filepath.Join(cfg.state(kind), "nri.sock"),
+	}
+	if kind == Containerd {
+		s.NRI = "/var/run/nri/nri.sock"
 	}
 	// An earlier one of this kind may have been here.
 	for _, d := range []string{cfg.dir(kind, ""), cfg.state(kind)} {
@@ -92,7 +100,7 @@ func Start(ctx context.Context, kind Kind, cfg Config) (*System, error) {
 		}
 	}
 	var err error
-	if s.argv, s.socket, err = cfg.prepare(kind); err != nil {
+	if s.argv, s.Socket, err = cfg.prepare(kind); err != nil {
 		return nil, fmt.Errorf("start %s: %w", kind, err)
 	}
 	if err := s.launch(arena.Command(cfg.dir(kind, "varlib"), s.argv...)); err != nil {
@@ -154,7 +162,7 @@ func (s *System) launch(cmd *exec.Cmd) error {
 
 // dial connects to the daemon anew.
 func (s *System) dial() error {
-	conn, err := grpc.NewClient("unix://"+s.socket,
+	conn, err := grpc.NewClient("unix://"+s.Socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
 	if err != nil {
@@ -211,11 +219,6 @@ func ready(r *runtimeapi.StatusResponse) bool {
 		}
 	}
 	return n == 2
-}
-
-// Profile has Fairlead's daemon take a profile until that is ended.
-func (s *System) Profile(ctx context.Context) (*adminv1.Profiling, error) {
-	return adminv1.Profile(ctx, s.conn, adminv1.ProfileRequest{Seconds: adminv1.MaxProfileSeconds})
 }
 
 // Pid is the daemon's process.

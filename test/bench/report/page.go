@@ -188,9 +188,14 @@ func (p *page) atRest() {
 		}
 		p.line("")
 	}
-	last := scenarios[len(scenarios)-1]
-	p.line("Calls that only look, with %s:\n", strings.TrimPrefix(last, "idle, "))
-	p.table(last, []string{load.ListPods, load.ListContainers, load.PodStatus, load.ContainerStatus, load.Status})
+	p.line("Calls that only look:\n")
+	for _, scenario := range p.scenarios(load.ListContainers) {
+		p.line("With %s:\n", strings.TrimPrefix(scenario, "idle, "))
+		p.table(scenario, []string{
+			load.ListPods, load.ListContainers, load.PodStatus, load.ContainerStatus, load.Status,
+			load.ContainerStats, load.PodStats, load.ListStats, load.ListPodStats, load.ListMetrics,
+		})
+	}
 }
 
 func (p *page) restRow(metric, scenario string, variants []string) {

@@ -9,9 +9,15 @@ type Profile struct {
 	Pods    int    `json:"pods"`
 	Start   Spent  `json:"start"`
 	End     Spent  `json:"stop_and_remove"`
-	// Samples is how often the daemon was found computing while pods started. The
-	// parts are those of the samples.
-	Samples   int64   `json:"samples"`
+	// What the two programs were found doing while pods started.
+	Daemon  Samples `json:"daemon"`
+	Monitor Samples `json:"monitor"`
+}
+
+// Samples are the moments at which a program was found computing. The parts are
+// those of their number.
+type Samples struct {
+	Count     int64   `json:"count"`
 	InKernel  float64 `json:"in_kernel"`
 	Areas     []Part  `json:"areas"`
 	Functions []Part  `json:"functions"` // the largest, with all that they call
@@ -20,7 +26,7 @@ type Profile struct {
 // Spent is processor time for each pod, in milliseconds.
 type Spent struct {
 	Daemon   float64 `json:"daemon"`
-	Children float64 `json:"children"` // of the daemon: CNI plugins, and the OCI runtime that deletes
+	Children float64 `json:"children"` // of the daemon: CNI plugins
 	Monitor  float64 `json:"monitor"`
 	Programs float64 `json:"programs"` // of the monitor: the OCI runtime that runs, and the container
 	Client   float64 `json:"client"`   // the benchmark
@@ -33,7 +39,7 @@ func (s Spent) all() float64 {
 	return s.Daemon + s.Children + s.Monitor + s.Programs + s.Client + s.Others
 }
 
-// Part is a part of the daemon's samples, 0 to 1.
+// Part is a part of a program's samples, 0 to 1.
 type Part struct {
 	Name string  `json:"name"`
 	Part float64 `json:"part"`
@@ -45,7 +51,7 @@ var whose = []struct {
 	of   func(Spent) float64
 }{
 	{"daemon", func(s Spent) float64 { return s.Daemon }},
-	{"programs that the daemon starts: CNI plugins, and the OCI runtime to delete", func(s Spent) float64 { return s.Children }},
+	{"programs that the daemon starts: CNI plugins", func(s Spent) float64 { return s.Children }},
 	{"monitor", func(s Spent) float64 { return s.Monitor }},
 	{"programs that the monitor starts: the OCI runtime, which becomes the container", func(s Spent) float64 { return s.Programs }},
 	{"the benchmark, as a client", func(s Spent) float64 { return s.Client }},
@@ -60,13 +66,35 @@ func (p *page) profile() {
 	p.line("## Profile\n")
 	p.line("The processor time of a pod in milliseconds: the mean of %d that start one at a time and end one at a time.\n", p.r.Profile[0].Pods)
 	p.spent()
-	p.line("What the daemon does in its part of the starts, by samples. Beside each part is what it comes to for a pod, in milliseconds.\n")
+	for _, w := range programs {
+		p.line("### What the %s does\n", w.name)
+		p.samples(w.of, w.spent)
+	}
+}
+
+// programs are those that are sampled.
+var programs = []struct {
+	name  string
+	of    func(Profile) Samples
+	spent func(Spent) float64
+}{
+	{"daemon", func(p Profile) Samples { return p.Daemon }, func(s Spent) float64 { return s.Daemon }},
+	{"monitor", func(p Profile) Samples { return p.Monitor }, func(s Spent) float64 { return s.Monitor }},
+}
+
+// samples has two tables for each variant.
+func (p *page) samples(of func(Profile) Samples, spent func(Spent) float64) {
+	if of(p.r.Profile[0]).Count == 0 {
+		p.line("Not known: the kernel of this machine let nobody look.\n")
+		return
+	}
+	p.line("In its part of the starts, by samples. Beside each part is what it comes to for a pod, in milliseconds.\n")
 	for _, f := range p.r.Profile {
-		p.parts(f, "%s", f.Areas)
+		p.parts(f.Variant, of(f), parts{"%s", of(f).Areas, spent(f.Start)})
 	}
 	p.line("The largest of Fairlead's own functions, each with all that it calls:\n")
 	for _, f := range p.r.Profile {
-		p.parts(f, "`%s`", f.Functions)
+		p.parts(f.Variant, of(f), parts{"`%s`", of(f).Functions, spent(f.Start)})
 	}
 }
 
@@ -92,11 +120,18 @@ func (p *page) spent() {
 	p.line("%s |\n", row)
 }
 
-func (p *page) parts(f Profile, name string, parts []Part) {
-	p.line("| %s: %d samples, %s of them in system calls | part | ms |", f.Variant, f.Samples, percent(f.InKernel))
+// parts are the rows of a table.
+type parts struct {
+	name string // how one is shown
+	list []Part
+	ms   float64 // of all
+}
+
+func (p *page) parts(variant string, of Samples, rows parts) {
+	p.line("| %s: %d samples, %s of them in the kernel | part | ms |", variant, of.Count, percent(of.InKernel))
 	p.line("| --- | ---: | ---: |")
-	for _, part := range parts {
-		p.line("| "+name+" | %s | %s |", part.Name, percent(part.Part), number(part.Part*f.Start.Daemon))
+	for _, part := range rows.list {
+		p.line("| "+rows.name+" | %s | %s |", part.Name, percent(part.Part), number(part.Part*rows.ms))
 	}
 	p.line("")
 }

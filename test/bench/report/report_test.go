@@ -79,7 +79,8 @@ func result(start float64) *Result {
 		Trace: []Stage{{fairleadRunc, "run pod", "attach network", 25, 10}},
 		Profile: []Profile{{
 			Variant: fairleadRunc, Pods: 40, Start: Spent{8, 20, 2, 30, 1, 3, 0.6}, End: Spent{6, 21, 1, 0, 1, 4, 0.5},
-			Samples: 50, InKernel: 0.5, Areas: []Part{{"calls", 0.25}, {"the rest", 0.75}}, Functions: []Part{{"lifecycle.(*Core).RunPod", 0.5}},
+			Daemon:  Samples{50, 0.5, []Part{{"calls", 0.25}, {"the rest", 0.75}}, []Part{{"lifecycle.(*Core).RunPod", 0.5}}},
+			Monitor: Samples{20, 0.25, []Part{{"records", 0.5}}, []Part{{"monitor/inner.(*Inner).start", 1}}},
 		}, {Variant: builtinCrun}},
 	}
 	return r
@@ -212,8 +213,10 @@ func TestPage(t *testing.T) {
 		"| run pod | attach network | 25.0 |",
 		"| 200 pods, fairlead, crun, built-in, until the first answer | 100 | 101 | 4 |",
 		"| daemon | 8.00 | 6.00 | 0.00 | 0.00 |", "| all | 64.0 | 33.0 | 0.00 | 0.00 |", "| part of all that is spent in the kernel | 60% | 50% |",
-		"| fairlead, runc, bridge+portmap: 50 samples, 50% of them in system calls | part | ms |", "| calls | 25% | 2.00 |",
-		"| `lifecycle.(*Core).RunPod` | 50% | 4.00 |", "the mean of 40 that start",
+		"### What the daemon does", "| fairlead, runc, bridge+portmap: 50 samples, 50% of them in the kernel | part | ms |", "| calls | 25% | 2.00 |",
+		"| `lifecycle.(*Core).RunPod` | 50% | 4.00 |",
+		"### What the monitor does", "| fairlead, runc, bridge+portmap: 20 samples, 25% of them in the kernel | part | ms |", "| records | 50% | 1.00 |",
+		"| `monitor/inner.(*Inner).start` | 100% | 2.00 |", "the mean of 40 that start",
 		"](plot.svg)", "## How it is measured", "| runc | 1.5.2 |", "### Serial",
 	} {
 		if !strings.Contains(text, want) {
@@ -222,6 +225,16 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(text, "%!") || strings.Contains(text, "NaN") {
 		t.Errorf("the page has a mistake of formatting in it:\n%s", text)
+	}
+}
+
+// Where nothing could be sampled, the page says so and has the rest.
+func TestPageWithoutSamples(t *testing.T) {
+	r := result(40)
+	r.Profile[0].Daemon, r.Profile[0].Monitor = Samples{}, Samples{}
+	text := r.Page("p.svg")
+	if strings.Count(text, "let nobody look") != 2 || strings.Contains(text, " samples, ") || !strings.Contains(text, "| daemon | 8.00 |") {
+		t.Errorf("the page says:\n%s", text)
 	}
 }
 

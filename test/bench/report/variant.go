@@ -30,6 +30,9 @@ func Parallel(clients int) string { return fmt.Sprintf("%d in parallel", clients
 // Idle is the scenario of so many pods that do nothing.
 func Idle(pods int) string { return fmt.Sprintf("idle, %d pods", pods) }
 
+// Crowd is the scenario of calls that only look among so many containers.
+func Crowd(containers int) string { return fmt.Sprintf("%d containers", containers) }
+
 // Between is the scenario of more and more pods that do nothing.
 func Between(few, many int) string { return fmt.Sprintf("idle, from %d to %d pods", few, many) }
 
