@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// kubeletConfig leaves everything as it comes, but for places, cgroup v1, which
+// this kind of machine may have, and evictions, for which a shared machine's disk
+// is no reason.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: %[1]s
+port: 10250
+healthzPort: 10248
+failCgroupV1: false
+failSwapOn: false
+cgroupRoot: %[2]q
+containerRuntimeEndpoint: %[3]q
+staticPodPath: %[4]q
+podLogsDir: /var/log/pods
+volumePluginDir: %[5]q
+resolvConf: %[6]q
+clusterDomain: cluster.local
+clusterDNS: ["10.96.0.10"]
+serializeImagePulls: false
+tlsCertFile: %[7]q
+tlsPrivateKeyFile: %[8]q
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: %[9]q}
+authorization: {mode: Webhook}
+evictionHard:
+  memory.available: 50Mi
+  nodefs.available: "0%%"
+  nodefs.inodesFree: "0%%"
+  imagefs.available: "0%%"
+  imagefs.inodesFree: "0%%"
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+`
+
+// StaticPods is the folder of the kubelet's static pods.
+const StaticPods = "/etc/kubernetes/manifests"
+
+func (c *Cluster) kubelet(ctx context.Context) (err error) {
+	if err := c.cgroups(); err != nil {
+		return err
+	}
+	memory := c.cfg.Arena.Memory
+	config, resolv := filepath.Join(memory, "kubelet.yaml"), filepath.Join(memory, "resolv.conf")
+	if err := write(resolv, "nameserver "+NodeAddress+"\n"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(StaticPods, 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf(kubeletConfig, NodeAddress, c.cfg.Arena.Cgroup, "unix://"+c.socket(), StaticPods,
+		filepath.Join(memory, "volumeplugins"), resolv, c.ca.file("kubelet.crt"), c.ca.file("kubelet.key"), c.ca.file("ca.crt"))
+	if err := write(config, text); err != nil {
+		return err
+	}
+	c.Kubelet, err = c.start(ctx, []string{
+		c.program("kubelet"), "--config", config, "--kubeconfig", c.ca.file("node.kubeconfig"),
+		"--hostname-override", NodeName, "--node-ip", NodeAddress, "--v", "2",
+	}, c.NodeReady)
+	return err
+}
+
+// NodeReady says why the node is not ready, if it is not, or why pods could not
+// be made yet.
+func (c *Cluster) NodeReady(ctx context.Context) error {
+	out, err := c.Kubectl(ctx, "get", "node", NodeName, "-o",
+		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.message}{end} {.spec.taints}`)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(out, "True ") || strings.Contains(out, "NoSchedule") {
+		return errors.New("the node says " + out)
+	}
+	_, err = c.Kubectl(ctx, "get", "serviceaccount", "default")
+	return err
+}
+
+// cgroups makes the cgroup of all pods in every hierarchy, where the kubelet
+// expects it. The arena removes it.
+func (c *Cluster) cgroups() error {
+	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		tops = []string{"/sys/fs/cgroup/cgroup.procs"}
+	}
+	for _, top := range tops {
+		if err := os.MkdirAll(filepath.Join(filepath.Dir(top), c.cfg.Arena.Cgroup), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}

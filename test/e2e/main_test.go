@@ -1,0 +1,64 @@
+// Package e2e_test runs a real Kubernetes node on Fairlead: the programs of a
+// Kubernetes release, upstream's own specs, and stories of our own about
+// restarts. It needs what `make e2e` builds and does nothing without.
+package e2e_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"fairlead.run/test/bench/arena"
+	"fairlead.run/test/e2e/cluster"
+)
+
+// The flags come from make. Without -programs every test is skipped.
+var (
+	programs = flag.String("programs", "", "absolute path of the folder of the Kubernetes programs")
+	fairlead = flag.String("fairlead", "", "absolute path of the folder of fairlead and fairlead-monitor")
+	peers    = flag.String("peers", "", "absolute path of the folder of containerd and its shim")
+	kind     = flag.String("runtime", string(cluster.Fairlead), "what the kubelet uses: fairlead or containerd")
+	handler  = flag.String("handler", "runc", "Fairlead's default handler")
+	output   = flag.String("output", "", "absolute path of the folder for what the programs say, and for reports")
+	focus    = flag.String("focus", "", "the specs that TestSpecs runs, as a regular expression")
+	skip     = flag.String("skip", "", "the specs that TestSpecs leaves out, as a regular expression")
+	limit    = flag.Duration("limit", 6*time.Hour, "how long TestSpecs may take; what has not run by then has no result")
+	procs    = flag.Int("procs", 2, "how many specs TestSpecs runs at once")
+)
+
+// node is the cluster of all tests, which run one after another.
+var node *cluster.Cluster
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	switch {
+	case *programs == "":
+		fmt.Println("these tests need the programs of a Kubernetes release: run them by make e2e; every one of them is skipped")
+		return
+	case os.Geteuid() != 0:
+		fmt.Println("these tests start a node, which needs root; every one of them is skipped")
+		return
+	}
+	os.Exit(arena.Main("/var/tmp", func(a arena.Arena) int { return run(m, a) }))
+}
+
+func run(m *testing.M, a arena.Arena) int {
+	var err error
+	node, err = cluster.Start(context.Background(), cluster.Config{
+		Arena: a, Programs: *programs, Fairlead: *fairlead, Peers: *peers,
+		Output: *output, Runtime: cluster.Runtime(*kind), Handler: *handler,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start a cluster:", err)
+		return 1
+	}
+	code := m.Run()
+	if err := node.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the cluster:", err)
+		code = 1
+	}
+	return code
+}
