@@ -109,7 +109,8 @@ func (e *Ends) listen(alive bool) {
 	if err != nil {
 		e.host.Log.Warn("the kernel reports no ends of processes; those of other parents will be lost", "error", err)
 		e.refused = true
-		e.close()
+		hangUp(e.socket)
+		e.socket = nil
 		return
 	}
 	socket := e.socket
@@ -245,26 +246,35 @@ func (e *Ends) await(who record.Ident) bool {
 // Forget ends the interest in a process whose end is known, and the listening
 // with the last of them.
 func (e *Ends) Forget(who record.Ident) {
+	// A close waits for who reads, and that may wait for mu.
+	hangUp(e.forget(who))
+}
+
+// forget returns the socket if nobody listens to it any more.
+func (e *Ends) forget(who record.Ident) *os.File {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w := e.watched[who.PID]; w == nil || w.who != who {
-		return
+		return nil
 	}
 	delete(e.watched, who.PID)
 	e.host.Records.DropExit(who)
-	if len(e.watched) == 0 && e.socket != nil {
-		e.host.Link.Drop(handover.KeyEnds)
-		e.close()
+	if len(e.watched) > 0 || e.socket == nil {
+		return nil
 	}
+	e.host.Link.Drop(handover.KeyEnds)
+	socket := e.socket
+	e.socket = nil
+	return socket
 }
 
-func (e *Ends) close() {
-	if e.socket != nil {
-		// A kernel that does not see the close goes on counting a listener.
-		_ = ask(linux.RawFD(e.socket), ignore)
-		_ = e.socket.Close()
-		e.socket = nil
+func hangUp(socket *os.File) {
+	if socket == nil {
+		return
 	}
+	// A kernel that does not see the close goes on counting a listener.
+	_ = ask(linux.RawFD(socket), ignore)
+	_ = socket.Close()
 }
 
 // kernelTells says whether the kernel tells of a process that is open how it

@@ -2,14 +2,19 @@ package orphan
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/record"
+	"fairlead.run/internal/monitor/wire"
 )
 
 // A process has the status of its first thread, or of those that are left when
@@ -101,4 +106,74 @@ func TestEvents(t *testing.T) {
 	if at := found.when(); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
 		t.Errorf("ended at %s, not between %s and %s", at, before, time.Now())
 	}
+}
+
+// Nobody waits for ever when the last process is forgotten while events come.
+func TestForgetWhileEventsCome(t *testing.T) {
+	records, err := record.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := linkToNobody(t)
+	who := record.Ident{PID: 100, Start: 3}
+	for range 500 {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.SetNonblock(ends[0], true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket := os.NewFile(uintptr(ends[0]), "process events")
+		e := &Ends{host: Host{Records: records, Link: link, Log: slog.Default()}, watched: map[int]*watched{100: {who: who}}, socket: socket}
+		var wg sync.WaitGroup
+		wg.Go(func() { e.read(t.Context(), socket) })
+		began := make(chan struct{})
+		wg.Go(func() {
+			for n := 0; unix.Send(ends[1], []byte("event"), 0) == nil; n++ {
+				if n == 1 {
+					close(began)
+				}
+			}
+			_ = unix.Close(ends[1])
+		})
+		<-began
+		e.Forget(who)
+		wg.Wait()
+	}
+}
+
+// linkToNobody is a link to an outer process that holds nothing and hears all.
+func linkToNobody(t *testing.T) *handover.Link {
+	t.Helper()
+	ends, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := wire.NewConn(ends[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outer.Send(handover.Message{Op: handover.Begin}); err != nil {
+		t.Fatal(err)
+	}
+	link, err := handover.Connect(ends[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var m handover.Message
+		for {
+			if _, err := outer.Recv(&m, handover.MaxMessage); err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = unix.Shutdown(ends[0], unix.SHUT_RDWR)
+		wg.Wait()
+		_ = outer.Close()
+	})
+	return link
 }
