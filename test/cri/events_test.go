@@ -45,7 +45,10 @@ func TestEvents(t *testing.T) {
 		s := n.RunPod(h)
 		// Not before its start was told.
 		c := s.Start(node.Script("while [ ! -e /go ]; do usleep 10000; done; exit 3"))
-		c.Exec("touch", "/go")
+		// What lets it end may go with it.
+		if _, err := n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"touch", "/go"}}); err != nil {
+			t.Fatal(err)
+		}
 		c.Wait()
 		c.Remove()
 		s.Remove()
