@@ -8,6 +8,7 @@ import (
 	"fairlead.run/internal/audit"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image"
+	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/lifecycle"
 )
 
@@ -55,7 +56,7 @@ func (a admin) Pull(ctx context.Context, s adminv1.Stream) error {
 	if err := adminv1.ReceiveJSON(s, &req); err != nil {
 		return badRequest("pull", err)
 	}
-	if _, err := image.Normalize(req.Ref); err != nil {
+	if _, err := refs.Normalize(req.Ref); err != nil {
 		return fmt.Errorf("pull image: %w", err)
 	}
 	if err := adminv1.SendJSON(s, adminv1.PullEvent{Phase: string(image.PhaseResolving)}); err != nil {

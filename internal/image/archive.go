@@ -20,8 +20,11 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/image/documents"
+	"fairlead.run/internal/image/fault"
 	"fairlead.run/internal/image/layer"
 	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/image/transfer"
 )
 
@@ -40,7 +43,7 @@ type ImportOptions struct {
 func (s *Store) Import(ctx context.Context, r io.Reader, opts ImportOptions) (imgs []Image, err error) {
 	var ref string
 	if opts.Ref != "" {
-		if ref, err = Normalize(opts.Ref); err != nil {
+		if ref, err = refs.Normalize(opts.Ref); err != nil {
 			return nil, fmt.Errorf("import image: %w", err)
 		}
 	}
@@ -141,7 +144,7 @@ func (s *Store) archiveEntries(ctx context.Context, blobs content.Provider, inde
 		return nil, err
 	}
 	var idx ocispec.Index
-	if err := readDocument(ctx, blobs, index, &idx); err != nil {
+	if err := documents.Read(ctx, blobs, index, &idx); err != nil {
 		return nil, err
 	}
 	byName := map[string][]ocispec.Descriptor{}
@@ -162,7 +165,7 @@ func (s *Store) archiveEntries(ctx context.Context, blobs content.Provider, inde
 	}
 	var out []archiveEntry
 	for _, name := range order {
-		target, err := selectManifest(byName[name], matcher)
+		target, err := documents.Select(byName[name], matcher)
 		if err != nil {
 			if strings.HasPrefix(name, "@") && len(order) > 1 {
 				continue // a nameless variant for another platform, or an attestation
@@ -239,7 +242,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 		opts = append(opts, archive.WithManifest(m, names...))
 	}
 	if err := archive.Export(ctx, s.content(), w, opts...); err != nil {
-		return errors.Join(fmt.Errorf("export images: %w", describeLocal(err)), done())
+		return errors.Join(fmt.Errorf("export images: %w", fault.Local(err)), done())
 	}
 	return done()
 }
@@ -251,14 +254,14 @@ func (s *Store) manifestOf(ctx context.Context, ref string) (ocispec.Descriptor,
 	if err != nil {
 		return ocispec.Descriptor{}, nil, err
 	}
-	name, err := Normalize(ref)
+	name, err := refs.Normalize(ref)
 	named := err == nil && idx.byName[name] == img
 	if !named {
 		name = idx.names[img.ID][0]
 	}
 	rec, err := s.images().Get(ctx, name)
 	if err != nil {
-		return ocispec.Descriptor{}, nil, describeLocal(err)
+		return ocispec.Descriptor{}, nil, fault.Local(err)
 	}
 	matcher, err := s.matcher(rec.Labels[labelPlatform])
 	if err != nil {
@@ -267,15 +270,15 @@ func (s *Store) manifestOf(ctx context.Context, ref string) (ocispec.Descriptor,
 	desc := rec.Target
 	for images.IsIndexType(desc.MediaType) {
 		var list ocispec.Index
-		if err := readDocument(ctx, s.content(), desc, &list); err != nil {
+		if err := documents.Read(ctx, s.content(), desc, &list); err != nil {
 			return ocispec.Descriptor{}, nil, err
 		}
-		if desc, err = selectManifest(list.Manifests, matcher); err != nil {
+		if desc, err = documents.Select(list.Manifests, matcher); err != nil {
 			return ocispec.Descriptor{}, nil, err
 		}
 	}
 	desc = plain([]ocispec.Descriptor{desc})[0]
-	if !named || kindOf(name) != nameTag {
+	if !named || refs.KindOf(name) != refs.Tag {
 		return desc, nil, nil
 	}
 	return desc, []string{name}, nil

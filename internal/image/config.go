@@ -12,6 +12,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image/layer"
+	"fairlead.run/internal/image/refs"
 )
 
 // Config says where a Store lives and what it may use. The zero value of every
@@ -87,7 +88,7 @@ func (c Config) complete() (Config, error) {
 	if c.Limits.LayerBytes <= 0 {
 		c.Limits.LayerBytes = 256 << 30
 	}
-	pinned, err := normalizePins(c.Pinned)
+	pinned, err := refs.NormalizePins(c.Pinned)
 	if err != nil {
 		return c, err
 	}

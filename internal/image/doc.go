@@ -14,9 +14,6 @@
 // never become labels here, URLs in them are never followed, sizes are capped,
 // and layers are unpacked by code that cannot leave the layer's directory.
 //
-// Larger than other packages: pulls, imports, removals and uses all change what
-// the others read, and are kept in one place for that.
-//
 // The package does not mount anything (internal/rootfs does) and knows nothing
 // of pods or of the CRI's wire types.
 package image

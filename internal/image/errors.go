@@ -18,53 +18,14 @@ import (
 	"github.com/distribution/reference"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/documents"
+	"fairlead.run/internal/image/fault"
 	"fairlead.run/internal/image/layer"
 	"fairlead.run/internal/image/staging"
 )
 
 var errSchema1 = errors.New("it has a docker schema 1 manifest, a format given up in 2017; " +
 	"push it again with a current docker, buildah or skopeo")
-
-// failure is an error whose text is for people and whose kind and cause are for
-// errors.Is. Causes from the libraries repeat themselves too much to be shown.
-type failure struct {
-	text  string
-	kind  error
-	cause error
-}
-
-func (f *failure) Error() string   { return f.text }
-func (f *failure) Unwrap() []error { return []error{f.kind, f.cause} }
-
-func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
-
-// describeLocal gives an error of containerd's libraries about this node's
-// store one of our kinds.
-func describeLocal(err error) error {
-	switch {
-	case err == nil, isOurs(err):
-		return err
-	case cerrdefs.IsNotFound(err):
-		return &failure{err.Error(), errdefs.ErrNotFound, err}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &failure{err.Error(), errdefs.ErrExhausted, err}
-	}
-	return err
-}
-
-var ourKinds = []error{
-	errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrPrecondition,
-	errdefs.ErrUnavailable, errdefs.ErrExhausted, errdefs.ErrUnimplemented, errdefs.ErrDeadline, errdefs.ErrInternal,
-}
-
-func isOurs(err error) bool {
-	for _, k := range ourKinds {
-		if errors.Is(err, k) {
-			return true
-		}
-	}
-	return false
-}
 
 // firstCause is the error that made the others: those about cancellation are
 // consequences.
@@ -99,7 +60,7 @@ func (p pullSource) where() string {
 }
 
 func (p pullSource) fail(cause, kind error, format string, args ...any) error {
-	return &failure{fmt.Sprintf("pull image %s: ", p.named) + fmt.Sprintf(format, args...), kind, cause}
+	return fault.New(fmt.Sprintf("pull image %s: ", p.named)+fmt.Sprintf(format, args...), kind, cause)
 }
 
 // describePull says what went wrong with a pull, where, and what to do.
@@ -117,7 +78,7 @@ func describePull(ctx context.Context, err error, src pullSource) error {
 
 // describeImage is about images that no retry will mend, and full disks.
 func describeImage(err error, src pullSource) error {
-	var noPlatform *platformError
+	var noPlatform *documents.NoPlatformError
 	var bad *layer.Error
 	text := err.Error()
 	switch {
@@ -136,7 +97,7 @@ func describeImage(err error, src pullSource) error {
 	case errors.As(err, &bad) && !errors.Is(err, context.Canceled):
 		return src.fail(err, errdefs.ErrInvalidArgument, "layer %s is not a sound archive: %v; the image has to be built and pushed again", bad.Digest, bad.Err)
 	case strings.Contains(text, "byte manifest for "): // the resolver's, which calls that not found
-		return src.fail(err, errdefs.ErrInvalidArgument, "its manifest is too large, the limit is %d bytes; it has to be built and pushed again", maxManifest)
+		return src.fail(err, errdefs.ErrInvalidArgument, "its manifest is too large, the limit is %d bytes; it has to be built and pushed again", documents.MaxManifest)
 	case strings.Contains(text, "wrong diff id"), strings.Contains(text, "layers and diffIDs don't match"):
 		return src.fail(err, errdefs.ErrInvalidArgument, "its layers are not those that its configuration names (%s); it has to be built and pushed again", oneLine(text))
 	}
@@ -180,7 +141,7 @@ func describeStatus(err error, src pullSource) error {
 		code = status.StatusCode
 	}
 	switch {
-	case isOurs(err):
+	case fault.IsOurs(err):
 		return fmt.Errorf("pull image %s: %w", src.named, err)
 	case errors.Is(err, docker.ErrInvalidAuthorization), code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return src.fail(err, errdefs.ErrPrecondition, "%s refuses access: the repository does not exist, or credentials are missing or wrong (an imagePullSecret, or docker login on this node)", src.where())
@@ -251,23 +212,23 @@ func describeImport(ctx context.Context, err error, root string) error {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fmt.Errorf("import image: %w", err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &failure{fmt.Sprintf("import image: the disk of %s is full; remove images that are not needed, or enlarge it", root), errdefs.ErrExhausted, err}
+		return fault.New(fmt.Sprintf("import image: the disk of %s is full; remove images that are not needed, or enlarge it", root), errdefs.ErrExhausted, err)
 	case errors.As(err, &bad) && bad.Full():
-		return &failure{"import image: " + bad.Error(), errdefs.ErrExhausted, err}
+		return fault.New("import image: "+bad.Error(), errdefs.ErrExhausted, err)
 	case errors.As(err, &bad):
-		return &failure{"import image: " + bad.Error() + "; the archive is damaged", errdefs.ErrInvalidArgument, err}
+		return fault.New("import image: "+bad.Error()+"; the archive is damaged", errdefs.ErrInvalidArgument, err)
 	case errors.Is(err, errNoArchive), strings.Contains(text, "unrecognized image format"):
-		return &failure{"import image: this is neither an OCI layout nor an archive of docker save, plain or compressed by gzip or zstd", errdefs.ErrInvalidArgument, err}
+		return fault.New("import image: this is neither an OCI layout nor an archive of docker save, plain or compressed by gzip or zstd", errdefs.ErrInvalidArgument, err)
 	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(text, "invalid tar header"), strings.Contains(text, "gzip: invalid"):
-		return &failure{"import image: the archive is damaged or cut short: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+		return fault.New("import image: the archive is damaged or cut short: "+oneLine(text), errdefs.ErrInvalidArgument, err)
 	case errors.Is(err, errSchema1):
-		return &failure{"import image: " + errSchema1.Error(), errdefs.ErrUnimplemented, err}
-	case isOurs(err) && !errors.Is(err, errdefs.ErrNotFound):
+		return fault.New("import image: "+errSchema1.Error(), errdefs.ErrUnimplemented, err)
+	case fault.IsOurs(err) && !errors.Is(err, errdefs.ErrNotFound):
 		return fmt.Errorf("import image: %w", err)
 	case cerrdefs.IsNotFound(err):
-		return &failure{"import image: the archive lacks " + blobOf(text) + ", or has it damaged", errdefs.ErrInvalidArgument, err}
-	case isOurs(err):
+		return fault.New("import image: the archive lacks "+blobOf(text)+", or has it damaged", errdefs.ErrInvalidArgument, err)
+	case fault.IsOurs(err):
 		return fmt.Errorf("import image: %w", err)
 	}
-	return &failure{"import image: " + oneLine(text), errdefs.ErrInvalidArgument, err}
+	return fault.New("import image: "+oneLine(text), errdefs.ErrInvalidArgument, err)
 }

@@ -13,8 +13,10 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/image/fault"
 	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/image/registry"
 	"fairlead.run/internal/image/transfer"
 )
@@ -31,7 +33,7 @@ var (
 
 // pull is one pull, from the registry to the records.
 func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *progress.Tracker) (img Image, err error) {
-	named, err := parse(name)
+	named, err := refs.Parse(name)
 	if err != nil {
 		return Image{}, err
 	}
@@ -148,7 +150,7 @@ func (s *Store) putAll(ctx context.Context, rec images.Image, names []string) er
 func (s *Store) put(ctx context.Context, rec images.Image) error {
 	store := s.images()
 	old, err := store.Get(ctx, rec.Name)
-	if isNotFound(err) {
+	if fault.IsNotFound(err) {
 		_, err = store.Create(ctx, rec)
 		return err
 	}

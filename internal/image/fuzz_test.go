@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/documents"
 )
 
 // oneBlob is a content store with one document.
@@ -68,7 +69,7 @@ func FuzzDocuments(f *testing.F) {
 					t.Errorf("kept of a descriptor: %v", k)
 				}
 			}
-			if _, err := selectManifest(kids, matcher); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			if _, err := documents.Select(kids, matcher); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 				t.Error(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/refs"
 )
 
 // index is the cache of all images: what List and Get read. It is replaced as
@@ -70,13 +71,13 @@ func sortKey(i *Image) string {
 }
 
 func (x *index) find(ref string) (*Image, error) {
-	if isID(ref) {
-		if img, ok := x.byID[fullID(ref)]; ok {
+	if refs.IsID(ref) {
+		if img, ok := x.byID[refs.FullID(ref)]; ok {
 			return img, nil
 		}
 		return nil, fmt.Errorf("image %s: not on this node: %w", ref, errdefs.ErrNotFound)
 	}
-	name, err := Normalize(ref)
+	name, err := refs.Normalize(ref)
 	if err == nil {
 		if img, ok := x.byName[name]; ok {
 			return img, nil
@@ -136,7 +137,7 @@ func (s *Store) refresh(ctx context.Context) error {
 			continue
 		}
 		idx.loaded[key] = l
-		idx.add(rec, l, pinnedBy(s.cfg.Pinned, rec.Name))
+		idx.add(rec, l, refs.Pinned(s.cfg.Pinned, rec.Name))
 	}
 	for _, img := range idx.byID {
 		slices.Sort(img.RepoTags)
@@ -165,10 +166,10 @@ func (x *index) add(rec images.Image, l *loaded, pinned bool) {
 		img = &c
 		x.byID[img.ID] = img
 	}
-	switch kindOf(rec.Name) {
-	case nameTag:
+	switch refs.KindOf(rec.Name) {
+	case refs.Tag:
 		img.RepoTags = append(img.RepoTags, rec.Name)
-	case nameDigest:
+	case refs.Digest:
 		img.RepoDigests = append(img.RepoDigests, rec.Name)
 	}
 	img.Pinned = img.Pinned || pinned || rec.Labels[labelPinned] == "true"

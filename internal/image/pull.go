@@ -6,6 +6,7 @@ import (
 
 	"fairlead.run/internal/image/inflight"
 	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/image/registry"
 )
 
@@ -47,7 +48,7 @@ type PullRequest struct {
 // up and none wanted it to stay.
 // A pull that fails or is given up leaves nothing behind.
 func (s *Store) Pull(ctx context.Context, req PullRequest) (Image, error) {
-	name, err := Normalize(req.Ref)
+	name, err := refs.Normalize(req.Ref)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image: %w", err)
 	}

@@ -10,7 +10,9 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/image/fault"
 	"fairlead.run/internal/image/progress"
+	"fairlead.run/internal/image/refs"
 )
 
 var (
@@ -82,7 +84,7 @@ func (s *Store) unrecord(ctx context.Context, ref string) (gone Removed, err err
 		return gone, err
 	}
 	for _, name := range names {
-		if kindOf(name) == nameID {
+		if refs.KindOf(name) == refs.ID {
 			gone.ID = name // if it is in no index, this is all that is known
 		} else {
 			gone.Names = append(gone.Names, name)
@@ -96,8 +98,8 @@ func (s *Store) unrecord(ctx context.Context, ref string) (gone Removed, err err
 
 func (s *Store) deleteAll(ctx context.Context, names []string) error {
 	for _, name := range names {
-		if err := s.images().Delete(ctx, name); err != nil && !isNotFound(err) {
-			return fmt.Errorf("delete record %s: %w", name, describeLocal(err))
+		if err := s.images().Delete(ctx, name); err != nil && !fault.IsNotFound(err) {
+			return fmt.Errorf("delete record %s: %w", name, fault.Local(err))
 		}
 		if err := failpoint.Hit(nameUnrecorded); err != nil {
 			return err
@@ -117,23 +119,23 @@ func (s *Store) doomed(ctx context.Context, ref string) ([]string, error) {
 		return nil, err
 	}
 	names := idx.names[img.ID]
-	name, err := Normalize(ref)
+	name, err := refs.Normalize(ref)
 	if err != nil || idx.byName[name] != img { // ref was an id
 		return names, nil
 	}
 	// Another tag keeps the image. Its digests stay with it, but those of a
 	// repository without a tag left go along with the last one.
-	repo, kept, tagged := repository(name), false, false
+	repo, kept, tagged := refs.Repository(name), false, false
 	for _, n := range names {
 		if n == name {
 			continue
 		}
-		switch kindOf(n) {
-		case nameTag:
+		switch refs.KindOf(n) {
+		case refs.Tag:
 			kept = true
-			tagged = tagged || repository(n) == repo
-		case nameDigest:
-			kept = kept || repository(n) != repo || kindOf(name) == nameDigest
+			tagged = tagged || refs.Repository(n) == repo
+		case refs.Digest:
+			kept = kept || refs.Repository(n) != repo || refs.KindOf(name) == refs.Digest
 		}
 	}
 	if !kept {
@@ -141,7 +143,7 @@ func (s *Store) doomed(ctx context.Context, ref string) ([]string, error) {
 	}
 	gone := []string{name}
 	for _, n := range names {
-		if n != name && kindOf(name) == nameTag && kindOf(n) == nameDigest && repository(n) == repo && !tagged {
+		if n != name && refs.KindOf(name) == refs.Tag && refs.KindOf(n) == refs.Digest && refs.Repository(n) == repo && !tagged {
 			gone = append(gone, n)
 		}
 	}
@@ -155,9 +157,9 @@ func (s *Store) broken(ctx context.Context, ref string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
-	name, err := Normalize(ref)
+	name, err := refs.Normalize(ref)
 	if err != nil {
-		name = fullID(ref)
+		name = refs.FullID(ref)
 	}
 	for _, r := range recs {
 		if r.Name == name {
@@ -169,8 +171,8 @@ func (s *Store) broken(ctx context.Context, ref string) ([]string, error) {
 
 // Tag gives an image another name, which is taken from the image that has it.
 func (s *Store) Tag(ctx context.Context, ref, newName string) error {
-	name, err := Normalize(newName)
-	if err == nil && kindOf(name) != nameTag {
+	name, err := refs.Normalize(newName)
+	if err == nil && refs.KindOf(name) != refs.Tag {
 		err = fmt.Errorf("%q is not a tag: %w", newName, errdefs.ErrInvalidArgument)
 	}
 	if err != nil {
@@ -185,11 +187,11 @@ func (s *Store) Tag(ctx context.Context, ref, newName string) error {
 	}
 	rec, err := s.images().Get(s.with(ctx), idx.names[img.ID][0])
 	if err != nil {
-		return fmt.Errorf("tag image %s: %w", ref, describeLocal(err))
+		return fmt.Errorf("tag image %s: %w", ref, fault.Local(err))
 	}
 	rec.Name = name
 	if err := s.put(s.with(ctx), rec); err != nil {
-		return fmt.Errorf("tag image %s as %s: %w", ref, name, describeLocal(err))
+		return fmt.Errorf("tag image %s as %s: %w", ref, name, fault.Local(err))
 	}
 	return s.refresh(ctx)
 }
@@ -207,7 +209,7 @@ func (s *Store) Pin(ctx context.Context, ref string, pinned bool) error {
 	for _, name := range idx.names[img.ID] {
 		rec, err := s.images().Get(s.with(ctx), name)
 		if err != nil {
-			return fmt.Errorf("pin image %s: %w", name, describeLocal(err))
+			return fmt.Errorf("pin image %s: %w", name, fault.Local(err))
 		}
 		if rec.Labels == nil {
 			rec.Labels = map[string]string{}
@@ -217,7 +219,7 @@ func (s *Store) Pin(ctx context.Context, ref string, pinned bool) error {
 			delete(rec.Labels, labelPinned)
 		}
 		if _, err := s.images().Update(s.with(ctx), rec, "labels"); err != nil {
-			return fmt.Errorf("pin image %s: %w", name, describeLocal(err))
+			return fmt.Errorf("pin image %s: %w", name, fault.Local(err))
 		}
 	}
 	return s.refresh(ctx)

@@ -8,6 +8,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/image/fault"
 	"fairlead.run/internal/image/keeper"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) sweep(ctx context.Context) error {
 		return err
 	}
 	if c, ok := s.overlay.(snapshots.Cleaner); ok {
-		if err := c.Cleanup(ctx); err != nil && !isNotFound(err) { // not found: no layer yet
+		if err := c.Cleanup(ctx); err != nil && !fault.IsNotFound(err) { // not found: no layer yet
 			return fmt.Errorf("remove layers that are not on record: %w", err)
 		}
 	}
@@ -47,7 +48,7 @@ func (s *Store) noticeStrays(ctx context.Context) (bool, error) {
 	count := func(n *int) snapshots.WalkFunc {
 		return func(context.Context, snapshots.Info) error { *n++; return nil }
 	}
-	if err := s.overlay.Walk(ctx, count(&onDisk)); err != nil && !isNotFound(err) {
+	if err := s.overlay.Walk(ctx, count(&onDisk)); err != nil && !fault.IsNotFound(err) {
 		return false, fmt.Errorf("count layers: %w", err)
 	}
 	if err := s.snapshots().Walk(ctx, count(&onRecord)); err != nil {
@@ -58,10 +59,10 @@ func (s *Store) noticeStrays(ctx context.Context) (bool, error) {
 	}
 	const key = "stray-notice" // a removal is what the collection takes notice of
 	if _, err := s.snapshots().Prepare(ctx, key, ""); err != nil && !cerrdefs.IsAlreadyExists(err) {
-		return false, fmt.Errorf("mark layers for collection: %w", describeLocal(err))
+		return false, fmt.Errorf("mark layers for collection: %w", fault.Local(err))
 	}
-	if err := s.snapshots().Remove(ctx, key); err != nil && !isNotFound(err) {
-		return false, fmt.Errorf("mark layers for collection: %w", describeLocal(err))
+	if err := s.snapshots().Remove(ctx, key); err != nil && !fault.IsNotFound(err) {
+		return false, fmt.Errorf("mark layers for collection: %w", fault.Local(err))
 	}
 	return true, nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/documents"
 	"fairlead.run/internal/image/layer"
 	"fairlead.run/internal/image/progress"
 )
@@ -93,7 +94,7 @@ func (s *Store) guard() images.HandlerFunc {
 			desc.MediaType == "application/vnd.docker.distribution.manifest.v1+json":
 			return nil, errSchema1
 		case images.IsManifestType(desc.MediaType), images.IsIndexType(desc.MediaType), images.IsConfigType(desc.MediaType):
-			return nil, checkDocumentSize(desc)
+			return nil, documents.CheckSize(desc)
 		}
 		return nil, fmt.Errorf("%s has the type %q, which is not part of a container image: %w",
 			desc.Digest, desc.MediaType, errdefs.ErrInvalidArgument)
@@ -132,7 +133,7 @@ func children(blobs content.Store, m platforms.MatchComparer, track *progress.Tr
 			return nil, errDeep
 		}
 		if images.IsConfigType(desc.MediaType) { // before any layer is fetched for it
-			_, err := readConfig(ctx, blobs, desc)
+			_, err := documents.ReadConfig(ctx, blobs, desc)
 			return nil, err
 		}
 		kids, err := all(ctx, desc)
@@ -145,7 +146,7 @@ func children(blobs content.Store, m platforms.MatchComparer, track *progress.Tr
 		if !images.IsIndexType(desc.MediaType) {
 			return kids, nil
 		}
-		chosen, err := selectManifest(kids, m)
+		chosen, err := documents.Select(kids, m)
 		if err != nil {
 			return nil, err
 		}

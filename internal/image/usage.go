@@ -6,6 +6,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
+
+	"fairlead.run/internal/image/fault"
 )
 
 // Usage is what all images take on disk.
@@ -26,14 +28,14 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 		return nil
 	})
 	if err != nil {
-		return Usage{}, fmt.Errorf("measure image blobs: %w", describeLocal(err))
+		return Usage{}, fmt.Errorf("measure image blobs: %w", fault.Local(err))
 	}
 	err = s.snapshots().Walk(ctx, func(ctx context.Context, i snapshots.Info) error {
 		if i.Kind != snapshots.KindCommitted {
 			return nil // being unpacked; measuring it would walk it
 		}
 		su, err := s.snapshots().Usage(ctx, i.Name)
-		if isNotFound(err) {
+		if fault.IsNotFound(err) {
 			return nil // removed meanwhile
 		}
 		u.Bytes += su.Size
@@ -41,7 +43,7 @@ func (s *Store) Usage(ctx context.Context) (Usage, error) {
 		return err
 	})
 	if err != nil {
-		return Usage{}, fmt.Errorf("measure image layers: %w", describeLocal(err))
+		return Usage{}, fmt.Errorf("measure image layers: %w", fault.Local(err))
 	}
 	return u, nil
 }

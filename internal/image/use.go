@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/image/fault"
+	"fairlead.run/internal/image/refs"
 )
 
 // Layers are an image and the directories that it unpacked to.
@@ -96,7 +98,7 @@ func (u *uses) set(images map[string][]string) {
 	for container, ids := range images {
 		for _, id := range ids {
 			if !u.released[container] {
-				u.add(container, fullID(id))
+				u.add(container, refs.FullID(id))
 			}
 		}
 	}
@@ -121,7 +123,7 @@ func (s *Store) collect(ctx context.Context) error {
 	// for instance, where removing blobs is what makes room for the record.
 	for range 2 {
 		if err := s.collectOnce(ctx); err != nil {
-			return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, describeLocal(err))
+			return fmt.Errorf("free unused layers in %s: %w", s.cfg.Root, fault.Local(err))
 		}
 		if strays, err := s.noticeStrays(ctx); err != nil || !strays {
 			return err
@@ -181,11 +183,11 @@ func (s *Store) stack(ctx context.Context, chainID string) (dirs []string, size 
 	for at := chainID; at != ""; {
 		info, err := s.snapshots().Stat(ctx, at)
 		if err != nil {
-			return nil, 0, fmt.Errorf("find layer %s: %w", at, describeLocal(err))
+			return nil, 0, fmt.Errorf("find layer %s: %w", at, fault.Local(err))
 		}
 		u, err := s.snapshots().Usage(ctx, at)
 		if err != nil {
-			return nil, 0, fmt.Errorf("measure layer %s: %w", at, describeLocal(err))
+			return nil, 0, fmt.Errorf("measure layer %s: %w", at, fault.Local(err))
 		}
 		dir := info.Labels[upperdirLabel]
 		// The label could only ever be wrong if an image had planted its own;

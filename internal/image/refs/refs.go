@@ -1,4 +1,6 @@
-package image
+// Package refs reads the names of images: what completes one, what kind it is
+// of, and which it is pinned by. It knows of no registry and no store.
+package refs
 
 import (
 	"fmt"
@@ -15,18 +17,19 @@ import (
 // docker.io/library/nginx:latest. A name with tag and digest is the digest's:
 // the tag is only a comment then.
 func Normalize(ref string) (string, error) {
-	named, err := parse(ref)
+	named, err := Parse(ref)
 	if err != nil {
 		return "", err
 	}
 	return named.String(), nil
 }
 
-func parse(ref string) (reference.Named, error) {
+// Parse is Normalize for a caller that needs the parts.
+func Parse(ref string) (reference.Named, error) {
 	if ref == "" {
 		return nil, fmt.Errorf("an image name is needed, as in docker.io/library/nginx:latest: %w", errdefs.ErrInvalidArgument)
 	}
-	if isID(ref) {
+	if IsID(ref) {
 		return nil, fmt.Errorf("%q is an image id, which no registry knows; give a name, as in docker.io/library/nginx:latest: %w",
 			ref, errdefs.ErrInvalidArgument)
 	}
@@ -38,9 +41,9 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// normalizePins completes the names of pinned images. Beginnings stay as they
+// NormalizePins completes the names of pinned images. Beginnings stay as they
 // are: nobody can say what would complete them.
-func normalizePins(pins []string) ([]string, error) {
+func NormalizePins(pins []string) ([]string, error) {
 	out := make([]string, 0, len(pins))
 	for _, p := range pins {
 		if !strings.HasSuffix(p, "*") {
@@ -55,46 +58,49 @@ func normalizePins(pins []string) ([]string, error) {
 	return out, nil
 }
 
-// pinnedBy says whether one of the pins is about the name.
-func pinnedBy(pins []string, name string) bool {
+// Pinned says whether one of the pins is about the name.
+func Pinned(pins []string, name string) bool {
 	return slices.ContainsFunc(pins, func(p string) bool {
 		prefix, open := strings.CutSuffix(p, "*")
 		return p == name || open && strings.HasPrefix(name, prefix)
 	})
 }
 
-// isID says whether the string is a full image id. The bare 64 digits count:
+// IsID says whether the string is a full image id. The bare 64 digits count:
 // the CRI's clients print ids that way.
-func isID(ref string) bool {
+func IsID(ref string) bool {
 	hex := strings.TrimPrefix(ref, "sha256:")
 	return digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-func fullID(ref string) string {
+// FullID completes a full image id, which may be the bare 64 digits.
+func FullID(ref string) string {
 	return "sha256:" + strings.TrimPrefix(ref, "sha256:")
 }
 
-// nameKind is what a record's name is.
-type nameKind int
+// Kind is what a name says of the image.
+type Kind int
 
+// A name has a tag, or a digest, or is an image id.
 const (
-	nameTag nameKind = iota
-	nameDigest
-	nameID
+	Tag Kind = iota
+	Digest
+	ID
 )
 
-func kindOf(name string) nameKind {
+// KindOf returns the kind of a complete name.
+func KindOf(name string) Kind {
 	switch {
-	case isID(name):
-		return nameID
+	case IsID(name):
+		return ID
 	case strings.Contains(name, "@"):
-		return nameDigest
+		return Digest
 	}
-	return nameTag
+	return Tag
 }
 
-// repository is the name without tag and digest.
-func repository(name string) string {
+// Repository is the name without tag and digest.
+func Repository(name string) string {
 	repo, _, _ := strings.Cut(name, "@")
 	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
 		return repo[:i]

@@ -1,4 +1,4 @@
-package image_test
+package refs_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/image"
+	"fairlead.run/internal/image/refs"
 )
 
 func TestNormalize(t *testing.T) {
@@ -35,12 +35,12 @@ func TestNormalize(t *testing.T) {
 		hex:                                 "",
 		"nginx:" + strings.Repeat("a", 200): "",
 	} {
-		got, err := image.Normalize(in)
+		got, err := refs.Normalize(in)
 		if got != want || (err != nil) != (want == "") || err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
 	}
-	if _, err := image.Normalize("a b"); err == nil || !strings.Contains(err.Error(), "a name is [HOST[:PORT]/]PATH[:TAG][@DIGEST]") {
+	if _, err := refs.Normalize("a b"); err == nil || !strings.Contains(err.Error(), "a name is [HOST[:PORT]/]PATH[:TAG][@DIGEST]") {
 		t.Errorf("the error does not say what a name is: %v", err)
 	}
 }
