@@ -16,13 +16,14 @@ import (
 // To read the files of some hundred containers takes tens of milliseconds. Lists
 // of so many are therefore answered from what was measured lately, and as long as
 // somebody asks for them, all is measured again and again in the background, a
-// few at a time. What a list can measure within liveTime it measures at once, so
-// that on a node with few containers nothing is older than the request.
+// few at a time. A list that can be measured within liveTime is measured at once,
+// so that on a node with few containers nothing is older than the request. Where
+// it cannot, a part that is newer than the others is not worth the wait.
 const (
 	// maxAge is the age of the oldest measurement that is an answer. While
 	// somebody asks, none gets older than half of that.
 	maxAge = 10 * time.Second
-	// liveTime is how long a list measures what is not too old yet.
+	// liveTime is how long a list may take to measure what is not too old yet.
 	liveTime = 2 * time.Millisecond
 	// interest is how long after the last list somebody still counts as asking.
 	interest = time.Minute
@@ -44,6 +45,7 @@ type measurement[V any] struct {
 // lately answers lists of one kind of measurement.
 type lately[V any] struct {
 	measure func(pod.Subject) (V, error)
+	cost    atomic.Int64 // what one measurement takes, a moving average, in ns
 
 	mu     sync.Mutex
 	known  map[string]*entry[V]
@@ -89,7 +91,7 @@ func (l *lately[V]) of(ctx context.Context, subjects []pod.Subject) []measuremen
 		}
 	}
 	var others sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), (len(order)+few-1)/few) - 1 {
+	for range workers(len(order)) - 1 {
 		others.Go(work)
 	}
 	work()
@@ -101,30 +103,43 @@ func (l *lately[V]) of(ctx context.Context, subjects []pod.Subject) []measuremen
 func (l *lately[V]) now(s pod.Subject) measurement[V] {
 	m := measurement[V]{at: time.Now()}
 	m.value, m.err = l.measure(s)
+	took, average := int64(time.Since(m.at)), l.cost.Load()
+	if average > 0 {
+		took = average + (took-average)/16
+	}
+	l.cost.Store(took) // one of two at the same time may be left out
 	return m
 }
 
 // recall is what is known of each subject, and the order in which to measure
 // them: first those, as many as must, of which nothing is known that is an
-// answer, then the others, of which the oldest are first.
+// answer, then the others, of which the oldest are first, if there is time for all.
 func (l *lately[V]) recall(subjects []pod.Subject, now time.Time) (out []measurement[V], order []int, must int) {
-	out, order = make([]measurement[V], len(subjects)), make([]int, len(subjects))
+	out, order = make([]measurement[V], len(subjects)), make([]int, 0, len(subjects))
+	var known []int
 	l.mu.Lock()
 	for i, s := range subjects {
-		order[i] = i
 		// One whose record has changed, its limits perhaps, is another subject.
 		if e := l.known[keyOf(s)]; e != nil && e.subject == s && now.Sub(e.last.at) <= maxAge {
 			out[i] = e.last
 			out[i].kept = true
 			e.asked = now
+			known = append(known, i)
 		} else {
-			must++
+			order = append(order, i)
 		}
 	}
 	l.mu.Unlock()
-	slices.SortStableFunc(order, func(a, b int) int { return out[a].at.Compare(out[b].at) })
+	must = len(order)
+	if all := time.Duration(l.cost.Load()) * time.Duration(len(subjects)); all/time.Duration(workers(len(subjects))) <= liveTime {
+		slices.SortFunc(known, func(a, b int) int { return out[a].at.Compare(out[b].at) })
+		order = append(order, known...)
+	}
 	return out, order, must
 }
+
+// workers is on how many threads so many are measured.
+func workers(subjects int) int { return max(1, min(runtime.GOMAXPROCS(0), (subjects+few-1)/few)) }
 
 // learn keeps what a list has measured if it could not measure everything.
 func (l *lately[V]) learn(subjects []pod.Subject, found []measurement[V], began time.Time) {
