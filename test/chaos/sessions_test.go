@@ -303,10 +303,12 @@ func (s *sessions) held(t *testing.T) sample {
 		}
 	}
 	out := least(s.n)
-	for _, c := range s.in {
-		out["entries in the folders of containers"] += float64(entries(t, filepath.Join(s.n.State, "containers", c.ID)))
+	for folder, path := range map[string]string{
+		"the monitor's records": filepath.Join(s.n.State, "monitor"), "containers": filepath.Join(s.n.State, "containers"),
+		"what the runtimes keep": filepath.Join(s.n.State, "runtimes"), "the state": s.n.State, "what containers write": filepath.Join(s.n.Root, "containers"),
+	} {
+		out["entries in the folder of "+folder] = float64(entries(t, path))
 	}
-	out["records of processes"] = float64(entries(t, filepath.Join(s.n.State, "monitor")))
 	out["bytes of records"] = usage(t, filepath.Join(s.n.State, "monitor"))
 	return out
 }
