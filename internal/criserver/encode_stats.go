@@ -1,150 +1,171 @@
 package criserver
 
 import (
+	"time"
+
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/pod"
 )
 
+// usualStats is for how many bytes there is room at first, beside names and labels.
+const usualStats = 512
+
 func encodeContainerStats(c *pod.Container, u *pod.ContainerUsage) *cri.ContainerStats {
-	return &cri.ContainerStats{
-		Attributes: &cri.ContainerAttributes{
-			Id:          string(c.ID),
-			Metadata:    encodeContainerMetadata(c.Config.Metadata),
-			Labels:      c.Config.Labels,
-			Annotations: c.Config.Annotations,
-		},
-		Cpu:           encodeCPU(u.CPU),
-		Memory:        encodeMemory(u.Memory),
-		Swap:          encodeSwap(u.Swap),
-		Io:            encodeIO(u.IO),
-		WritableLayer: encodeLayer(u.Layer),
-	}
+	w := make(wire, 0, usualStats+sizeOf(c.Config.Labels)+sizeOf(c.Config.Annotations))
+	w.message(1, func() { // attributes
+		w.text(1, string(c.ID))
+		w.message(2, func() { // metadata
+			w.text(1, c.Config.Metadata.Name)
+			w.number(2, uint64(c.Config.Metadata.Attempt))
+		})
+		w.texts(3, c.Config.Labels)
+		w.texts(4, c.Config.Annotations)
+	})
+	w.cpu(2, u.CPU)
+	w.memory(3, u.Memory)
+	w.layer(4, u.Layer)
+	w.swap(5, u.Swap)
+	w.io(6, u.IO)
+	return attach(&cri.ContainerStats{}, w)
 }
 
+// encodePodStats leaves the containers to the caller.
 func encodePodStats(p *pod.Record, u *pod.Usage) *cri.PodSandboxStats {
-	return &cri.PodSandboxStats{
-		Attributes: &cri.PodSandboxAttributes{
-			Id:          string(p.ID),
-			Metadata:    encodePodMetadata(p.Config.Metadata),
-			Labels:      p.Config.Labels,
-			Annotations: p.Config.Annotations,
-		},
-		Linux: &cri.LinuxPodSandboxStats{
-			Cpu:     encodeCPU(u.CPU),
-			Memory:  encodeMemory(u.Memory),
-			Io:      encodeIO(u.IO),
-			Process: encodeProcesses(u.Processes),
-			Network: encodeTraffic(u.Network),
-		},
-	}
+	w := make(wire, 0, usualStats+sizeOf(p.Config.Labels)+sizeOf(p.Config.Annotations))
+	w.message(1, func() { // attributes
+		w.text(1, string(p.ID))
+		w.message(2, func() { // metadata
+			w.text(1, p.Config.Metadata.Name)
+			w.text(2, p.Config.Metadata.UID)
+			w.text(3, p.Config.Metadata.Namespace)
+			w.number(4, uint64(p.Config.Metadata.Attempt))
+		})
+		w.texts(3, p.Config.Labels)
+		w.texts(4, p.Config.Annotations)
+	})
+	used := make(wire, 0, usualStats)
+	used.cpu(1, u.CPU)
+	used.memory(2, u.Memory)
+	used.traffic(3, u.Network)
+	used.processes(4, u.Processes)
+	used.io(6, u.IO)
+	return attach(&cri.PodSandboxStats{Linux: attach(&cri.LinuxPodSandboxStats{}, used)}, w)
 }
 
-func encodeCPU(u *pod.CPUUsage) *cri.CpuUsage {
+func (w *wire) at(t time.Time) { w.number(1, uint64(t.UnixNano())) }
+
+func (w *wire) cpu(field wireField, u *pod.CPUUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.CpuUsage{
-		Timestamp:            u.At.UnixNano(),
-		UsageCoreNanoSeconds: measured(u.Total),
-		UsageNanoCores:       measured(u.Rate),
-		Psi:                  encodePressure(u.Pressure),
-	}
+	w.message(field, func() {
+		w.at(u.At)
+		w.value(2, u.Total) // usage_core_nano_seconds
+		w.value(3, u.Rate)  // usage_nano_cores
+		w.pressure(4, u.Pressure)
+	})
 }
 
-func encodeMemory(u *pod.MemoryUsage) *cri.MemoryUsage {
+func (w *wire) memory(field wireField, u *pod.MemoryUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.MemoryUsage{
-		Timestamp:       u.At.UnixNano(),
-		WorkingSetBytes: measured(u.WorkingSet),
-		AvailableBytes:  measured(u.Available),
-		UsageBytes:      measured(u.Total),
-		RssBytes:        measured(u.RSS),
-		PageFaults:      measured(u.MinorFaults),
-		MajorPageFaults: measured(u.MajorFaults),
-		Psi:             encodePressure(u.Pressure),
-	}
+	w.message(field, func() {
+		w.at(u.At)
+		w.value(2, u.WorkingSet)
+		w.value(3, u.Available)
+		w.value(4, u.Total) // usage_bytes
+		w.value(5, u.RSS)
+		w.value(6, u.MinorFaults) // page_faults
+		w.value(7, u.MajorFaults)
+		w.pressure(8, u.Pressure)
+	})
 }
 
-func encodeSwap(u *pod.SwapUsage) *cri.SwapUsage {
+func (w *wire) swap(field wireField, u *pod.SwapUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.SwapUsage{
-		Timestamp:          u.At.UnixNano(),
-		SwapAvailableBytes: measured(u.Available),
-		SwapUsageBytes:     measured(u.Total),
-	}
+	w.message(field, func() {
+		w.at(u.At)
+		w.value(2, u.Available)
+		w.value(3, u.Total) // swap_usage_bytes
+	})
 }
 
-func encodeIO(u *pod.IOUsage) *cri.IoUsage {
+func (w *wire) io(field wireField, u *pod.IOUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.IoUsage{Timestamp: u.At.UnixNano(), Psi: encodePressure(u.Pressure)}
+	w.message(field, func() {
+		w.at(u.At)
+		w.pressure(2, u.Pressure)
+	})
 }
 
-func encodeLayer(u *pod.LayerUsage) *cri.FilesystemUsage {
+func (w *wire) layer(field wireField, u *pod.LayerUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.FilesystemUsage{
-		Timestamp:  u.At.UnixNano(),
-		FsId:       &cri.FilesystemIdentifier{Mountpoint: u.Path},
-		UsedBytes:  &cri.UInt64Value{Value: u.Bytes},
-		InodesUsed: &cri.UInt64Value{Value: u.Inodes},
-	}
+	w.message(field, func() {
+		w.at(u.At)
+		w.message(2, func() { w.text(1, u.Path) }) // fs_id
+		w.value(3, &u.Bytes)
+		w.value(4, &u.Inodes)
+	})
 }
 
-func encodeProcesses(u *pod.ProcessUsage) *cri.ProcessUsage {
+func (w *wire) processes(field wireField, u *pod.ProcessUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	return &cri.ProcessUsage{Timestamp: u.At.UnixNano(), ProcessCount: &cri.UInt64Value{Value: u.Count}}
+	w.message(field, func() {
+		w.at(u.At)
+		w.value(2, &u.Count)
+	})
 }
 
-func encodeTraffic(u *pod.NetworkUsage) *cri.NetworkUsage {
+func (w *wire) traffic(field wireField, u *pod.NetworkUsage) {
 	if u == nil {
-		return nil
+		return
 	}
-	out := &cri.NetworkUsage{Timestamp: u.At.UnixNano()}
-	for _, i := range u.Interfaces {
-		one := &cri.NetworkInterfaceUsage{
-			Name:     i.Name,
-			RxBytes:  &cri.UInt64Value{Value: i.RxBytes},
-			RxErrors: &cri.UInt64Value{Value: i.RxError},
-			TxBytes:  &cri.UInt64Value{Value: i.TxBytes},
-			TxErrors: &cri.UInt64Value{Value: i.TxError},
+	w.message(field, func() {
+		w.at(u.At)
+		for i := range u.Interfaces {
+			one, of := &u.Interfaces[i], wireField(3) // interfaces
+			if one.Default {
+				of = 2 // default_interface
+			}
+			w.message(of, func() {
+				w.text(1, one.Name)
+				w.value(2, &one.RxBytes)
+				w.value(3, &one.RxError)
+				w.value(4, &one.TxBytes)
+				w.value(5, &one.TxError)
+			})
 		}
-		if i.Default {
-			out.DefaultInterface = one
-		} else {
-			out.Interfaces = append(out.Interfaces, one)
-		}
-	}
-	return out
+	})
 }
 
-func encodePressure(p *pod.Pressure) *cri.PsiStats {
+func (w *wire) pressure(field wireField, p *pod.Pressure) {
 	if p == nil {
-		return nil
+		return
 	}
-	return &cri.PsiStats{Full: encodeStall(p.Full), Some: encodeStall(p.Some)}
+	w.message(field, func() {
+		w.stall(1, p.Full)
+		w.stall(2, p.Some)
+	})
 }
 
-func encodeStall(s *pod.Stall) *cri.PsiData {
+func (w *wire) stall(field wireField, s *pod.Stall) {
 	if s == nil {
-		return nil
+		return
 	}
-	return &cri.PsiData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
-}
-
-// measured is nil for what could not be: a zero would say that there is none.
-func measured(v *uint64) *cri.UInt64Value {
-	if v == nil {
-		return nil
-	}
-	return &cri.UInt64Value{Value: *v}
+	w.message(field, func() {
+		w.number(1, uint64(s.Total))
+		w.real(2, s.Avg10)
+		w.real(3, s.Avg60)
+		w.real(4, s.Avg300)
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -343,6 +344,18 @@ func serve(t *testing.T, s *Server) *grpc.ClientConn {
 		}
 	})
 	return conn
+}
+
+// sent is an answer as a client gets it.
+func sent[M proto.Message](m M, err error) (M, error) {
+	if err != nil {
+		return m, err
+	}
+	encoded, err := proto.Marshal(m)
+	if err == nil {
+		err = proto.Unmarshal(encoded, m)
+	}
+	return m, err
 }
 
 var errPlain = errors.New("something else")

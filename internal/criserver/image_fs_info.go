@@ -25,7 +25,16 @@ func (s *Server) ImageFsInfo(ctx context.Context, _ *cri.ImageFsInfoRequest) (*c
 	}
 	written := s.cfg.Stats.Written(ctx, ids)
 	return &cri.ImageFsInfoResponse{
-		ImageFilesystems:     []*cri.FilesystemUsage{encodeLayer(&images)},
-		ContainerFilesystems: []*cri.FilesystemUsage{encodeLayer(&written)},
+		ImageFilesystems:     []*cri.FilesystemUsage{encodeFilesystem(&images)},
+		ContainerFilesystems: []*cri.FilesystemUsage{encodeFilesystem(&written)},
 	}, nil
+}
+
+func encodeFilesystem(u *pod.LayerUsage) *cri.FilesystemUsage {
+	return &cri.FilesystemUsage{
+		Timestamp:  u.At.UnixNano(),
+		FsId:       &cri.FilesystemIdentifier{Mountpoint: u.Path},
+		UsedBytes:  &cri.UInt64Value{Value: u.Bytes},
+		InodesUsed: &cri.UInt64Value{Value: u.Inodes},
+	}
 }

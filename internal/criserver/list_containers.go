@@ -40,7 +40,7 @@ func selects(f *cri.ContainerFilter, c *pod.Container) bool {
 }
 
 func encodeContainer(p *pod.Record, c *pod.Container) *cri.Container {
-	return &cri.Container{
+	return attach(&cri.Container{
 		Id:           string(c.ID),
 		PodSandboxId: string(p.ID),
 		Metadata:     encodeContainerMetadata(c.Config.Metadata),
@@ -48,8 +48,6 @@ func encodeContainer(p *pod.Record, c *pod.Container) *cri.Container {
 		ImageRef:     c.Image.Ref,
 		State:        encodeContainerState(c.State),
 		CreatedAt:    nanoseconds(c.CreatedAt),
-		Labels:       c.Config.Labels,
-		Annotations:  c.Config.Annotations,
 		ImageId:      c.Image.ID,
-	}
+	}, encodeLabels(8, c.Config.Labels, c.Config.Annotations))
 }

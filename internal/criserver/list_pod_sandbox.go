@@ -25,13 +25,11 @@ func (s *Server) ListPodSandbox(_ context.Context, r *cri.ListPodSandboxRequest)
 }
 
 func encodePod(p *pod.Record) *cri.PodSandbox {
-	return &cri.PodSandbox{
+	return attach(&cri.PodSandbox{
 		Id:             string(p.ID),
 		Metadata:       encodePodMetadata(p.Config.Metadata),
 		State:          encodePodState(p.State),
 		CreatedAt:      nanoseconds(p.CreatedAt),
-		Labels:         p.Config.Labels,
-		Annotations:    p.Config.Annotations,
 		RuntimeHandler: p.Requested,
-	}
+	}, encodeLabels(5, p.Config.Labels, p.Config.Annotations))
 }

@@ -27,12 +27,11 @@ func (s *Server) ListPodSandboxMetrics(ctx context.Context, _ *cri.ListPodSandbo
 		case m.Err != nil:
 			s.leaveOut(m.Err)
 		case subject.Container == nil:
-			of = &cri.PodSandboxMetrics{PodSandboxId: string(subject.Pod.ID), Metrics: encodeMetrics(subject, m)}
+			of = attach(&cri.PodSandboxMetrics{PodSandboxId: string(subject.Pod.ID)}, encodeMetrics(subject, m))
 			resp.PodMetrics = append(resp.PodMetrics, of)
 		case of != nil:
-			of.ContainerMetrics = append(of.ContainerMetrics, &cri.ContainerMetrics{
-				ContainerId: string(subject.Container.ID), Metrics: encodeMetrics(subject, m),
-			})
+			of.ContainerMetrics = append(of.ContainerMetrics,
+				attach(&cri.ContainerMetrics{ContainerId: string(subject.Container.ID)}, encodeMetrics(subject, m)))
 		}
 	}
 	return resp, nil
@@ -41,24 +40,36 @@ func (s *Server) ListPodSandboxMetrics(ctx context.Context, _ *cri.ListPodSandbo
 // podMetricsName is what cAdvisor calls the container whose metrics are the pod's.
 const podMetricsName = "POD"
 
-// encodeMetrics says the time of what was measured before it was asked for only.
-func encodeMetrics(of pod.Subject, m *pod.Metrics) []*cri.Metric {
-	whose := []string{m.Cgroup, string(of.Pod.ID), "", podMetricsName, of.Pod.Config.Metadata.Name, of.Pod.Config.Metadata.Namespace}
+// usualMetric is for how many bytes of each metric there is room at first, beside
+// what says whose it is.
+const usualMetric = 96
+
+// encodeMetrics writes the field metrics, which is the same of a pod and of a
+// container. It says the time of what was measured before it was asked for only.
+func encodeMetrics(of pod.Subject, m *pod.Metrics) wire {
+	labels := []string{m.Cgroup, string(of.Pod.ID), "", podMetricsName, of.Pod.Config.Metadata.Name, of.Pod.Config.Metadata.Namespace}
 	if c := of.Container; c != nil {
-		whose[1], whose[2], whose[3] = string(c.ID), encodeUsedImage(c).Image, c.Config.Metadata.Name
+		labels[1], labels[2], labels[3] = string(c.ID), encodeUsedImage(c).Image, c.Config.Metadata.Name
 	}
-	whose = whose[:len(whose):len(whose)] // so that an append makes a copy
-	// There may be tens of thousands of them.
-	metrics, values := make([]cri.Metric, len(m.Values)), make([]cri.UInt64Value, len(m.Values))
-	out := make([]*cri.Metric, len(m.Values))
-	for i, v := range m.Values {
-		values[i].Value = v.Value
-		one := &metrics[i]
-		one.Name, one.Timestamp, one.Value, one.LabelValues = v.Family.Name, nanoseconds(m.At), &values[i], append(whose, v.Labels...)
-		if !v.Family.Counter {
-			one.MetricType = cri.MetricType_GAUGE
-		}
-		out[i] = one
+	var whose wire
+	for _, l := range labels {
+		whose.item(4, l)
 	}
-	return out
+	w := make(wire, 0, len(m.Values)*(len(whose)+usualMetric))
+	for i := range m.Values {
+		v := &m.Values[i]
+		w.message(2, func() {
+			w.text(1, v.Family.Name)
+			w.number(2, uint64(nanoseconds(m.At)))
+			if !v.Family.Counter {
+				w.number(3, uint64(cri.MetricType_GAUGE))
+			}
+			w = append(w, whose...)
+			for _, l := range v.Labels {
+				w.item(4, l)
+			}
+			w.value(5, &v.Value)
+		})
+	}
+	return w
 }

@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	if !proto.Equal(d, want) {
 		t.Errorf("%v", d)
 	}
-	r, err := s.ListPodSandboxMetrics(t.Context(), nil)
+	r, err := sent(s.ListPodSandboxMetrics(t.Context(), nil))
 	if err != nil || len(r.PodMetrics) != 1 || len(r.PodMetrics[0].ContainerMetrics) != 2 {
 		t.Fatalf("%v %v", r, err)
 	}
@@ -59,7 +59,7 @@ func TestMetricsSayTheirTime(t *testing.T) {
 	s := f.server(t, nil)
 	for _, at := range []time.Time{{}, time.Unix(1_700_000_000, 5)} {
 		f.before = at
-		r, err := s.ListPodSandboxMetrics(t.Context(), nil)
+		r, err := sent(s.ListPodSandboxMetrics(t.Context(), nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,16 +75,16 @@ func TestMetricsOfWhatEnds(t *testing.T) {
 	f := newFake()
 	s := f.server(t, nil)
 	f.ended = map[string]error{strings.Repeat("2", 64): errdefs.ErrNotFound}
-	if r, err := s.ListPodSandboxMetrics(t.Context(), nil); err != nil || len(r.PodMetrics[0].ContainerMetrics) != 1 {
+	if r, err := sent(s.ListPodSandboxMetrics(t.Context(), nil)); err != nil || len(r.PodMetrics[0].ContainerMetrics) != 1 {
 		t.Errorf("a container has ended: %v %v", r, err)
 	}
 	f.ended = map[string]error{strings.Repeat("a", 64): errors.New("broken")}
-	if r, err := s.ListPodSandboxMetrics(t.Context(), nil); err != nil || len(r.PodMetrics) != 0 {
+	if r, err := sent(s.ListPodSandboxMetrics(t.Context(), nil)); err != nil || len(r.PodMetrics) != 0 {
 		t.Errorf("a pod cannot be measured: %v %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.ListPodSandboxMetrics(ctx, nil); !errors.Is(err, context.Canceled) {
+	if _, err := sent(s.ListPodSandboxMetrics(ctx, nil)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -348,7 +348,7 @@ func TestFilters(t *testing.T) {
 		"empty value":     {&cri.PodSandboxFilter{LabelSelector: map[string]string{"missing": ""}}, ""},
 		"all must match":  {&cri.PodSandboxFilter{Id: "bb", State: &cri.PodSandboxStateValue{State: ready}}, ""},
 	} {
-		resp, err := s.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{Filter: c.filter})
+		resp, err := sent(s.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{Filter: c.filter}))
 		var got []string
 		for _, p := range resp.GetItems() {
 			got = append(got, p.Metadata.Name)
@@ -371,7 +371,7 @@ func TestFilters(t *testing.T) {
 		"id in other pod": {&cri.ContainerFilter{Id: "22", PodSandboxId: "bb"}, ""},
 		"label":           {&cri.ContainerFilter{LabelSelector: map[string]string{"state": "Unknown"}}, "cUnknown"},
 	} {
-		resp, err := s.ListContainers(t.Context(), &cri.ListContainersRequest{Filter: c.filter})
+		resp, err := sent(s.ListContainers(t.Context(), &cri.ListContainersRequest{Filter: c.filter}))
 		var got []string
 		for _, p := range resp.GetContainers() {
 			got = append(got, p.Metadata.Name)

@@ -58,7 +58,7 @@ func TestStatsAreEncoded(t *testing.T) {
 		Swap:          &cri.SwapUsage{Timestamp: 42, SwapUsageBytes: number(30), SwapAvailableBytes: number(31)},
 		WritableLayer: &cri.FilesystemUsage{Timestamp: 42, FsId: &cri.FilesystemIdentifier{Mountpoint: "/disk"}, UsedBytes: number(40), InodesUsed: number(41)},
 	}
-	got, err := s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"})
+	got, err := sent(s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"}))
 	if err != nil || !proto.Equal(got.Stats, want) {
 		t.Errorf("got %v %v\nwant %v", got, err, want)
 	}
@@ -79,7 +79,7 @@ func TestStatsAreEncoded(t *testing.T) {
 			Containers: []*cri.ContainerStats{want, unknown},
 		},
 	}
-	gotPod, err := s.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: "aaa"})
+	gotPod, err := sent(s.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: "aaa"}))
 	if err != nil || !proto.Equal(gotPod.Stats, wantPod) {
 		t.Errorf("got %v %v\nwant %v", gotPod, err, wantPod)
 	}
@@ -89,16 +89,16 @@ func TestStatsAreEncoded(t *testing.T) {
 func TestWhatWasNotMeasuredIsNil(t *testing.T) {
 	f := newFake()
 	s := f.server(t, nil)
-	c, err := s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"})
+	c, err := sent(s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"}))
 	if err != nil || c.Stats.Cpu != nil || c.Stats.Memory != nil || c.Stats.Swap != nil || c.Stats.Io != nil || c.Stats.WritableLayer != nil {
 		t.Errorf("%v %v", c, err)
 	}
-	p, err := s.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: "aaa"})
+	p, err := sent(s.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: "aaa"}))
 	if l := p.GetStats().GetLinux(); err != nil || l.Cpu != nil || l.Memory != nil || l.Io != nil || l.Process != nil || l.Network != nil {
 		t.Errorf("%v %v", p, err)
 	}
 	f.used = pod.ContainerUsage{CPU: &pod.CPUUsage{}, Memory: &pod.MemoryUsage{}}
-	c, err = s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"})
+	c, err = sent(s.ContainerStats(t.Context(), &cri.ContainerStatsRequest{ContainerId: "222"}))
 	if err != nil || c.Stats.Cpu.UsageCoreNanoSeconds != nil || c.Stats.Cpu.UsageNanoCores != nil || c.Stats.Cpu.Psi != nil || c.Stats.Memory.WorkingSetBytes != nil {
 		t.Errorf("%v %v", c, err)
 	}
@@ -166,7 +166,7 @@ func TestStatsFilters(t *testing.T) {
 		"label and id":    {&cri.ContainerStatsFilter{Id: "222", LabelSelector: map[string]string{"state": "Unknown"}}, ""},
 	} {
 		f.calls = nil
-		l, err := s.ListContainerStats(t.Context(), &cri.ListContainerStatsRequest{Filter: tt.filter})
+		l, err := sent(s.ListContainerStats(t.Context(), &cri.ListContainerStatsRequest{Filter: tt.filter}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestStatsFilters(t *testing.T) {
 		"label": {&cri.PodSandboxStatsFilter{LabelSelector: map[string]string{"app": "web"}}, 1},
 		"other": {&cri.PodSandboxStatsFilter{Id: "aaa", LabelSelector: map[string]string{"app": "db"}}, 0},
 	} {
-		if l, err := s.ListPodSandboxStats(t.Context(), &cri.ListPodSandboxStatsRequest{Filter: tt.filter}); err != nil || len(l.Stats) != tt.want {
+		if l, err := sent(s.ListPodSandboxStats(t.Context(), &cri.ListPodSandboxStatsRequest{Filter: tt.filter})); err != nil || len(l.Stats) != tt.want {
 			t.Errorf("%s: %v %v", name, l, err)
 		}
 	}
@@ -201,10 +201,10 @@ func TestStatsEndWithTheirCaller(t *testing.T) {
 	s := newFake().server(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.ListContainerStats(ctx, &cri.ListContainerStatsRequest{}); !errors.Is(err, context.Canceled) {
+	if _, err := sent(s.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := s.ListPodSandboxStats(ctx, &cri.ListPodSandboxStatsRequest{}); !errors.Is(err, context.Canceled) {
+	if _, err := sent(s.ListPodSandboxStats(ctx, &cri.ListPodSandboxStatsRequest{})); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

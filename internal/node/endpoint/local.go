@@ -69,8 +69,14 @@ func copyMessage(to, from any) error {
 	if !ok || !ok2 {
 		return status.Error(codes.Internal, fmt.Sprintf("cannot copy %T to %T", from, to))
 	}
-	proto.Reset(dst)
-	proto.Merge(dst, src)
+	// A copy in memory would not do: a server may have encoded parts of its answer.
+	encoded, err := proto.Marshal(src)
+	if err == nil {
+		err = proto.Unmarshal(encoded, dst)
+	}
+	if err != nil {
+		return status.Error(codes.Internal, fmt.Sprintf("copy %T: %v", from, err))
+	}
 	return nil
 }
 
