@@ -64,7 +64,7 @@ func (a *app) runPods(ctx context.Context, f runFlags) error {
 }
 
 func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects, f runFlags) error {
-	set, err := handlers.List(ctx, s.Runtime)
+	set, err := handlers.List(ctx, s.Runtime, handlers.Wanted(objects.Pods, objects.Classes)...)
 	if err != nil {
 		return err
 	}

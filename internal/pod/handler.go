@@ -12,6 +12,7 @@ type HandlerInfo struct {
 	Default  bool            `json:"default,omitempty"`
 	Ready    bool            `json:"ready"`
 	Reason   string          `json:"reason,omitempty"`     // why it is not ready
+	Trying   bool            `json:"trying,omitempty"`     // not ready because its first trial has not ended yet
 	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
 	Features HandlerFeatures `json:"features"`
 	// PrivilegedWithoutHostDevices keeps host devices from privileged containers.

@@ -47,7 +47,7 @@ func (e *entry[H]) known() pod.HandlerInfo {
 	if t := e.last.Load(); t != nil {
 		return t.info
 	}
-	return e.describe(pod.HandlerInfo{Reason: errTried.Error()})
+	return e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})
 }
 
 // current is the result of a trial that is still valid; if need be it waits for

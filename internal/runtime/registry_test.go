@@ -230,7 +230,7 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 	}
 	begin := time.Now()
 	for _, i := range r.List() {
-		if i.Ready || !strings.Contains(i.Reason, "still being tried") {
+		if i.Ready || !i.Trying || !strings.Contains(i.Reason, "still being tried") {
 			t.Errorf("while it is being tried, List says %+v", i)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -32,6 +33,8 @@ type Handler struct {
 	Default bool   `json:"default"`
 	Ready   bool   `json:"ready"`
 	Reason  string `json:"reason,omitempty"` // why it is not ready
+	// Trying says that Fairlead does not know yet whether it works.
+	Trying bool `json:"trying,omitempty"`
 
 	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts"`
 	UserNamespaces          bool `json:"userNamespaces"`
@@ -49,8 +52,56 @@ type Set struct {
 	known bool
 }
 
-// List asks the endpoint.
-func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, error) {
+// How long to wait for the trials of handlers: longer than the daemon lets one
+// take. Each call waits a moment by itself.
+const (
+	trialWait  = 20 * time.Second
+	trialPause = 50 * time.Millisecond
+)
+
+// List asks the endpoint. A daemon that has just started is still trying its
+// handlers. List waits for those that are named, and for all if none is or one
+// of the names is empty, which stands for the default.
+func List(ctx context.Context, client runtimeapi.RuntimeServiceClient, wanted ...string) (*Set, error) {
+	waits, cancel := context.WithTimeout(ctx, trialWait)
+	defer cancel()
+	for {
+		s, err := ask(ctx, client)
+		if err != nil || !s.trying(wanted) {
+			return s, err
+		}
+		select {
+		case <-waits.Done():
+			return s, ctx.Err()
+		case <-time.After(trialPause):
+		}
+	}
+}
+
+// Wanted is the handlers that pods are going to be on, for List.
+func Wanted(pods []*manifest.Pod, classes map[string]*nodev1.RuntimeClass) []string {
+	var names []string
+	for _, p := range pods {
+		name := ""
+		if class := p.Spec.RuntimeClassName; class != nil && *class != "" {
+			if classes[*class] == nil {
+				continue // refused whatever the handlers are
+			}
+			name = classes[*class].Handler
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (s *Set) trying(wanted []string) bool {
+	every := len(wanted) == 0 || slices.Contains(wanted, "")
+	return slices.ContainsFunc(s.list, func(h Handler) bool {
+		return h.Trying && (every || slices.Contains(wanted, h.Name))
+	})
+}
+
+func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, error) {
 	status, err := client.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its handlers: %w", err)
