@@ -128,6 +128,7 @@ E2E_MODULE  := test/e2e/programs
 KUBERNETES   = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' $(E2E_MODULE)/go.mod)
 E2E_LDFLAGS  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 E2E_BUILD    = CGO_ENABLED=0 go build -C $(E2E_MODULE) -trimpath -ldflags '$(E2E_LDFLAGS)' -o $(E2E)/
+E2E_SPECS    = cd $(E2E_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath -ldflags '-s -w' -o $(E2E)/
 RUNTIME     ?= fairlead
 HANDLER     ?= runc
 PROCS       ?= 4
@@ -136,30 +137,40 @@ SKIP        ?=
 E2E_TESTS    = $(if $(FOCUS),TestSpecs,.)
 E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
 	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -handler $(HANDLER) \
-	-output $(E2E)/$(RUNTIME) -procs $(PROCS)
+	-procs $(PROCS) -skip '$(SKIP)'
 
-.PHONY: $(E2E)/programs
-$(E2E)/programs: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
+# What a cluster needs, and what runs specs in it, without the specs.
+.PHONY: $(E2E)/cluster
+$(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 	@build/packages.sh $(PACKAGES) $(E2E_PACKAGES)
 	@mkdir -p $(E2E)
 	$(E2E_BUILD) k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes/cmd/kube-apiserver \
 		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler \
 		k8s.io/kubernetes/test/images/agnhost github.com/onsi/ginkgo/v2/ginkgo
 	$(E2E_BUILD)etcd go.etcd.io/etcd/server/v3
-	cd $(E2E_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath -ldflags '-s -w' -o $(E2E)/e2e.test k8s.io/kubernetes/test/e2e
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(E2E)/ ./test/e2e/standin
+
+.PHONY: $(E2E)/programs
+$(E2E)/programs: $(E2E)/cluster
+	$(E2E_SPECS)e2e.test k8s.io/kubernetes/test/e2e
 
 ## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs that it fits (needs root)
 .PHONY: e2e
 e2e: $(E2E)/programs
-	$(E2E_RUN) -focus '$(FOCUS)' -skip '$(SKIP)'
+	$(E2E_RUN) -output $(E2E)/$(RUNTIME) -focus '$(FOCUS)'
+
+## e2e-short: run a real kubelet, our tests and upstream's specs of RuntimeClass, and build only what these need (needs root)
+.PHONY: e2e-short
+e2e-short: $(E2E)/cluster
+	$(E2E_SPECS)node.test ./specs
+	$(E2E_RUN) -output $(E2E)/short -specs node.test -focus RuntimeClass
 
 ## e2e-full: run upstream's NodeConformance and RuntimeClass specs; RUNTIME=containerd compares (needs root)
 .PHONY: e2e-full
 e2e-full: FOCUS := \[NodeConformance\]|RuntimeClass
 e2e-full: $(E2E)/programs
 	rm -f $(E2E)/$(RUNTIME)/specs.json
-	$(E2E_RUN) -focus '$(FOCUS)' -skip '$(SKIP)'
+	$(E2E_RUN) -output $(E2E)/$(RUNTIME) -focus '$(FOCUS)'
 
 ## conformance: write docs/conformance.md from the last results of both runtimes
 .PHONY: conformance

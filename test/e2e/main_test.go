@@ -23,6 +23,7 @@ var (
 	kind     = flag.String("runtime", string(cluster.Fairlead), "what the kubelet uses: fairlead or containerd")
 	handler  = flag.String("handler", "runc", "Fairlead's default handler")
 	output   = flag.String("output", "", "absolute path of the folder for what the programs say, and for reports")
+	specs    = flag.String("specs", "e2e.test", "the program among -programs that has the specs")
 	focus    = flag.String("focus", "", "the specs that TestSpecs runs, as a regular expression")
 	skip     = flag.String("skip", "", "the specs that TestSpecs leaves out, as a regular expression")
 	limit    = flag.Duration("limit", 6*time.Hour, "how long TestSpecs may take; what has not run by then has no result")
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M, a arena.Arena) int {
 	var err error
 	node, err = cluster.Start(context.Background(), cluster.Config{
-		Arena: a, Programs: *programs, Fairlead: *fairlead, Peers: *peers,
+		Arena: a, Programs: *programs, Specs: *specs, Fairlead: *fairlead, Peers: *peers,
 		Output: *output, Runtime: cluster.Runtime(*kind), Handler: *handler,
 	})
 	if err != nil {

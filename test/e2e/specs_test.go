@@ -28,7 +28,7 @@ func TestSpecs(t *testing.T) {
 	if *skip != "" {
 		args = append(args, "--skip", *skip)
 	}
-	args = append(args, filepath.Join(*programs, "e2e.test"), "--",
+	args = append(args, filepath.Join(*programs, *specs), "--",
 		"--provider", "local", "--kubeconfig", node.Kubeconfig, "--kubectl-path", filepath.Join(*programs, "kubectl"),
 		"--num-nodes", "1", "--allowed-not-ready-nodes", "0", "--dump-logs-on-failure=false", "--disable-log-dump")
 	runErr := runSpecs(t.Context(), args)

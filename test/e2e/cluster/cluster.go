@@ -26,6 +26,8 @@ type Config struct {
 	Arena arena.Arena
 	// Programs is the folder of the Kubernetes programs, as make e2e builds them.
 	Programs string
+	// Specs is the name of the program there that has upstream's specs.
+	Specs string
 	// Fairlead is the folder of fairlead and fairlead-monitor.
 	Fairlead string
 	// Peers is the folder of containerd, its shim and its runc.

@@ -19,7 +19,7 @@ import (
 // images fills the registry with stand-ins for the images that upstream's specs
 // say they pull, under their names. One that has no stand-in is not there.
 func (c *Cluster) images(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, c.program("e2e.test"), "--list-images").Output()
+	out, err := exec.CommandContext(ctx, c.program(c.cfg.Specs), "--list-images").Output()
 	if err != nil {
 		return fmt.Errorf("ask the specs for their images: %w", err)
 	}
@@ -48,7 +48,7 @@ func (c *Cluster) images(ctx context.Context) error {
 
 // Image is the full name of an image of the specs, by the last part of it.
 func (c *Cluster) Image(ctx context.Context, base string) (string, error) {
-	out, err := exec.CommandContext(ctx, c.program("e2e.test"), "--list-images").Output()
+	out, err := exec.CommandContext(ctx, c.program(c.cfg.Specs), "--list-images").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask the specs for their images: %w", err)
 	}
