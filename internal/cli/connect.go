@@ -80,10 +80,11 @@ func (a *app) with(ctx context.Context, do func(*session) error) error {
 	return errors.Join(do(s), s.close())
 }
 
-// needRoot says why a daemon cannot be started here.
+// needRoot says why a daemon can be neither reached nor started. Whether one
+// serves is not for others than root to see.
 func needRoot(address string) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return fmt.Errorf("no daemon serves %s, and only root can start one: %w", address, errdefs.ErrPrecondition)
+	return fmt.Errorf("only root can use a daemon at %s, or start one: %w", address, errdefs.ErrPrecondition)
 }

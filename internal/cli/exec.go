@@ -36,6 +36,9 @@ func (a *app) execCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	cmd.Flags().StringVarP(&f.container, "container", "c", "", "container to run in (default the first that runs)")
 	cmd.Flags().SetInterspersed(true)
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; flags of the command that is to run go behind --: %s; see %s --help", err, usage(c), c.CommandPath())}
+	})
 	return cmd
 }
 

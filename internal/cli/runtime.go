@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/daemon"
+	"fairlead.run/internal/errdefs"
 )
 
 func (a *app) runtimeCommand() *cobra.Command {
@@ -20,6 +23,9 @@ func (a *app) runtimeCommand() *cobra.Command {
 			cfg, err := a.loadConfig()
 			if err != nil {
 				return err
+			}
+			if os.Geteuid() != 0 {
+				return fmt.Errorf("only root can serve the CRI, as pods take mounts, namespaces and cgroups: %w", errdefs.ErrPrecondition)
 			}
 			d, err := daemon.Open(cmd.Context(), cfg, daemon.Options{Version: a.version, Log: a.logger(cfg)})
 			if err != nil {
