@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -302,6 +304,15 @@ func (s *sessions) held(t *testing.T) sample {
 			t.Fatalf("in a container without sessions run:\n%s", strings.Join(more, "\n"))
 		}
 	}
+	more := settled(func() []string {
+		if of := children(t, s.n); len(of) != len(s.in)+1 { // the containers, and the inner monitor
+			return of
+		}
+		return nil
+	})
+	if len(more) > 0 {
+		t.Fatalf("without sessions daemon and monitor have as children:\n%s", strings.Join(more, "\n"))
+	}
 	out := least(s.n)
 	for folder, path := range map[string]string{
 		"the monitor's records": filepath.Join(s.n.State, "monitor"), "containers": filepath.Join(s.n.State, "containers"),
@@ -325,6 +336,28 @@ func inCgroupsOf(t *testing.T, id string) (out []string) {
 		if strings.Contains(string(cgroups), id) {
 			args, _ := os.ReadFile(dir + "/cmdline")
 			out = append(out, filepath.Base(dir)+" "+strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return out
+}
+
+// children are those of daemon and monitor, the ones that nobody has waited for, too.
+func children(t *testing.T, n *node.Node) (out []string) {
+	t.Helper()
+	of := map[string]bool{}
+	for _, pid := range askSelf(n).pids() {
+		of[strconv.Itoa(pid)] = true
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		stat, _ := os.ReadFile(file)
+		// "pid (name) state parent": a name may have anything in it.
+		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(rest) > 1 && of[rest[1]] {
+			out = append(out, string(stat))
 		}
 	}
 	return out
