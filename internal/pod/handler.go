@@ -37,6 +37,8 @@ type HandlerFeatures struct {
 	Checkpoints      bool   `json:"checkpoints,omitempty"`
 	// NoCheckpoints is why there are none.
 	NoCheckpoints string `json:"noCheckpoints,omitempty"`
+	// Unsure says that the machine was too busy to try all of them.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // Bundle is a prepared OCI bundle.

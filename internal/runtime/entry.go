@@ -9,7 +9,7 @@ import (
 )
 
 // Trials of a handler that failed are repeated, because not every cause changes
-// its fingerprint, but ever more rarely.
+// its fingerprint, but ever more rarely. So are those that left features untried.
 const (
 	retryFirst = 10 * time.Second
 	retryLast  = 5 * time.Minute
@@ -33,7 +33,7 @@ type trial struct {
 	fingerprint string
 	at          time.Time
 	took        time.Duration
-	retry       time.Duration // how long a failure counts
+	retry       time.Duration // how long one that is not settled counts
 }
 
 func newEntry[H any](d Definition, kind Kind[H], cfg Config) *entry[H] {
@@ -48,6 +48,20 @@ func (e *entry[H]) known() pod.HandlerInfo {
 		return t.info
 	}
 	return e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})
+}
+
+// usable is current, except that nobody waits for another trial of a handler that
+// works: it can only tell more of its features.
+func (e *entry[H]) usable(ctx context.Context) pod.HandlerInfo {
+	now := e.kind.Fingerprint(e.def)
+	t := e.last.Load()
+	if t == nil || t.fingerprint != now || !t.info.Ready {
+		return e.current(ctx)
+	}
+	if !t.valid(now) {
+		e.refreshed.run(func() { e.current(context.Background()) })
+	}
+	return t.info
 }
 
 // current is the result of a trial that is still valid; if need be it waits for
@@ -68,8 +82,11 @@ func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
 		return before.info // another caller tried it
 	}
 	t := e.try(now)
-	if before != nil && !t.info.Ready && before.fingerprint == now {
+	if before != nil && !t.settled() && before.fingerprint == now {
 		t.retry = min(2*before.retry, retryLast)
+		if before.info.Ready {
+			t.info = before.info // a busy machine takes nothing away that was seen to work
+		}
 	}
 	e.last.Store(t)
 	e.report(before, t)
@@ -109,5 +126,8 @@ func (e *entry[H]) report(before, now *trial) {
 }
 
 func (t *trial) valid(fingerprint string) bool {
-	return t != nil && t.fingerprint == fingerprint && (t.info.Ready || time.Since(t.at) < t.retry)
+	return t != nil && t.fingerprint == fingerprint && (t.settled() || time.Since(t.at) < t.retry)
 }
+
+// settled tells whether another trial would find the same.
+func (t *trial) settled() bool { return t.info.Ready && !t.info.Features.Unsure }

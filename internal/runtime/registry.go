@@ -135,7 +135,7 @@ func (r *Registry[H]) Get(name string) (H, error) {
 	if e == nil {
 		return none, r.unknown(ctx, name)
 	}
-	if info := e.current(ctx); !info.Ready {
+	if info := e.usable(ctx); !info.Ready {
 		return none, fmt.Errorf("runtime handler %q does not work here: %s (%s): %w", e.def.Name, info.Reason, r.inventory(ctx, e), errdefs.ErrUnavailable)
 	}
 	return e.driver, nil
@@ -204,7 +204,7 @@ const (
 // defaultEntry is the handler that "" stands for, or nil. The configured one is
 // it whether it works or not: pods must not change their runtime by surprise.
 func (r *Registry[H]) defaultEntry(ctx context.Context) *entry[H] {
-	return r.defaultThat(func(e *entry[H]) bool { return e.current(ctx).Ready })
+	return r.defaultThat(func(e *entry[H]) bool { return e.usable(ctx).Ready })
 }
 
 // defaultKnown is defaultEntry by what is known already.

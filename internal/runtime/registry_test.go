@@ -22,6 +22,7 @@ type lab struct {
 	mu     sync.Mutex
 	broken map[string]string // by handler: why it does not work
 	print  map[string]string
+	unsure bool // trials leave features untried
 	trials atomic.Int32
 	block  chan struct{} // trials wait for it
 }
@@ -54,7 +55,7 @@ func (l *lab) kinds() map[string]Kind[driver] {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			why := l.broken[d.Name]
-			return pod.HandlerInfo{Ready: why == "", Reason: why}
+			return pod.HandlerInfo{Ready: why == "", Reason: why, Features: pod.HandlerFeatures{Checkpoints: !l.unsure, Unsure: l.unsure}}
 		},
 		Fingerprint: func(d Definition) string {
 			l.mu.Lock()
@@ -209,6 +210,53 @@ func TestTrialsAreRepeatedWhenDue(t *testing.T) {
 	r.find("crun").last.Store(&past)
 	if _, err := r.Get("crun"); err != nil {
 		t.Errorf("after %s: %v", retryFirst, err)
+	}
+}
+
+// What a busy machine did not let a trial find out is tried again, and pods do not
+// wait for it. What worked before still does.
+func TestATrialThatIsUnsure(t *testing.T) {
+	l := newLab()
+	l.unsure = true
+	r := l.registry(t, Config{Handlers: configured("crun")})
+	e := r.find("crun")
+	due := func() {
+		past := *e.last.Load()
+		past.at = past.at.Add(-past.retry)
+		e.last.Store(&past)
+	}
+	info := func() pod.HandlerInfo {
+		t.Helper()
+		d, err := r.Get("crun")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.info()
+	}
+	if i := info(); !i.Features.Unsure || i.Features.Checkpoints || l.trials.Load() != 1 {
+		t.Errorf("at first: %+v after %d trials", i, l.trials.Load())
+	}
+	info()
+	if n := l.trials.Load(); n != 1 {
+		t.Errorf("%d trials although none is due", n)
+	}
+	l.change("crun", "it did not end in time", "")
+	due()
+	e.current(t.Context())
+	if got := e.last.Load(); !got.info.Ready || got.retry != 2*retryFirst || l.trials.Load() != 2 {
+		t.Errorf("after a trial that took too long: %+v after %d trials", got, l.trials.Load())
+	}
+	l.change("crun", "", "")
+	l.unsure = false
+	due()
+	l.block = make(chan struct{})
+	if i := info(); !i.Features.Unsure { // and it has not waited
+		t.Errorf("while it is tried again: %+v", i)
+	}
+	close(l.block)
+	e.refreshed.await(t.Context())
+	if i := info(); i.Features.Unsure || !i.Features.Checkpoints || l.trials.Load() != 3 {
+		t.Errorf("at last: %+v after %d trials", i, l.trials.Load())
 	}
 }
 

@@ -29,13 +29,14 @@ const counting = `echo old >/changed; i=0; while :; do i=$((i+1)); echo $i; echo
 func checkpoints(t *testing.T, n *node.Node, handler string) (able bool, why string) {
 	t.Helper()
 	node.Eventually(t, "handler "+handler+" was tried", func() bool {
-		able, why = knownOfCheckpoints(t, n, handler)
-		return able || why != ""
+		var unsure bool
+		able, why, unsure = knownOfCheckpoints(t, n, handler)
+		return able || why != "" && !unsure
 	})
 	return able, why
 }
 
-func knownOfCheckpoints(t *testing.T, n *node.Node, handler string) (able bool, why string) {
+func knownOfCheckpoints(t *testing.T, n *node.Node, handler string) (able bool, why string, unsure bool) {
 	t.Helper()
 	st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
@@ -45,12 +46,14 @@ func knownOfCheckpoints(t *testing.T, n *node.Node, handler string) (able bool, 
 		Features struct {
 			Checkpoints   bool   `json:"checkpoints"`
 			NoCheckpoints string `json:"noCheckpoints"`
+			Unsure        bool   `json:"unsure"`
 		} `json:"features"`
 	}
 	if err := json.Unmarshal([]byte(st.Info["handlers"]), &list); err != nil {
 		t.Fatal(err)
 	}
-	return list[handler].Features.Checkpoints, list[handler].Features.NoCheckpoints
+	f := list[handler].Features
+	return f.Checkpoints, f.NoCheckpoints, f.Unsure
 }
 
 // archive are the files of a checkpoint, by name.

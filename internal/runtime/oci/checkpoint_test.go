@@ -1,12 +1,14 @@
 package oci
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
@@ -43,6 +45,48 @@ func TestNoCheckpoints(t *testing.T) {
 	}
 	if d.Fingerprint(def) == before {
 		t.Error("a criu that is installed later goes unnoticed")
+	}
+}
+
+// A criu for which there is no time is not one that does not work.
+func TestNoTimeToTryCriu(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	def := fakeRuntime(t, `case "$1" in
+--version) echo "runc version 1.2.3";;
+features) echo '{"annotations":{"org.opencontainers.runc.checkpoint.enabled":"true"}}';;
+delete) fail "container does not exist";;
+*) missing;;
+esac`)
+	d := testDriver(t)
+	for name, tt := range map[string]struct {
+		criu string
+		want pod.HandlerInfo
+	}{
+		"hangs":   {"touch " + filepath.Join(dir, "called") + "; sleep 1000 & wait", pod.HandlerInfo{Ready: true, Features: pod.HandlerFeatures{Unsure: true}}},
+		"refuses": {"echo 'Error (x): no such kernel'; exit 1", pod.HandlerInfo{Ready: true}},
+		"works":   {"exit 0", pod.HandlerInfo{Ready: true, Features: pod.HandlerFeatures{Checkpoints: true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(dir, "criu"), []byte("#!/bin/sh\n"+tt.criu+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				for ctx.Err() == nil {
+					if _, err := os.Stat(filepath.Join(dir, "called")); err == nil {
+						cancel()
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+			got := d.Probe(ctx, def)
+			if got.Ready != tt.want.Ready || got.Features.Unsure != tt.want.Features.Unsure || got.Features.Checkpoints != tt.want.Features.Checkpoints || got.Features.Checkpoints == (got.Features.NoCheckpoints != "") {
+				t.Errorf("%+v", got)
+			}
+			_ = os.Remove(filepath.Join(dir, "called"))
+		})
 	}
 }
 

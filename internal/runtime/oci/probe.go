@@ -3,6 +3,7 @@ package oci
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci/abilities"
@@ -43,17 +45,18 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		return info
 	}
 	info.Ready = true
-	if err := d.tryUser(ctx, t, info.OCI); err != nil {
-		info.Features.NoUserNamespaces = reason(err)
-	} else {
-		info.Features.UserNamespaces = true
-	}
-	if err := d.noCheckpoints(ctx, version.Name, f); err != nil {
-		info.Features.NoCheckpoints = reason(err)
-	} else {
-		info.Features.Checkpoints = true
-	}
+	mapped := d.tryUser(ctx, t, info.OCI)
+	info.Features.UserNamespaces, info.Features.NoUserNamespaces = mapped == nil, reason(mapped)
+	captured := d.noCheckpoints(ctx, version.Name, f)
+	info.Features.Checkpoints, info.Features.NoCheckpoints = captured == nil, reason(captured)
+	info.Features.Unsure = late(ctx, mapped) || late(ctx, captured)
 	return info
+}
+
+// late tells whether what failed did so because its time was over, so that it
+// may succeed on a machine that is less busy.
+func late(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(err, errdefs.ErrDeadline))
 }
 
 // Fingerprint changes with the program, with what crun minds about the host's
@@ -70,8 +73,11 @@ func (d *Driver) Fingerprint(def runtime.Definition) string {
 	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot), criu.Fingerprint(environ()))
 }
 
-// reason is an error as a sentence of HandlerInfo.Reason.
+// reason is an error as a sentence of HandlerInfo.Reason, and "" where there is none.
 func reason(err error) string {
+	if err == nil {
+		return ""
+	}
 	return strings.TrimSuffix(err.Error(), ": not found")
 }
 
