@@ -26,8 +26,20 @@ import (
 )
 
 // Patience is how long anything may take that should be quick. It decides
-// nothing but when to give up.
-const Patience = 60 * time.Second
+// nothing but when to give up. On an emulated processor it is longer.
+var Patience = patience()
+
+func patience() time.Duration {
+	text := os.Getenv("FAIRLEAD_TEST_PATIENCE")
+	if text == "" {
+		return time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic(err) // in place of a limit that nobody wanted
+	}
+	return d
+}
 
 // Node is a Fairlead daemon with directories, a bridge and sockets of its own.
 type Node struct {
