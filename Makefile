@@ -42,8 +42,8 @@ build:
 test: packages build $(TOOLS)/withcgroups
 	$(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 
-# What compiles the profiles of AppArmor and the policy of SELinux.
-GUEST_PACKAGES := apparmor secilc
+# What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
+GUEST_PACKAGES := apparmor secilc criu
 
 ## test-guest: run what depends on cgroup v2 or a security module in a guest; RUN=, IN= and LSM= choose (needs root)
 .PHONY: test-guest
