@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -83,13 +85,24 @@ func (n *Node) PodConfig(change ...func(*runtimeapi.PodSandboxConfig)) *runtimea
 // RunPod starts a pod under a handler; "" is the default one.
 func (n *Node) RunPod(handler string, change ...func(*runtimeapi.PodSandboxConfig)) *Sandbox {
 	n.T.Helper()
-	c := n.PodConfig(change...)
-	r, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: c, RuntimeHandler: handler})
+	c, ctx := n.PodConfig(change...), n.Ctx()
+	q := &runtimeapi.RunPodSandboxRequest{Config: c, RuntimeHandler: handler}
+	r, err := n.Runtime.RunPodSandbox(ctx, q)
+	for busy(err) && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+		r, err = n.Runtime.RunPodSandbox(ctx, q)
+	}
 	if err != nil {
 		n.T.Fatalf("run pod: %v", err)
 	}
 	n.ids.add(r.PodSandboxId)
 	return &Sandbox{Node: n, ID: r.PodSandboxId, Config: c}
+}
+
+// busy tells whether a handler is refused because its trial took too long, which
+// the daemon repeats.
+func busy(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "did not end in time")
 }
 
 // Know notes the id of a pod or container that was made without this package's
