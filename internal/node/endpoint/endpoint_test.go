@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -34,6 +35,14 @@ func (f *fake) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxReq
 		return nil, errors.New("plain")
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, nil
+}
+
+// ListPodSandbox has encoded a part of its answer itself.
+func (f *fake) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	p := &runtimeapi.PodSandbox{Id: "p"}
+	encoded, err := proto.Marshal(&runtimeapi.PodSandbox{Labels: map[string]string{"app": "web"}})
+	p.ProtoReflect().SetUnknown(encoded)
+	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{p}}, err
 }
 
 func both(t *testing.T) map[string]*Endpoint {
@@ -74,6 +83,15 @@ func TestSameAnswers(t *testing.T) {
 		cancel()
 		if _, err := e.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{}); status.Code(err) != codes.Canceled {
 			t.Errorf("%s: a cancelled call: %v", name, err)
+		}
+	}
+}
+
+func TestAnswersThatAreEncodedInPart(t *testing.T) {
+	for name, e := range both(t) {
+		r, err := e.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		if err != nil || len(r.Items) != 1 || r.Items[0].Id != "p" || r.Items[0].Labels["app"] != "web" {
+			t.Errorf("%s: %v %v", name, r, err)
 		}
 	}
 }
