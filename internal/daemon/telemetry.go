@@ -97,18 +97,27 @@ func tellStates(tell func(float64, ...string), pods []*pod.Record, each func(*po
 // ended is told of each operation that ended.
 func (g *gauges) ended(e ops.Ended) {
 	handler, seconds := g.label(e.Handler), e.Took.Seconds()
-	run := e.Verb == ops.Run && e.Kind == ops.KindPod
-	switch {
-	case e.Err != nil && run:
-		g.podErrors.Add(1, handler)
-	case run:
-		g.podStarts.Observe(seconds, handler)
+	if e.Verb == ops.Run && e.Kind == ops.KindPod {
+		outcomes{g.podStarts, g.podErrors}.count(e.Err, seconds, handler)
 	}
-	if e.Err != nil {
-		g.failures.Add(1, e.Verb+" "+e.Kind, handler)
-	} else {
-		g.operations.Observe(seconds, e.Verb+" "+e.Kind, handler)
+	outcomes{g.operations, g.failures}.count(e.Err, seconds, e.Verb+" "+e.Kind, handler)
+}
+
+// outcomes are the times of what succeeded, and how often it failed.
+type outcomes struct {
+	took   *telemetry.Histogram
+	failed *telemetry.Counter
+}
+
+// count tells the failures where there are none, too: from a line that comes
+// with the first one, no rate can tell that there was one.
+func (o outcomes) count(err error, seconds float64, labels ...string) {
+	if err != nil {
+		o.failed.Add(1, labels...)
+		return
 	}
+	o.took.Observe(seconds, labels...)
+	o.failed.Add(0, labels...)
 }
 
 // countedImages is the image store with its pulls counted.
@@ -120,11 +129,7 @@ type countedImages struct {
 func (i countedImages) Pull(ctx context.Context, p criserver.ImagePull) (string, error) {
 	began := time.Now()
 	id, err := i.Images.Pull(ctx, p)
-	if err != nil {
-		i.gauges.pullErrors.Add(1, i.gauges.label(p.Handler))
-	} else {
-		i.gauges.pulls.Observe(time.Since(began).Seconds(), i.gauges.label(p.Handler))
-	}
+	outcomes{i.gauges.pulls, i.gauges.pullErrors}.count(err, time.Since(began).Seconds(), i.gauges.label(p.Handler))
 	return id, err
 }
 

@@ -18,8 +18,8 @@ var toldAt = regexp.MustCompile(`metrics are told.*address=(\S+)`)
 
 func TestDaemonMetrics(t *testing.T) {
 	n := node.Start(t, "[metrics]\naddress = \"127.0.0.1:0\"\n")
+	s := n.RunPod("crun") // from here on crun is known to be the default, on which pulls are counted
 	n.Pull(node.Busybox)
-	s := n.RunPod("crun")
 	s.Start(node.Script("sleep 1000"))
 	if _, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{
 		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "x", Uid: "x", Namespace: "x"}}, RuntimeHandler: "made-up",
@@ -42,6 +42,9 @@ func TestDaemonMetrics(t *testing.T) {
 	for _, line := range []string{
 		`fairlead_pod_sandbox_start_seconds_count{runtime_handler="crun"} 1`,
 		`fairlead_pod_sandbox_errors_total{runtime_handler="unknown"} 1`,
+		`fairlead_pod_sandbox_errors_total{runtime_handler="crun"} 0`,
+		`fairlead_operation_errors_total{operation="start container",runtime_handler="crun"} 0`,
+		`fairlead_image_pull_errors_total{runtime_handler="crun"} 0`,
 		`fairlead_operation_seconds_count{operation="start container",runtime_handler="crun"} 1`,
 		`fairlead_image_pull_seconds_count{runtime_handler="crun"} 1`,
 		`fairlead_handler_ready{runtime_handler="runc"} 1`,
