@@ -103,6 +103,8 @@ type studio struct {
 	*Core
 	h    *host
 	kept fakeCheckpoints
+	disk *disk
+	kill func()
 	pod  pod.ID
 	id   pod.ContainerID
 	dir  string // for checkpoints
@@ -111,9 +113,9 @@ type studio struct {
 func newStudio(t *testing.T) *studio {
 	t.Helper()
 	h := newHost()
-	s := &studio{h: h, kept: fakeCheckpoints{h, t.TempDir()}, dir: t.TempDir()}
+	s := &studio{h: h, kept: fakeCheckpoints{h, t.TempDir()}, disk: newDisk(), dir: t.TempDir()}
 	h.able, h.kept = true, s.kept
-	s.Core, _ = boot(t, h, newDisk())
+	s.Core, s.kill = boot(t, h, s.disk)
 	s.pod, s.id = started(t, s.Core, "web")
 	return s
 }

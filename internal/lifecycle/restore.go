@@ -13,9 +13,12 @@ import (
 )
 
 // RestorePod makes a pod with created containers whose processes, once they are
-// started, go on from a checkpoint. After a failure nothing of it is left.
+// started, go on from a checkpoint. The same request arriving again joins the
+// first or gets its result, even if the checkpoint is gone by then. After a
+// failure nothing is left of a pod of which no container was started.
 func (c *Core) RestorePod(ctx context.Context, q pod.Restore) (pod.ID, []pod.Restored, error) {
 	m := q.Config.Metadata
+	q.Config.Restore = q.From
 	asked, err := ops.Ask(q.Handler, &q)
 	if err != nil {
 		return "", nil, err
@@ -26,7 +29,7 @@ func (c *Core) RestorePod(ctx context.Context, q pod.Restore) (pod.ID, []pod.Res
 		About: ops.About{Verb: ops.Restore, Kind: ops.KindPod, Name: podName(m, "")},
 	}
 	id, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
-		id, err := c.restorePod(ctx, q)
+		id, err := c.restorePod(ctx, &q)
 		return string(id), err
 	})
 	if err != nil {
@@ -38,15 +41,21 @@ func (c *Core) RestorePod(ctx context.Context, q pod.Restore) (pod.ID, []pod.Res
 	}
 	var out []pod.Restored
 	for _, ctr := range r.Containers {
-		out = append(out, pod.Restored{Name: ctr.Config.Metadata.Name, ID: ctr.ID})
+		if ctr.Config.Restore != "" {
+			out = append(out, pod.Restored{Name: ctr.Config.Metadata.Name, ID: ctr.ID})
+		}
 	}
 	return r.ID, out, nil
 }
 
-func (c *Core) restorePod(ctx context.Context, q pod.Restore) (_ pod.ID, err error) {
+func (c *Core) restorePod(ctx context.Context, q *pod.Restore) (pod.ID, error) {
 	h, err := c.Handlers.Get(q.Handler)
 	if err != nil {
 		return "", err
+	}
+	stage.Enter(ctx, "look for the same pod")
+	if id, err := c.restoredPod(ctx, q, h.Info().Name); id != "" || err != nil {
+		return id, err
 	}
 	if f := h.Info().Features; c.Checkpoints == nil || !f.Checkpoints {
 		return "", fmt.Errorf("handler %s cannot restore checkpoints on this node: %s: %w", h.Info().Name, f.NoCheckpoints, errdefs.ErrUnimplemented)
@@ -60,21 +69,69 @@ func (c *Core) restorePod(ctx context.Context, q pod.Restore) (_ pod.ID, err err
 	if err != nil {
 		return "", err
 	}
-	for _, r := range c.book.list() {
-		if r.Config.Metadata == q.Config.Metadata {
-			return "", fmt.Errorf("pod %s has this name, uid and attempt already, and nothing can be restored into it; remove it: %w", r.ID.Short(), errdefs.ErrAlreadyExists)
-		}
-	}
 	id, err := c.RunPod(ctx, q.Config, q.Handler)
 	if err != nil {
 		return "", err
 	}
 	for _, cfg := range configs {
 		if _, err := c.CreateContainer(ctx, id, cfg); err != nil {
-			return "", errors.Join(err, c.RemovePod(context.WithoutCancel(ctx), id))
+			return "", errors.Join(err, c.removeUnused(context.WithoutCancel(ctx), id))
 		}
 	}
 	return id, nil
+}
+
+// restoredPod finds the pod that an earlier request of this kind made. One of
+// which not all containers were made before a crash is not found, and RunPod and
+// CreateContainer go on with it. One that differs is in the way.
+func (c *Core) restoredPod(ctx context.Context, q *pod.Restore, handler string) (pod.ID, error) {
+	for _, r := range c.book.list() {
+		if r.Config.Metadata != q.Config.Metadata {
+			continue
+		}
+		if err := c.book.await(ctx, r.ID); err != nil {
+			return "", err
+		}
+		now, err := c.book.pod(r.ID)
+		if err != nil || now.State == pod.Creating {
+			continue // RunPod, which alone may take it back, decides
+		}
+		if now.State != pod.Running || now.Handler != handler || !equalJSON(&now.Config, &q.Config) {
+			return "", differs(now)
+		}
+		if all, err := allRestored(now, q.Containers); all || err != nil {
+			return now.ID, err
+		}
+	}
+	return "", nil
+}
+
+// allRestored says whether a pod has all the containers that are asked for.
+func allRestored(r *pod.Record, configs []pod.ContainerConfig) (bool, error) {
+	for _, cfg := range configs {
+		i := slices.IndexFunc(r.Containers, func(ctr *pod.Container) bool { return ctr.Config.Metadata == cfg.Metadata })
+		if i < 0 || r.Containers[i].State == pod.Creating {
+			return false, nil
+		}
+		// Which folder it came from is not told by the name: the checkpoint may be gone.
+		cfg.Restore = r.Containers[i].Config.Restore
+		if cfg.Restore == "" || !equalJSON(&r.Containers[i].Config, &cfg) {
+			return false, containerDiffers(r.Containers[i])
+		}
+	}
+	return true, nil
+}
+
+// removeUnused removes a pod unless somebody has started a container of it.
+func (c *Core) removeUnused(ctx context.Context, id pod.ID) error {
+	r, err := c.book.pod(id)
+	if err != nil {
+		return ignoreUnknown(err)
+	}
+	if slices.ContainsFunc(r.Containers, func(ctr *pod.Container) bool { return ctr.State != pod.Creating && ctr.State != pod.Created }) {
+		return nil
+	}
+	return c.RemovePod(ctx, id)
 }
 
 // match gives each configuration the folder of the container that it is for.

@@ -24,6 +24,9 @@ type Config struct {
 	Security     Security          `json:"security"`
 	Overhead     *Resources        `json:"overhead,omitempty"`
 	Resources    *Resources        `json:"resources,omitempty"`
+	// Restore is the folder of a checkpoint that the pod was made from; empty for
+	// one that began anew.
+	Restore string `json:"restore,omitempty"`
 }
 
 // HostNetwork says whether the pod uses the node's network namespace.
