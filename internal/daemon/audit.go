@@ -6,6 +6,7 @@ import (
 
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/audit"
+	"fairlead.run/internal/checkpoint"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/rootfs"
@@ -21,6 +22,7 @@ type keepers struct {
 	roots     *rootfs.Roots
 	labels    *selinux.Labels
 	bundles   bundles.Keeper
+	captures  checkpoint.Keeper
 	handlers  oci.Keeper
 }
 
@@ -46,6 +48,7 @@ func (p *parts) auditor(core audit.Core, verifyContent bool) *audit.Auditor {
 		{Name: "the network", Keeper: p.network},
 		{Name: "root file systems", Keeper: rootfs.Keeper{Roots: p.keepers.roots, Lower: lower, Label: label}},
 		{Name: "bundles", Keeper: p.keepers.bundles},
+		{Name: "checkpoints", Keeper: p.keepers.captures},
 		{Name: "images", Keeper: p.images.Keeper(verifyContent)},
 	})
 }

@@ -157,10 +157,11 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	}
 	p.keepers.sandboxes, p.keepers.roots, p.keepers.labels = boxes, roots, labels
 	p.keepers.bundles = keeper.Keeper{StateDir: cfg.State, Remove: bundles.Remove}
+	p.keepers.captures = checkpoint.Keeper{Folders: checkpoint.New(cfg.Root, cfg.Checkpoints.Restore)}
 	p.core = lifecycle.Drivers{
 		Store: p.records, Sandboxes: boxes, Network: network.Pods{Driver: p.network},
 		Images: coreImages{p.images}, Roots: roots, Labels: labels, Bundles: bundles, Handlers: p.handlers,
-		Streams: oci.NewStreams(oci.MonitorStreams{Client: p.monitor}), Checkpoints: checkpoint.New(cfg.Root, cfg.Checkpoints.Restore),
+		Streams: oci.NewStreams(oci.MonitorStreams{Client: p.monitor}), Checkpoints: p.keepers.captures.Folders,
 		Tracers: []lifecycle.Tracer{boxes, origin.Reader{StateDir: cfg.State}, p.network},
 	}
 	if p.plugins != nil {

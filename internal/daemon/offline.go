@@ -82,7 +82,9 @@ func openIdle(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *par
 	if err := p.openHandlers(cfg, idleMonitor{p.monitor}, program, log); err != nil {
 		return nil, err
 	}
-	return p, p.openCore(cfg, program, log)
+	err = p.openCore(cfg, program, log)
+	p.keepers.captures.Idle = true
+	return p, err
 }
 
 // idleMonitor lists the processes of a monitor, if one runs, and starts none.

@@ -25,6 +25,7 @@ const (
 	KindBundle     Kind = "bundle"     // config.json and its folder
 	KindFolder     Kind = "folder"     // of a pod
 	KindWritable   Kind = "writable"   // layer: what a container wrote
+	KindCheckpoint Kind = "checkpoint" // the folder of one that is being made
 	KindUse        Kind = "use"        // of an image by a container, which keeps its layers
 	KindLease      Kind = "lease"      // of a pull, which keeps what it fetches
 	KindImage      Kind = "image"      // a name and what it needs

@@ -61,6 +61,9 @@ func TestFsckLeftovers(t *testing.T) {
 		{"writable layer", func(t *testing.T, id string) {
 			shell(t, fmt.Sprintf("cd %s/containers; mkdir -p %s/upper/etc; echo > %s/upper/etc/file", n.Root, id, id))
 		}, []string{"writable-leftover"}, func(id string) string { return n.Root + "/containers/" + id }},
+		{"folder of a checkpoint", func(t *testing.T, id string) {
+			shell(t, fmt.Sprintf("mkdir -p %s/checkpoints/%s/checkpoint; echo > %s/checkpoints/%s/dump.log", n.Root, id, n.Root, id))
+		}, []string{"checkpoint-leftover"}, func(id string) string { return n.Root + "/checkpoints/" + id }},
 		{"cgroup with a process", func(t *testing.T, id string) {
 			dir := own + "/pod" + id
 			shell(t, "mkdir -p "+dir+"; sleep 1000 >/dev/null 2>&1 & echo $! >"+dir+"/cgroup.procs")

@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +78,27 @@ func TestFsckWithoutDaemon(t *testing.T) {
 	c.StopNumbers()
 	c.Wait()
 	node.CheckNumbers(t, c.Log())
+	wantInOrder(t, n)
+}
+
+// TestFsckOfCheckpointsCutOff wants it told that a container may be frozen, which
+// the next daemon mends.
+func TestFsckOfCheckpointsCutOff(t *testing.T) {
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	c := n.RunPod("").Start(node.Script("sleep 1000"))
+	n.Kill(syscall.SIGKILL)
+	shell(t, fmt.Sprintf("mkdir -p %s/checkpoints/%s", n.Root, c.ID))
+	for _, how := range []string{"--dry-run", "--repair"} {
+		if r, err := offline(t, n, how); err == nil || !slices.Equal(codesOf(r.Left()), []string{"checkpoint-faulty"}) {
+			t.Errorf("%s found %v (%v)", how, codesOf(r.Findings), err)
+		}
+	}
+	n.Start()
+	node.Eventually(t, "the folder of the checkpoint is gone", func() bool {
+		_, err := os.Stat(n.Root + "/checkpoints/" + c.ID)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	wantInOrder(t, n)
 }
 
