@@ -119,12 +119,13 @@ func (r *Roots) Remove(ctx context.Context, id pod.ContainerID) error {
 }
 
 // Usage is what the container has written, in bytes and files. It walks the
-// writable layer.
+// writable layer and the volumes that its image asks for, which begin with what
+// the image has there.
 func (r *Roots) Usage(ctx context.Context, id pod.ContainerID) (bytes, inodes int64, err error) {
 	if err := checkID(id); err != nil {
 		return 0, 0, err
 	}
-	return usage(ctx, filepath.Join(r.dir(id), "upper"))
+	return usage(ctx, filepath.Join(r.dir(id), "upper"), filepath.Join(r.dir(id), "volumes"))
 }
 
 // mountPrefix begins the names of what Map and MountImage mount, in the

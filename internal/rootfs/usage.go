@@ -21,37 +21,50 @@ const (
 	maxLinks    = 1 << 17
 )
 
-// walker adds up a writable layer.
+// walker adds up folders of one file system.
 type walker struct {
 	bytes, inodes int64
 	links         map[uint64]struct{} // inodes with several names
 	folders       []string            // still to be read, as paths below the top
 }
 
-// usage adds up what is below dir, hard links once. What disappears meanwhile
-// is left out, and so is what lies so deep that it has no path.
-func usage(ctx context.Context, dir string) (bytes, inodes int64, err error) {
+// usage adds up what is below a writable layer and below further folders, which
+// need not be there, hard links once. What disappears meanwhile is left out, and
+// so is what lies so deep that it has no path.
+func usage(ctx context.Context, layer string, more ...string) (bytes, inodes int64, err error) {
+	w := &walker{links: map[uint64]struct{}{}}
+	if err := w.walk(ctx, layer); err != nil {
+		return 0, 0, fmt.Errorf("measure writable layer %s: %w", layer, err)
+	}
+	for _, dir := range more {
+		if err := w.walk(ctx, dir); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			return 0, 0, fmt.Errorf("measure %s: %w", dir, err)
+		}
+	}
+	return w.bytes, w.inodes, nil
+}
+
+func (w *walker) walk(ctx context.Context, dir string) error {
 	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return 0, 0, fmt.Errorf("measure writable layer %s: %w", dir, errdefs.ErrNotFound)
+		return errdefs.ErrNotFound
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("measure writable layer %s: %w", dir, err)
+		return err
 	}
 	defer func() { _ = unix.Close(top) }()
-	w := &walker{links: map[uint64]struct{}{}}
 	if err = w.add(top, ".", "."); err != nil {
-		return 0, 0, fmt.Errorf("measure writable layer %s: %w", dir, err)
+		return err
 	}
 	for len(w.folders) > 0 {
 		last := len(w.folders) - 1
 		next := w.folders[last]
 		w.folders = w.folders[:last]
 		if err := w.read(ctx, top, next); err != nil {
-			return 0, 0, fmt.Errorf("measure writable layer %s: %w", dir, err)
+			return err
 		}
 	}
-	return w.bytes, w.inodes, nil
+	return nil
 }
 
 func (w *walker) read(ctx context.Context, top int, folder string) error {

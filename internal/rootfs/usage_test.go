@@ -90,6 +90,20 @@ func TestUsageOfAFolderThatBecomesALink(t *testing.T) {
 	}
 }
 
+// Volumes count with the layer, and one that is not there is none.
+func TestUsageOfVolumes(t *testing.T) {
+	layer, volumes := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(layer, "file"), "x")
+	alone, inodes, err := usage(t.Context(), layer, filepath.Join(volumes, "none"))
+	if err != nil || inodes != 2 {
+		t.Fatalf("%d inodes, %v", inodes, err)
+	}
+	put(t, filepath.Join(volumes, "one/file"), strings.Repeat("x", 1<<20))
+	if both, inodes, err := usage(t.Context(), layer, volumes); err != nil || inodes != 5 || both < alone+1<<20 {
+		t.Errorf("%d bytes in %d inodes, %v; the layer alone has %d", both, inodes, err, alone)
+	}
+}
+
 func TestUsageOfNothing(t *testing.T) {
 	if _, _, err := usage(t.Context(), filepath.Join(t.TempDir(), "missing")); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("error %v, want not found", err)

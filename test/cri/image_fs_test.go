@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -85,6 +86,34 @@ func TestImageFsInfo(t *testing.T) {
 			t.Errorf("after the last container: %v", got)
 		}
 	})
+}
+
+// What a container writes to a volume of its image is its own as well: it lies
+// beside its layer, and goes with it.
+func TestImageFsInfoCountsVolumesOfImages(t *testing.T) {
+	tag, err := node.PushImage("test/volume:1", ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Volumes: map[string]struct{}{"/data": {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node.Start(t, "")
+	n.Pull(tag)
+	s := n.RunPod("")
+	cfg := node.Script("sleep 1000")
+	cfg.Image.Image = tag
+	c := s.Start(cfg)
+	c.Exec("dd", "if=/dev/urandom", "of=/data/big", "bs=1M", "count=5")
+	node.Eventually(t, "5 MB of the container, in all and in its stats", func() bool {
+		_, got := fsInfo(n)
+		r, err := n.Runtime.ContainerStats(n.Ctx(), &runtimeapi.ContainerStatsRequest{ContainerId: c.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return within(got.UsedBytes.Value, 5*mib) && within(r.GetStats().GetWritableLayer().GetUsedBytes().GetValue(), 5*mib)
+	})
+	s.Remove()
+	if _, got := fsInfo(n); got.UsedBytes.Value != 0 {
+		t.Errorf("after the last container: %v", got)
+	}
 }
 
 // Where writable layers have a file system of their own, it is that one.
