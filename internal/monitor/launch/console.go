@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/wire"
 )
+
+// deliveryTimeout bounds the time from the first byte of a delivery to its end.
+const deliveryTimeout = 10 * time.Second
 
 // Console receives a terminal from a runtime, and what the runtime says
 // meanwhile: with a terminal, its output is not the container's.
@@ -86,7 +90,7 @@ func (c *Console) accept() {
 		return // closed
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(deliveryTimeout))
 	if fd, err := conn.RecvFD(); err == nil {
 		// As early as can be: the container may ask for it at once. What is no
 		// terminal is refused later.
@@ -120,14 +124,21 @@ func (c *Console) Quote() []byte {
 	return <-c.output
 }
 
-// Terminal returns the master end, after the runtime has ended well.
+// Terminal returns the master end, after the runtime has ended well. What the
+// runtime delivered waits in the socket by then, however late accept is: it is
+// before the connection that is made here, after which nothing comes.
 func (c *Console) Terminal() (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), deliveryTimeout)
+	defer cancel()
+	if last, err := wire.Dial(ctx, c.path); err == nil {
+		_ = last.Close()
+	}
 	select {
 	case fd, ok := <-c.master:
 		if ok {
 			return fd, setSize(fd, c.size)
 		}
-	case <-time.After(time.Second):
+	case <-ctx.Done():
 	}
 	return -1, fmt.Errorf("the runtime delivered no terminal: is %s in the command?: %w", monitorv1.ConsoleSocket, errdefs.ErrInternal)
 }
