@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -61,12 +60,7 @@ func (s *Server) attach(ctx context.Context, id pod.ContainerID, sess *session) 
 	}
 	err = errors.Join(failpoint.Hit(attachEnded), a.Close(), failpoint.Hit(attachClosed))
 	std.release()
-	close(ended)
-	for _, src := range std.ours {
-		if src != nil {
-			_ = src.SetReadDeadline(time.Now().Add(quiet))
-		}
-	}
+	finish(std.ours[1:], ended)
 	outputs.Wait()
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), err)

@@ -78,12 +78,7 @@ func (s *Server) run(ctx context.Context, id pod.ContainerID, p process) (_ pod.
 		}
 	}
 	exit, err := wait(ctx, x)
-	close(ended)
-	for _, src := range std.ours[1:] {
-		if src != nil {
-			_ = src.SetReadDeadline(time.Now().Add(quiet)) // ends the read that did not see ended
-		}
-	}
+	finish(std.ours[1:], ended)
 	outputs.Wait()
 	// The end of a client is told as that of its input, too, at which a process may
 	// end by itself. What it has left behind goes with the client.

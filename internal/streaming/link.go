@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,73 @@ func (l *link) Read(p []byte) (int, error) {
 
 func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		var more int
+		more, err = l.push(p[n:], err)
+		n += more
+	}
 	return n, l.note(err)
+}
+
+// push writes what there is room for. A deadline bounds the wait for a client that
+// takes nothing; on a busy machine it may pass before the first attempt.
+func (l *link) push(p []byte, late error) (n int, err error) {
+	t, ok := l.Conn.(*net.TCPConn)
+	if !ok {
+		return 0, late
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return 0, errors.Join(late, err)
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		for n < len(p) && err == nil {
+			var m int
+			m, err = unix.Write(int(fd), p[n:])
+			n += max(m, 0)
+			if errors.Is(err, unix.EINTR) {
+				err = nil
+			}
+		}
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		err = late
+	}
+	return n, errors.Join(err, cerr)
+}
+
+// leave lets the client read the end of the stream and close its connection. A
+// client that has everything gets linger for that; one that has not gets it as
+// long as it takes any, because closing could take bytes back that are on their way.
+func leave[T any](ctx context.Context, l *link, closed <-chan T) {
+	giveUp := time.Now().Add(delivery)
+	for {
+		select {
+		case <-closed:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(linger):
+		}
+		if !l.sending() || time.Now().After(giveUp) {
+			return
+		}
+	}
+}
+
+// sending says whether there are bytes that the client's side has not got.
+func (l *link) sending() bool {
+	t, ok := l.Conn.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return false
+	}
+	left := 0
+	cerr := raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return cerr == nil && err == nil && left > 0
 }
 
 func (l *link) note(err error) error {

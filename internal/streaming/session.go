@@ -8,9 +8,13 @@ import (
 	"time"
 )
 
-// linger is how long a client may take to read the end of a stream and close
-// its connection before it is closed for it.
-const linger = time.Second
+// How long a client is waited for at the end of a stream.
+const (
+	// linger is for closing its connection, once everything has arrived there.
+	linger = time.Second
+	// delivery is for taking what it was sent.
+	delivery = 30 * time.Second
+)
 
 // wanted are the streams that the CRI call asked for.
 type wanted struct {

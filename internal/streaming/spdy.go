@@ -55,7 +55,9 @@ func (s *Server) openSPDY(ctx context.Context, u *upgrade, r *http.Request, want
 	case <-time.After(s.cfg.StreamTimeout):
 		err := fmt.Errorf("the client did not open all of its streams within %s", s.cfg.StreamTimeout)
 		a.seal()
-		endSPDY(ctx, conn, a, outcome{err: err}.encode(protocol == spdyProtocols[0]))
+		a.tell(outcome{err: err}.encode(protocol == spdyProtocols[0]))
+		leave(ctx, u.link, conn.CloseChan())
+		_ = conn.Close()
 		return nil, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -81,27 +83,12 @@ func (s *Server) openSPDY(ctx context.Context, u *upgrade, r *http.Request, want
 		}
 	})
 	sess.end = func(o outcome) {
-		_ = raw.SetWriteDeadline(time.Now().Add(linger))
-		endSPDY(ctx, conn, a, o.encode(protocol == spdyProtocols[0]))
+		_ = raw.SetWriteDeadline(time.Now().Add(delivery))
+		a.tell(o.encode(protocol == spdyProtocols[0]))
+		leave(ctx, u.link, conn.CloseChan())
+		_ = conn.Close()
 	}
 	return sess, nil
-}
-
-// endSPDY closes every stream after its last byte, and waits for the client to
-// close the connection: closing it first could take those bytes back.
-func endSPDY(ctx context.Context, conn httpstream.Connection, a *arrivals, status []byte) {
-	if st := a.streams["error"]; st != nil && len(status) > 0 {
-		_, _ = st.Write(status)
-	}
-	for _, st := range a.streams {
-		_ = st.Close()
-	}
-	select {
-	case <-conn.CloseChan():
-	case <-ctx.Done():
-	case <-time.After(linger):
-	}
-	_ = conn.Close()
 }
 
 // expectedStreams are the types of streams that the client will open.
@@ -153,6 +140,16 @@ func (a *arrivals) seal() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expected = nil
+}
+
+// tell says how it went, and closes every stream after its last byte.
+func (a *arrivals) tell(status []byte) {
+	if st := a.streams["error"]; st != nil && len(status) > 0 {
+		_, _ = st.Write(status)
+	}
+	for _, st := range a.streams {
+		_ = st.Close()
+	}
 }
 
 func (a *arrivals) answered() {

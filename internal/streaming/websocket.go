@@ -67,7 +67,7 @@ func upgradeWebSocket(u *upgrade, r *http.Request, supported func(string) bool) 
 	return up.Upgrade(u, r, nil)
 }
 
-func (s *Server) openWebSocket(_ context.Context, u *upgrade, r *http.Request, want wanted) (*session, error) {
+func (s *Server) openWebSocket(ctx context.Context, u *upgrade, r *http.Request, want wanted) (*session, error) {
 	conn, err := upgradeWebSocket(u, r, func(p string) bool { _, ok := wsProtocols[p]; return ok })
 	if err != nil {
 		return nil, err
@@ -97,10 +97,7 @@ func (s *Server) openWebSocket(_ context.Context, u *upgrade, r *http.Request, w
 	})
 	sess.end = func(o outcome) {
 		ws.end(o)
-		select {
-		case <-read: // the client has closed too
-		case <-time.After(linger):
-		}
+		leave(ctx, u.link, read) // until the client has closed too
 	}
 	return sess, nil
 }
@@ -192,12 +189,15 @@ func (ws *wsSession) send(channel byte, p []byte) error {
 }
 
 func (ws *wsSession) end(o outcome) {
-	until := time.Now().Add(linger)
 	ws.writing.Lock()
-	_ = ws.conn.SetWriteDeadline(until)
+	_ = ws.conn.SetWriteDeadline(time.Now().Add(delivery))
 	ws.writing.Unlock()
 	if status := o.encode(ws.protocol.jsonStatus); len(status) > 0 {
 		_ = ws.send(channelError, status)
 	}
-	_ = ws.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), until)
+	ws.writing.Lock()
+	defer ws.writing.Unlock()
+	// Not as a control message, for which there is no more time once a deadline has
+	// passed, even if there is room.
+	_ = ws.conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
