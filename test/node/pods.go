@@ -24,9 +24,9 @@ func SharedPID(p *runtimeapi.PodSandboxConfig) {
 var Handlers = []string{"runc", "crun"}
 
 // UnderEach runs f under every handler, on one node for both.
-func UnderEach(t *testing.T, f func(t *testing.T, n *Node, handler string)) {
+func UnderEach(t *testing.T, f func(t *testing.T, n *Node, handler string), options ...Option) {
 	t.Helper()
-	n := Start(t, "")
+	n := Start(t, "", options...)
 	n.Pull(Busybox)
 	for _, h := range Handlers {
 		t.Run(h, func(t *testing.T) {
