@@ -33,11 +33,21 @@ func offline(t *testing.T, n *node.Node, args ...string) (adminv1.FsckReply, err
 	return reply, err
 }
 
+// tried waits for the trials of all handlers: one that is cut off by a kill is a
+// leftover, rightly. The pods stay: the network of one that goes is taken down later.
+func tried(n *node.Node) {
+	n.T.Helper()
+	for _, h := range node.Handlers {
+		n.RunPod(h)
+	}
+}
+
 // TestFsckWithoutDaemon wants the same of the command alone: it finds and
 // repairs, starts nothing, and leaves the pods of the dead daemon alone.
 func TestFsckWithoutDaemon(t *testing.T) {
 	n := node.Start(t, "")
 	n.Pull(node.Busybox)
+	tried(n)
 	s := n.RunPod("", hostPort(31874))
 	c := s.Start(node.Script(node.Numbers))
 	waiting := s.Create(node.Script("sleep 1000"))
@@ -86,6 +96,7 @@ func TestFsckWithoutDaemon(t *testing.T) {
 func TestFsckOfCheckpointsCutOff(t *testing.T) {
 	n := node.Start(t, "")
 	n.Pull(node.Busybox)
+	tried(n)
 	c := n.RunPod("").Start(node.Script("sleep 1000"))
 	n.Kill(syscall.SIGKILL)
 	shell(t, fmt.Sprintf("mkdir -p %s/checkpoints/%s", n.Root, c.ID))
@@ -106,6 +117,7 @@ func TestFsckOfCheckpointsCutOff(t *testing.T) {
 func TestFsckStartsNothing(t *testing.T) {
 	n := node.Start(t, "")
 	n.Pull(node.Busybox)
+	tried(n)
 	s := n.RunPod("")
 	s.Start(node.Script("sleep 1000"))
 	n.Kill(syscall.SIGKILL)
