@@ -81,7 +81,11 @@ func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
 	if before.valid(now) {
 		return before.info // another caller tried it
 	}
-	t := e.try(now)
+	limit := e.cfg.ProbeTimeout
+	if before != nil && before.info.Ready && before.fingerprint == now {
+		limit += before.retry // nobody waits for it, and the last one had too little time
+	}
+	t := e.try(now, limit)
 	if before != nil && !t.settled() && before.fingerprint == now {
 		t.retry = min(2*before.retry, retryLast)
 		if before.info.Ready {
@@ -95,8 +99,8 @@ func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
 
 // try runs one trial. Its deadline is its own: the caller that happens to be
 // the first must not decide for the others how long it takes.
-func (e *entry[H]) try(fingerprint string) *trial {
-	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.ProbeTimeout)
+func (e *entry[H]) try(fingerprint string, limit time.Duration) *trial {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	begin := time.Now()
 	info := e.describe(e.kind.Probe(ctx, e.def))

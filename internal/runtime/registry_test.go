@@ -22,7 +22,8 @@ type lab struct {
 	mu     sync.Mutex
 	broken map[string]string // by handler: why it does not work
 	print  map[string]string
-	unsure bool // trials leave features untried
+	unsure bool         // trials leave features untried
+	time   atomic.Int64 // that the last trial had, in ns
 	trials atomic.Int32
 	block  chan struct{} // trials wait for it
 }
@@ -45,6 +46,9 @@ func (l *lab) kinds() map[string]Kind[driver] {
 	return map[string]Kind[driver]{KindOCI: {
 		Probe: func(ctx context.Context, d Definition) pod.HandlerInfo {
 			l.trials.Add(1)
+			if end, ok := ctx.Deadline(); ok {
+				l.time.Store(int64(time.Until(end)))
+			}
 			if l.block != nil {
 				select {
 				case <-l.block:
@@ -245,6 +249,9 @@ func TestATrialThatIsUnsure(t *testing.T) {
 	e.current(t.Context())
 	if got := e.last.Load(); !got.info.Ready || got.retry != 2*retryFirst || l.trials.Load() != 2 {
 		t.Errorf("after a trial that took too long: %+v after %d trials", got, l.trials.Load())
+	}
+	if had := time.Duration(l.time.Load()); had <= r.cfg.ProbeTimeout {
+		t.Errorf("it had %s once more", had)
 	}
 	l.change("crun", "", "")
 	l.unsure = false
