@@ -1,5 +1,7 @@
-// Command fairlead-monitor is the parent of a node's containers, and, as
-// "fairlead-monitor pause", process 1 of a pod that shares its PID namespace.
+// Command fairlead-monitor is the parent of a node's containers. As
+// "fairlead-monitor pause" it is process 1 of a pod that shares its PID namespace,
+// or of a sandbox, and as "fairlead-monitor stand-in" what a container inside a
+// sandbox has for a process on the host.
 package main
 
 import (
@@ -7,15 +9,19 @@ import (
 
 	"fairlead.run/internal/monitor"
 	"fairlead.run/internal/monitor/pause"
+	"fairlead.run/internal/monitor/standin"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
-	// First, and without any of the rest: there may be one for each pod.
+	// First, and without any of the rest: there may be one for each pod or container.
 	if len(os.Args) > 1 && os.Args[1] == "pause" {
 		os.Exit(pause.Main())
+	}
+	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
+		os.Exit(standin.Main(os.Args[2:]))
 	}
 	os.Exit(monitor.Main(version, os.Args[1:]))
 }

@@ -25,6 +25,7 @@ import (
 const usage = `Usage:
   fairlead-monitor --state DIR     watch over the containers of this node
   fairlead-monitor pause           hold the namespaces of a pod: reap, and end at SIGTERM
+  fairlead-monitor stand-in        be what a container in a sandbox has for a process here
   fairlead-monitor --version
 
 The monitor is the parent of the containers that fairlead starts. It is started
