@@ -21,7 +21,6 @@ import (
 	"fairlead.run/internal/daemon/tracing"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
-	"fairlead.run/internal/network"
 	"fairlead.run/internal/streaming"
 	"fairlead.run/internal/telemetry"
 )
@@ -79,7 +78,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 		d.parts.plugins.Attach(d.core)
 	}
 	d.streams, err = streaming.New(streaming.Config{
-		Core: d.core, Dial: network.DialInNetNS, Log: o.Log, Address: cfg.Streaming.Address,
+		Core: d.core, Dial: d.parts.dial, Log: o.Log, Address: cfg.Streaming.Address,
 		IdleTimeout: cfg.Streaming.IdleTimeout.Duration, OpenTimeout: cfg.Streaming.TokenTTL.Duration,
 	})
 	if err != nil {

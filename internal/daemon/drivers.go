@@ -3,12 +3,15 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/checkpoint"
 	"fairlead.run/internal/daemon/tracing"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/lifecycle"
@@ -16,6 +19,7 @@ import (
 	"fairlead.run/internal/monitor/client"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/nri"
+	"fairlead.run/internal/pod"
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci"
@@ -170,6 +174,27 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	return nil
 }
 
+// forwarder is a handler whose pods have their network inside a sandbox.
+type forwarder interface {
+	Forward(ctx context.Context, pod string, port uint16) (net.Conn, error)
+}
+
+// dial connects to a port on a pod's localhost.
+func (p *parts) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn, error) {
+	if !r.Sandbox.OwnKernel {
+		return network.DialInNetNS(ctx, r.Sandbox.NetNS, port)
+	}
+	h, err := p.handlers.Serving(r.Handler)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := h.(forwarder)
+	if !ok {
+		return nil, fmt.Errorf("handler %s cannot reach into the network of its sandboxes: %w", r.Handler, errdefs.ErrUnimplemented)
+	}
+	return f.Forward(ctx, string(r.ID), port)
+}
+
 // openPlugins makes the interface for NRI plugins, or nothing if it is disabled.
 func openPlugins(cfg *config.Config, devices *cdi.Devices, o Options) (*nri.Driver, error) {
 	if cfg.NRI.Disable {
@@ -193,7 +218,7 @@ func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 
 func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
 	driver, err := oci.New(oci.Config{
-		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m,
+		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m, StandIn: program,
 		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
 		LogMaxLine: cfg.Containers.MaxLogLine, Log: log,
 	})

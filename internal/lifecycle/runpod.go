@@ -206,7 +206,7 @@ func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h H
 	if err != nil {
 		return err
 	}
-	r.Sandbox.Pause = &p
+	r.Sandbox.Pause, r.Sandbox.OwnKernel = &p, h.Info().SandboxProcess
 	if r.Config.Security.Namespaces.PID == pod.NamespacePod {
 		r.Sandbox.PIDNS = fmt.Sprintf("/proc/%d/ns/pid", p.PID)
 	}

@@ -96,9 +96,10 @@ func (s *Switch) fault(id pod.ID, records []*pod.Record) string {
 }
 
 // lacking are the addresses of a running pod that its interface does not have.
-// Where its namespace cannot be entered, others say what is wrong.
+// Where its namespace cannot be entered, others say what is wrong. A sandbox takes
+// the addresses away from the interface and has them inside.
 func lacking(r *pod.Record) (out []pod.Held) {
-	if r.State != pod.Running || r.Sandbox.NetNS == "" || len(r.Sandbox.IPs) == 0 {
+	if r.State != pod.Running || r.Sandbox.OwnKernel || r.Sandbox.NetNS == "" || len(r.Sandbox.IPs) == 0 {
 		return nil
 	}
 	have, err := AddressesInside(r.Sandbox.NetNS)

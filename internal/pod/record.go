@@ -41,6 +41,9 @@ type Sandbox struct {
 	IPs    []netip.Addr    `json:"ips,omitempty"`    // the primary address first
 	Pause  *RunningProcess `json:"pause,omitempty"`  // only where a sandbox process is needed
 	Shm    string          `json:"shm,omitempty"`    // the pod's /dev/shm on the host; empty means the node's
+	// OwnKernel says that Pause is a sandbox in which the containers run. Their
+	// cgroups say nothing of them, and the pod's addresses are inside it.
+	OwnKernel bool `json:"ownKernel,omitempty"`
 }
 
 // Container is a container of the pod.

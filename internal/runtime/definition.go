@@ -63,8 +63,9 @@ func executable(path string) error {
 	return nil
 }
 
-// discoverable are the handlers that are looked for where none is configured.
-var discoverable = []string{"crun", "runc"}
+// discoverable are the handlers that are looked for where none is configured. The
+// first that works is the default.
+var discoverable = []string{"crun", "runc", "runsc"}
 
 // SearchPath is where programs are looked for: PATH, and the usual directories,
 // which are missing from the PATH of many services.

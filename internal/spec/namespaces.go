@@ -137,6 +137,9 @@ func (b *build) targetPID() error {
 	if id == "" {
 		return invalid(namespaceOptions+"target_id", "is empty, and pid is TARGET")
 	}
+	if b.req.Handler.SandboxProcess {
+		return unsupported(namespaceOptions+"pid", "is TARGET; the processes of a container in a sandbox of handler %s cannot be joined one by one", b.req.Handler.Name)
+	}
 	target := b.req.Record.Container(pod.ContainerID(id))
 	if target == nil {
 		return fmt.Errorf("%starget_id: pod %s has no container %s: %w", namespaceOptions, b.req.Record.ID.Short(), id, errdefs.ErrNotFound)

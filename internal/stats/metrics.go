@@ -112,7 +112,7 @@ func (m *Meter) containerMetrics(r *pod.Record, c *pod.Container) (pod.Metrics, 
 		{groupSpec, m.cgroups.specMetrics},
 		{groupLife, m.cgroups.lifeMetrics},
 	} {
-		if m.families.groups[g.name] {
+		if m.families.groups[g.name] && (!r.Sandbox.OwnKernel || g.name == groupSpec || g.name == groupLife) {
 			g.write(&t)
 		}
 	}

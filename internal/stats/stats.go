@@ -103,6 +103,9 @@ func (m *Meter) Container(r *pod.Record, c *pod.Container) (pod.ContainerUsage, 
 	if err != nil {
 		return pod.ContainerUsage{}, fmt.Errorf("measure container %s: %w", c.ID.Short(), err)
 	}
+	if r.Sandbox.OwnKernel {
+		return pod.ContainerUsage{Layer: m.layers.of(c.ID)}, nil
+	}
 	m.rates.add(string(c.ID), seen.cpu)
 	return pod.ContainerUsage{
 		CPU: seen.cpu, Memory: seen.memory, Swap: seen.swap, IO: seen.io, Layer: m.layers.of(c.ID),

@@ -190,7 +190,7 @@ func openPTY() (master, slave *os.File, err error) {
 func serve(t *testing.T, core *fakeCore, change func(*Config)) *Server {
 	t.Helper()
 	c := Config{Core: core, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	c.Dial = func(context.Context, string, uint16) (net.Conn, error) {
+	c.Dial = func(context.Context, *pod.Record, uint16) (net.Conn, error) {
 		return nil, errors.New("no network in this test")
 	}
 	if change != nil {

@@ -98,7 +98,7 @@ func (s *Server) forward(ctx context.Context, id pod.ID, p *pair) error {
 // it uses that.
 func (s *Server) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn, error) {
 	if r.Sandbox.NetNS != "" {
-		return s.cfg.Dial(ctx, r.Sandbox.NetNS, port)
+		return s.cfg.Dial(ctx, r, port)
 	}
 	if !r.Config.HostNetwork() {
 		return nil, fmt.Errorf("the pod has no network: %w", errdefs.ErrUnavailable)

@@ -66,9 +66,9 @@ func podServer(t *testing.T, handle func(*net.TCPConn)) (core *fakeCore, dial Di
 		}
 	}()
 	core = &fakeCore{pod: &pod.Record{ID: "p1", State: pod.Running, Sandbox: pod.Sandbox{NetNS: "/netns/p1"}}}
-	dial = func(ctx context.Context, netns string, port uint16) (net.Conn, error) {
-		if netns != "/netns/p1" {
-			return nil, errors.New("wrong network namespace " + netns)
+	dial = func(ctx context.Context, r *pod.Record, port uint16) (net.Conn, error) {
+		if r.Sandbox.NetNS != "/netns/p1" {
+			return nil, errors.New("wrong network namespace " + r.Sandbox.NetNS)
 		}
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -170,7 +170,7 @@ func TestPortForwardEndsWithItsClient(t *testing.T) {
 func TestPortForwardTellsWhyNot(t *testing.T) {
 	core, _, _ := podServer(t, nil)
 	s := serve(t, core, func(c *Config) {
-		c.Dial = func(context.Context, string, uint16) (net.Conn, error) {
+		c.Dial = func(context.Context, *pod.Record, uint16) (net.Conn, error) {
 			return nil, errors.New("nothing listens there")
 		}
 	})

@@ -28,8 +28,9 @@ type Core interface {
 	FindPod(id string) (*pod.Record, error)
 }
 
-// Dial connects to a TCP port on localhost as seen inside a network namespace.
-type Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
+// Dial connects to a TCP port on localhost as seen inside a pod that has a network
+// of its own.
+type Dial func(ctx context.Context, r *pod.Record, port uint16) (net.Conn, error)
 
 // Config is what a Server works with.
 type Config struct {

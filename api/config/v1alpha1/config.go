@@ -14,7 +14,7 @@ type Config struct {
 	State          string             `toml:"state" flag:"state" doc:"Directory of what a boot does not outlive: the record of pods, sockets, bundles. Best on a tmpfs."`
 	Listen         string             `toml:"listen" flag:"listen" doc:"Socket of the CRI, as unix:///path or a path." zero:"fairlead.sock in the state directory"`
 	DefaultHandler string             `toml:"default_handler" flag:"default-handler" doc:"Runtime handler of pods that name none." zero:"crun if it works here, else runc, else the first that works"`
-	Handlers       map[string]Handler `toml:"handlers" doc:"Runtime handlers, one table for each. The name is what RuntimeClass.handler says: a DNS label. A name may be in one file only. With no table at all, runc and crun are looked for on PATH."`
+	Handlers       map[string]Handler `toml:"handlers" doc:"Runtime handlers, one table for each. The name is what RuntimeClass.handler says: a DNS label. A name may be in one file only. With no table at all, crun, runc and runsc are looked for on PATH."`
 	Cgroup         Cgroup             `toml:"cgroup" doc:"Control groups."`
 	Network        Network            `toml:"network" doc:"Pod network. As long as conf_dir holds a CNI configuration, that is used; otherwise the built-in bridge."`
 	Images         Images             `toml:"images" doc:"Image pulls."`

@@ -73,7 +73,8 @@ func (k Keeper) rootOf(handler string) string {
 // there may be containers of others, so only those of records count there.
 func (k Keeper) heldStates(_ context.Context, records []*pod.Record) (out []pod.Held, err error) {
 	add := func(path string) {
-		out = append(out, pod.Held{Kind: pod.KindState, Name: path, Owner: filepath.Base(path)})
+		owner, _, _ := strings.Cut(filepath.Base(path), stateOfSandbox)
+		out = append(out, pod.Held{Kind: pod.KindState, Name: path, Owner: owner})
 	}
 	base := filepath.Join(k.cfg.StateDir, "runtimes")
 	handlers, err := readDir(base)
@@ -86,7 +87,8 @@ func (k Keeper) heldStates(_ context.Context, records []*pod.Record) (out []pod.
 			return nil, err
 		}
 		for _, s := range states {
-			if s.IsDir() && !k.trials.has(s.Name()) {
+			id, _, file := strings.Cut(s.Name(), stateOfSandbox)
+			if (s.IsDir() || file && filepath.Ext(s.Name()) == stateExt) && !k.trials.has(id) {
 				add(filepath.Join(base, h.Name(), s.Name()))
 			}
 		}
@@ -229,7 +231,7 @@ func fifos(c *pod.Container) []string {
 func (k Keeper) wantStates(r *pod.Record) (out []pod.Held) {
 	for _, c := range r.Containers {
 		if c.State == pod.Running && lives(c.Process) {
-			out = append(out, pod.Held{Kind: pod.KindState, Name: filepath.Join(k.rootOf(r.Handler), string(c.ID)), Owner: string(c.ID)})
+			out = append(out, pod.Held{Kind: pod.KindState, Name: stateOf(k.rootOf(r.Handler), string(c.ID)), Owner: string(c.ID)})
 		}
 	}
 	return out

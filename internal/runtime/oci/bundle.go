@@ -56,10 +56,12 @@ func readProcess(bundle string) (*specs.Process, error) {
 // traces is what a bundle says about what its container has on the host, and
 // may leave there.
 type traces struct {
-	Linux struct {
-		CgroupsPath string          `json:"cgroupsPath"`
-		IntelRdt    json.RawMessage `json:"intelRdt"`
-		MountLabel  string          `json:"mountLabel"`
+	Annotations map[string]string `json:"annotations"`
+	Linux       struct {
+		CgroupsPath string                 `json:"cgroupsPath"`
+		IntelRdt    json.RawMessage        `json:"intelRdt"`
+		MountLabel  string                 `json:"mountLabel"`
+		Namespaces  []specs.LinuxNamespace `json:"namespaces"`
 		owner.Mappings
 	} `json:"linux"`
 	Process struct {

@@ -68,6 +68,9 @@ func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error
 	if h.forgot(id) {
 		return nil
 	}
+	if h.sandboxed() {
+		return h.deleteSandboxed(ctx, id)
+	}
 	_, err := h.run(ctx, "delete", id)
 	if err == nil || saysNotThere(err) {
 		return nil
@@ -95,7 +98,7 @@ func (h *Handler) leavesFolder(id string) bool {
 }
 
 // forgot says that the runtime surely knows no such container, without asking
-// it, which takes it some 10 ms: runc and crun have a folder for each. A
+// it, which takes it some 10 ms: runc and crun have a folder for each, runsc a file. A
 // container is deleted when it ends and when it is removed, and the second time
 // is usually in vain.
 func (h *Handler) forgot(id string) bool {
@@ -103,6 +106,9 @@ func (h *Handler) forgot(id string) bool {
 	case "runc", "crun":
 		_, err := os.Lstat(filepath.Join(h.tool.root, id))
 		return errors.Is(err, fs.ErrNotExist)
+	case gVisor:
+		files, err := stateFiles(h.tool.root, id)
+		return err == nil && len(files) == 0
 	}
 	return false
 }
@@ -114,7 +120,7 @@ func (h *Handler) forgetState(id string) error {
 		return nil
 	}
 	if err == nil {
-		err = errors.Join(root.RemoveAll(id), root.Close())
+		err = errors.Join(root.RemoveAll(id), root.Close(), removeStateFiles(h.tool.root, id))
 	}
 	if err != nil {
 		return fmt.Errorf("delete what the runtime kept in %s: %w", filepath.Join(h.tool.root, id), err)

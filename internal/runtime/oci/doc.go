@@ -7,6 +7,12 @@
 // deletes (update, delete) is run from here. Signals are sent without the
 // runtime. Streams and Exits put the monitor into the words of the core.
 //
+// gVisor's runsc has that command line as well, but its containers are no
+// processes of the host: see gVisor in sandboxed.go.
+//
+// Larger than other packages: what a sandbox needs differs in a line or two of
+// each verb, and shares the rest of it.
+//
 // It is not where bundles are written, nor where it is recorded which
 // containers exist.
 package oci

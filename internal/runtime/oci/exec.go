@@ -117,7 +117,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	if tty {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
-	argv, err := h.tool.argv(log, append(args, container)...)
+	argv, err := h.argv(log, append(args, container)...)
 	return monitorv1.ExecRequest{
 		ID:      x.id,
 		Command: argv,

@@ -51,11 +51,18 @@ func (h *Handler) runtime() string {
 
 // run is tool.run for a handler that is known.
 func (h *Handler) run(ctx context.Context, args ...string) ([]byte, error) {
-	argv, err := h.tool.argv("", args...)
+	argv, err := h.argv("", args...)
 	if err != nil {
 		return nil, err
 	}
 	return runFrom(ctx, h.from(), argv)
+}
+
+// argv is tool.argv for a handler that is known.
+func (h *Handler) argv(log string, args ...string) ([]string, error) {
+	t := h.tool
+	t.flags = flagsOf(h.runtime())
+	return t.argv(log, args...)
 }
 
 // from is where the runtime is executed from.
@@ -161,7 +168,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 	if s.TTY {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
-	argv, err := h.tool.argv(log, append(args, s.ID)...)
+	argv, err := h.argv(log, append(args, s.ID)...)
 	if err != nil {
 		return monitorv1.StartRequest{}, "", err
 	}
@@ -170,7 +177,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, new(*brokenBundle)) {
 		return monitorv1.StartRequest{}, "", err
 	}
-	return monitorv1.StartRequest{
+	req := monitorv1.StartRequest{
 		ID:         s.ID,
 		Command:    argv,
 		Sealed:     h.sealed(),
@@ -185,7 +192,11 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		Stdin:      s.Stdin,
 		StdinOnce:  s.StdinOnce,
 		TTY:        s.TTY,
-	}, log, nil
+	}
+	if h.sandboxed() {
+		req = h.inSandbox(req, &has)
+	}
+	return req, log, nil
 }
 
 // onHost is what a bundle says about the host, and its cgroup there.

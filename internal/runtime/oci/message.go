@@ -90,9 +90,9 @@ func readLog(path string) string {
 
 // The ways in which runtimes say the same.
 var (
-	noProgram = regexp.MustCompile(`executable file .*not found|exec: "?[^"]*"?: stat .*: no such file or directory|exec: "?[^"]*"?: no such file or directory|exec .*: no such file or directory|executable path is empty`)
+	noProgram = regexp.MustCompile(`executable file .*not found|exec: "?[^"]*"?: stat .*: no such file or directory|exec: "?[^"]*"?: no such file or directory|exec .*: no such file or directory|executable path is empty|failed to load \S+: no such file or directory|no such file or directory: failed to load`)
 	noAccess  = regexp.MustCompile(`exec(:|ve|utable)? .*permission denied|open executable: Permission denied|executable file .*: Permission denied`)
-	notThere  = regexp.MustCompile(`container .*does not exist|container does not exist|error opening file .*/status.*No such file|cannot open directory .*No such file|container not found`)
+	notThere  = regexp.MustCompile(`container .*does not exist|container does not exist|error opening file .*/status.*No such file|cannot open directory .*No such file|container not found|loading container: file does not exist`)
 	isThere   = regexp.MustCompile(`(?i)container .*already exists|container with (the )?given ID already exists|container with id exists`)
 	notAlive  = regexp.MustCompile(`(?i)cannot exec (in )?a (stopped|container that has stopped)|container .*is not running|container not running|no such process`)
 	noSpace   = regexp.MustCompile(`(?i)no space left on device|cannot allocate memory|resource temporarily unavailable|too many open files`)

@@ -38,14 +38,15 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	info.Runtime, info.Version = version.Name, version.Number
 	f := readFeatures(ctx, program)
 	info.Features = version.Can(f, abilities.OfHost())
-	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}
+	info.SandboxProcess = sandboxes(version.Name)
+	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd, flags: flagsOf(version.Name)}
 	info.OCI, err = d.accepted(ctx, t, candidates(f))
 	if err != nil {
 		info.Reason = reason(err)
 		return info
 	}
 	info.Ready = true
-	mapped := d.tryUser(ctx, t, info.OCI)
+	mapped := d.noUserNamespaces(ctx, t, info)
 	info.Features.UserNamespaces, info.Features.NoUserNamespaces = mapped == nil, reason(mapped)
 	captured := d.noCheckpoints(ctx, version.Name, f)
 	info.Features.Checkpoints, info.Features.NoCheckpoints = captured == nil, reason(captured)
@@ -57,6 +58,14 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 // may succeed on a machine that is less busy.
 func late(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, errdefs.ErrDeadline))
+}
+
+// noUserNamespaces says why pods of a runtime can have no user namespace, or nil.
+func (d *Driver) noUserNamespaces(ctx context.Context, t tool, info pod.HandlerInfo) error {
+	if info.SandboxProcess {
+		return fmt.Errorf("%s joins no user namespace that is there already; users inside its sandbox are none of the host's anyway", info.Runtime)
+	}
+	return d.tryUser(ctx, t, info.OCI)
 }
 
 // Fingerprint changes with the program, with what crun minds about the host's

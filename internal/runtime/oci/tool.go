@@ -21,6 +21,7 @@ type tool struct {
 	def     runtime.Definition
 	root    string
 	systemd bool
+	flags   []string // that this runtime has besides
 }
 
 // argv is a whole command. log is the file that the runtime writes its log to;
@@ -32,6 +33,7 @@ func (t tool) argv(log string, args ...string) ([]string, error) {
 	}
 	argv := append([]string{program}, t.def.Args...)
 	argv = append(argv, "--root", t.root, "--log-format", "json")
+	argv = append(argv, t.flags...)
 	if log != "" {
 		argv = append(argv, "--log", log)
 	}

@@ -49,7 +49,7 @@ core = { soft = 0, hard = "unlimited" }
 const tail = `
 ## Handlers that are not described
 
-Without any ` + "`[handlers.NAME]`" + ` table, the handlers are those of runc and crun that are found on PATH or in the usual
+Without any ` + "`[handlers.NAME]`" + ` table, the handlers are those of crun, runc and gVisor's runsc that are found on PATH or in the usual
 directories of programs, under these names. Every handler is tried before it is offered: the program is started with a
 container whose own program does not exist, and has to get as far as missing that. One that fails is listed with the reason
 by ` + "`fairlead handlers`" + ` and refused by name; it is tried again when its program or the host's cgroups have changed, and otherwise
@@ -57,6 +57,8 @@ after ten seconds.
 
 crun refuses hosts with cgroup v1 whose cgroup v2 hierarchy, ` + "`/sys/fs/cgroup/unified`" + `, still has controllers. The reason
 names them and the commands that mount them as cgroup v1 hierarchies.
+
+[gvisor.md](gvisor.md) has what is different for pods on gVisor.
 `
 
 func main() {
