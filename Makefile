@@ -22,6 +22,7 @@ TOOLS       := $(CURDIR)/bin/tools
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+RUNSC       := gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 
 # What the tests and the demo need besides Go, gcc, make and git. Debian's gcc only
 # recommends libc6-dev, without which the race detector is not built.
@@ -39,8 +40,8 @@ build:
 
 ## test: install what the tests need, then run all of them with the race detector (needs root)
 .PHONY: test
-test: packages build $(TOOLS)/withcgroups
-	$(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
@@ -242,6 +243,12 @@ help:
 .PHONY: $(TOOLS)/withcgroups
 $(TOOLS)/withcgroups:
 	@go build -o $@ ./build/withcgroups
+
+# gVisor, which is not on PATH: daemons of tests that are not about it need not try it.
+$(TOOLS)/.runsc: Makefile
+	@mkdir -p $(TOOLS)
+	CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(RUNSC)
+	@touch $@
 
 # One stamp for all tools, so that a changed version installs again.
 $(TOOLS)/.installed: Makefile

@@ -20,8 +20,16 @@ func SharedPID(p *runtimeapi.PodSandboxConfig) {
 	p.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
 }
 
-// Handlers are those that every option is tested under.
-var Handlers = []string{"runc", "crun"}
+// Handlers are those that every option is tested under, unless the environment
+// names others.
+var Handlers = handlersOf(os.Getenv("FAIRLEAD_TEST_HANDLERS"))
+
+func handlersOf(named string) []string {
+	if named == "" {
+		return []string{"runc", "crun"}
+	}
+	return strings.Split(named, ",")
+}
 
 // UnderEach runs f under every handler, on one node for both.
 func UnderEach(t *testing.T, f func(t *testing.T, n *Node, handler string), options ...Option) {
