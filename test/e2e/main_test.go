@@ -1,6 +1,7 @@
 // Package e2e_test runs a real Kubernetes node on Fairlead: the programs of a
 // Kubernetes release, upstream's own specs, and stories of our own about
-// restarts. It needs what `make e2e` builds and does nothing without.
+// restarts. It needs what `make e2e` or `make e2e-short` builds and does nothing
+// without.
 package e2e_test
 
 import (
