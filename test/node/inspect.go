@@ -3,25 +3,29 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Features are those that Status reports for a handler.
-func (n *Node) Features(handler string) *runtimeapi.RuntimeHandlerFeatures {
+// Features are those that Status reports for a handler, which has them once it
+// was tried.
+func (n *Node) Features(handler string) (f *runtimeapi.RuntimeHandlerFeatures) {
 	n.T.Helper()
-	st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	for _, h := range st.RuntimeHandlers {
-		if h.Name == handler {
-			return h.Features
+	ctx := n.Ctx()
+	Eventually(n.T, "handler "+handler+" is in Status", func() bool {
+		st, err := n.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+		if err != nil {
+			n.T.Fatal(err)
 		}
-	}
-	n.T.Fatalf("handler %q is not in Status", handler)
-	return nil
+		i := slices.IndexFunc(st.RuntimeHandlers, func(h *runtimeapi.RuntimeHandler) bool { return h.Name == handler })
+		if i >= 0 {
+			f = st.RuntimeHandlers[i].Features
+		}
+		return i >= 0
+	})
+	return f
 }
 
 // NS is a namespace of the container, such as "net:[4026531840]".
