@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -140,8 +140,9 @@ func TestUserNamespaceExecOnATerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			typed, typing := io.Pipe()
-			go func() { _, _ = io.WriteString(typing, "word\n") }()
-			var out bytes.Buffer
+			out := prompter{until: "owner 1000\r\n", then: sync.OnceFunc(func() {
+				go func() { _, _ = io.WriteString(typing, "word\n") }()
+			})}
 			err = e.StreamWithContext(n.Ctx(), remotecommand.StreamOptions{Stdin: typed, Stdout: &out, Tty: true})
 			var code utilexec.CodeExitError
 			if !errors.As(err, &code) || code.Code != 4 {
@@ -156,6 +157,23 @@ func TestUserNamespaceExecOnATerminal(t *testing.T) {
 		}
 		s.Remove()
 	})
+}
+
+// prompter does something once it was told something: a terminal puts the echo of
+// what is typed earlier into the middle of a line.
+type prompter struct {
+	strings.Builder // a bytes.Buffer would be read into, past Write
+	until           string
+	then            func()
+}
+
+func (p *prompter) Write(b []byte) (int, error) {
+	defer func() {
+		if strings.Contains(p.String(), p.until) {
+			p.then()
+		}
+	}()
+	return p.Builder.Write(b)
 }
 
 func TestUserNamespaceAttach(t *testing.T) {
