@@ -266,8 +266,10 @@ func benchServer() (*Server, *fake) {
 		Swap:   &pod.SwapUsage{At: at, Total: &n}, IO: &pod.IOUsage{At: at, Pressure: stall},
 		Layer: &pod.LayerUsage{At: at, Path: "/var/lib/fairlead", Bytes: n, Inodes: 5},
 	}
-	f.podUsed = pod.Usage{CPU: f.used.CPU, Memory: f.used.Memory, IO: f.used.IO, Processes: &pod.ProcessUsage{At: at, Count: 5},
-		Network: &pod.NetworkUsage{At: at, Interfaces: []pod.InterfaceUsage{{Name: "eth0", Default: true, RxBytes: n, TxBytes: n}}}}
+	f.podUsed = pod.Usage{
+		CPU: f.used.CPU, Memory: f.used.Memory, IO: f.used.IO, Processes: &pod.ProcessUsage{At: at, Count: 5},
+		Network: &pod.NetworkUsage{At: at, Interfaces: []pod.InterfaceUsage{{Name: "eth0", Default: true, RxBytes: n, TxBytes: n}}},
+	}
 	many := manyStats{fakeStats: fakeStats{f}}
 	for i := range 60 {
 		many.families = append(many.families, &pod.MetricFamily{Name: fmt.Sprintf("container_memory_working_set_bytes_%02d", i), Counter: i%2 == 0})
