@@ -236,21 +236,6 @@ func (g *Group) killAtOnce() (done bool, err error) {
 	return err == nil, err
 }
 
-// Empty waits until no process is left.
-func (g *Group) Empty(ctx context.Context) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		pids, err := g.PIDs()
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("processes %v were killed and do not end; they may wait for a device or a network file system: %w", pids, errdefs.ErrDeadline)
-		case <-time.After(pause):
-		}
-	}
-}
-
 // Remove deletes the directories that are left.
 func (g *Group) Remove(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -292,5 +277,24 @@ func (g *Group) KillRest(ctx context.Context) error {
 	if err := g.Signal(ctx, unix.SIGKILL); err != nil {
 		return err
 	}
-	return g.Empty(ctx)
+	return g.awaitEmpty(ctx)
+}
+
+// awaitEmpty waits until no process is left. It kills again: a runtime that was
+// cut off may have put one in after the signal.
+func (g *Group) awaitEmpty(ctx context.Context) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		pids, err := g.PIDs()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // fails if it has ended
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v were killed and do not end; they may wait for a device or a network file system: %w", pids, errdefs.ErrDeadline)
+		case <-time.After(pause):
+		}
+	}
 }

@@ -1,12 +1,18 @@
 package cgroup
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestScopePath(t *testing.T) {
@@ -149,5 +155,33 @@ func TestNewRefusesWhatIsShared(t *testing.T) {
 		if g, err := New(t.TempDir(), path); err == nil {
 			t.Errorf("%q: %v", path, g.Dirs)
 		}
+	}
+}
+
+// A process that comes after the signal is killed as well.
+func TestKillRestOfLatecomers(t *testing.T) {
+	root := hierarchy(t, map[string]string{"memory/a/b/cgroup.procs": ""})
+	procs := filepath.Join(root, "memory/a/b/cgroup.procs")
+	g, err := New(root, "/a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := exec.Command("/bin/sleep", "1000")
+	if err := late.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(late.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	go func() {
+		_ = late.Wait() // of what is killed
+		gone <- os.WriteFile(procs, nil, 0o600)
+	}()
+	if err := errors.Join(g.awaitEmpty(t.Context()), <-gone); err != nil {
+		t.Error(err)
+	}
+	if st := late.ProcessState.Sys().(syscall.WaitStatus); st.Signal() != unix.SIGKILL {
+		t.Errorf("it ended with %v", st)
 	}
 }
