@@ -372,7 +372,8 @@ func growth(samples []sample) (grown []string) {
 			}
 		}
 		slope, deviation, mean := fit(values)
-		if slope-confidence*deviation > tinyPart*mean {
+		more, _, _ := fit(withoutLeap(values))
+		if slope-confidence*deviation > tinyPart*mean && more > tinyPart*mean {
 			grown = append(grown, fmt.Sprintf("%s: grows by %.3g in each round, give or take %.2g: %.4g", name, slope, deviation, values))
 		}
 	}
@@ -386,6 +387,22 @@ func grownAgain(first, again []string) []string {
 		name, _, _ := strings.Cut(g, ": ")
 		return !slices.ContainsFunc(first, func(f string) bool { return strings.HasPrefix(f, name+": ") })
 	})
+}
+
+// withoutLeap takes the largest leap out of a series. A pool that got its next
+// member, or a database its next page, does not grow without it; a leak does.
+func withoutLeap(y []float64) []float64 {
+	at, leap := 0, 0.0
+	for i := 1; i < len(y); i++ {
+		if d := y[i] - y[i-1]; d > leap {
+			at, leap = i, d
+		}
+	}
+	out := slices.Clone(y)
+	for i := at; i < len(out); i++ {
+		out[i] -= leap
+	}
+	return out
 }
 
 // fit is the line of least squares: its slope, the standard error of that, and
@@ -432,7 +449,9 @@ func TestGrowth(t *testing.T) {
 		"one more each round": {func(i int) float64 { return 20 + float64(i) }, true},
 		"leak under noise":    {func(i int) float64 { return 1000 + noise[i] + 5*float64(i) }, true},
 		"2 kB with each pod":  {func(i int) float64 { return 8e6 + 20e3*noise[i] + 2e3*100*float64(i) }, true},
-		"one step":            {func(i int) float64 { return 20 + math.Floor(float64(i)/9) }, false},
+		"one step at the end": {func(i int) float64 { return 20 + math.Floor(float64(i)/9) }, false},
+		"one step":            {func(i int) float64 { return 17 + 4*min(1, math.Floor(float64(i)/4)) }, false},
+		"one in three rounds": {func(i int) float64 { return 20 + math.Floor(float64(i)/3) }, true},
 	} {
 		if got := len(growth(series(tt.f))) > 0; got != tt.want {
 			t.Errorf("%s: growth %v", name, got)
