@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -173,21 +174,43 @@ func (r *Roots) Leftovers(live map[pod.ContainerID]bool) ([]pod.ContainerID, err
 	for _, e := range entries {
 		found[pod.ContainerID(e.Name())] = true
 	}
-	base := filepath.Join(r.state, "containers")
-	mounts, err := List(base)
+	mounted, err := r.mountsOfOthers(live)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range mounts {
-		if rest, ok := strings.CutPrefix(m, base+"/"); ok {
-			id, _, _ := strings.Cut(rest, "/")
-			found[pod.ContainerID(id)] = true
-		}
+	for _, id := range mounted {
+		found[id] = true
 	}
 	var out []pod.ContainerID
 	for id := range found {
 		if !live[id] {
 			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// mountsOfOthers are the containers that are not in live and have something mounted in
+// their folder. The kernel takes long to list its mounts, so it is only asked
+// if there are such folders.
+func (r *Roots) mountsOfOthers(live map[pod.ContainerID]bool) ([]pod.ContainerID, error) {
+	base := filepath.Join(r.state, "containers")
+	entries, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for mounts of lost containers: %w", err)
+	}
+	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !live[pod.ContainerID(e.Name())] }) {
+		return nil, nil
+	}
+	mounts, err := List(base)
+	if err != nil {
+		return nil, err
+	}
+	var out []pod.ContainerID
+	for _, m := range mounts {
+		if rest, ok := strings.CutPrefix(m, base+"/"); ok {
+			id, _, _ := strings.Cut(rest, "/")
+			out = append(out, pod.ContainerID(id))
 		}
 	}
 	return out, nil
