@@ -132,8 +132,8 @@ func (d *Daemon) Endpoint() string { return endpointOf(d.cfg) }
 // daemon; if there are none, monitor and network are taken down too.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := newGroup(ctx)
-	g.run("the core", func() error { return d.core.Run(ctx) })
 	g.run("the CRI server", func() error { return d.server.Serve(ctx, d.listener) })
+	g.run("the core", func() error { return d.core.Run(ctx) })
 	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
 	g.run("the measuring of writable layers", func() error { return d.parts.meter.Run(ctx) })
 	g.run("the giving back of memory", func() error {
@@ -149,7 +149,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	g.run("the watch over the ends of containers", func() error { return quiet(ctx, d.parts.kept.Run(ctx)) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
-	g.run("the trial of handlers", func() error { return quiet(ctx, d.parts.handlers.Run(ctx)) })
+	g.run("the trial of handlers", func() error { return quiet(ctx, d.tryHandlers(ctx)) })
 	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)
@@ -158,6 +158,21 @@ func (d *Daemon) Run(ctx context.Context) error {
 	err := g.wait(ctx, endLimit)
 	d.leave()
 	return errors.Join(err, d.Close())
+}
+
+// trialDelay is how long the trial of handlers lets the pods of an earlier daemon
+// go first. Whoever needs a handler has it tried at once.
+const trialDelay = time.Second
+
+// tryHandlers tries the handlers, which takes much of a processor, when the pods
+// that are there have been looked at.
+func (d *Daemon) tryHandlers(ctx context.Context) error {
+	select {
+	case <-d.core.Looked():
+	case <-time.After(trialDelay):
+	case <-ctx.Done():
+	}
+	return d.parts.handlers.Run(ctx)
 }
 
 // leave takes down what only serves pods, when there are none.

@@ -54,6 +54,7 @@ type Core struct {
 	// What is made from now on is none of its business.
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
+	looked    chan struct{}     // closed when all inherited were looked at
 	inAir     ops.Ledger
 	past      history.History
 	later     *again.List
@@ -72,7 +73,7 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	if d.Plugins == nil {
 		d.Plugins = nobody{}
 	}
-	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: again.New()}
+	c := &Core{Drivers: d, log: log, now: time.Now, book: newBook(d.Store), later: again.New(), looked: make(chan struct{})}
 	c.inAir.Trace = c.ended
 	for _, r := range records {
 		c.book.adopt(r)
@@ -133,6 +134,10 @@ func (c *Core) Follow() (seen <-chan pod.Notice, stop func()) { return c.book.fe
 
 // Recovering are the pods that were not observed yet since the daemon started.
 func (c *Core) Recovering() []pod.ID { return c.book.unobserved() }
+
+// Looked is closed when the pods of an earlier daemon have been looked at, if
+// Run was called.
+func (c *Core) Looked() <-chan struct{} { return c.looked }
 
 // FindPod returns the pod with that id, or with the only id that begins so.
 func (c *Core) FindPod(id string) (*pod.Record, error) { return c.book.findPod(id) }

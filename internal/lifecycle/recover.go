@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,8 +34,11 @@ const (
 	// lookTimeout bounds the recovery of one pod. What could not be observed by
 	// then is Unknown, and no other pod waits for it.
 	lookTimeout = 20 * time.Second
-	// lookers is how many pods are recovered at once.
+	// lookers is how many pods are recovered at once if each takes its time.
 	lookers = 16
+	// longLook is after what a look at a pod seems to wait for something else than
+	// a processor, so that the next one begins.
+	longLook = 20 * time.Millisecond
 )
 
 // recover observes what the records name and makes the records true. It
@@ -46,18 +51,36 @@ func (c *Core) recover(ctx context.Context) {
 		return nil
 	})
 	pods.SetLimit(lookers)
+	turns := make(turns, max(1, runtime.GOMAXPROCS(0)-1))
 	for _, r := range c.inherited {
 		pods.Go(func() error {
+			defer turns.take()()
 			c.recoverInTime(ctx, r)
 			return nil
 		})
 	}
 	_ = pods.Wait()
+	close(c.looked)
 	if n := len(c.inherited); n > 0 {
 		c.log.Info("pods of an earlier daemon were looked at", "pods", n, "took", c.now().Sub(begin), "hang", len(c.Recovering()))
 	}
 	_ = all.Wait()
 	c.inherited = nil
+}
+
+// turns leave a processor to those who call meanwhile: looks at pods hardly wait,
+// and the first answers of a daemon would have to wait for all of them.
+type turns chan struct{}
+
+// take waits for a turn, which ends with the look, or when that is a long one.
+func (t turns) take() (end func()) {
+	t <- struct{}{}
+	over := sync.OnceFunc(func() { <-t })
+	long := time.AfterFunc(longLook, over)
+	return func() {
+		long.Stop()
+		over()
+	}
 }
 
 // recoverInTime recovers one pod as an operation of its own. One that hangs in
