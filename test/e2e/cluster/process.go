@@ -126,11 +126,12 @@ func (p *Process) Said() string {
 }
 
 // environment is that of all programs: ours, with the runtime's own folder on
-// PATH, because containerd looks for its shim there.
+// PATH, because containerd looks for its shim there, and with a folder for
+// temporary files that goes with the cluster: not all specs remove theirs.
 func (c *Cluster) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
-		return slices.ContainsFunc([]string{"FAIRLEAD_", "PATH=", "HTTP_PROXY=", "HTTPS_PROXY=", "http_proxy=", "https_proxy="},
+		return slices.ContainsFunc([]string{"FAIRLEAD_", "PATH=", "TMPDIR=", "HTTP_PROXY=", "HTTPS_PROXY=", "http_proxy=", "https_proxy="},
 			func(prefix string) bool { return len(e) >= len(prefix) && e[:len(prefix)] == prefix })
 	})
-	return append(env, "PATH="+c.cfg.Peers+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig)
+	return append(env, "PATH="+c.cfg.Peers+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig, "TMPDIR="+c.cfg.Arena.Memory)
 }
