@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"fairlead.run/internal/node/handlers"
@@ -22,9 +24,9 @@ func (a *app) handlersCommand() *cobra.Command {
 				}
 				list := set.All()
 				return a.print(list, func() [][]string {
-					rows := [][]string{{"HANDLER", "KIND", "VERSION", "DEFAULT", "READY", "PATH", "REASON"}}
+					rows := [][]string{{"HANDLER", "KIND", "VERSION", "DEFAULT", "READY", "PATH", "FLAWS", "REASON"}}
 					for _, h := range list {
-						rows = append(rows, []string{h.Name, h.Kind, h.Version, yesNo(h.Default), yesNo(h.Ready), h.Path, h.Reason})
+						rows = append(rows, []string{h.Name, h.Kind, h.Version, yesNo(h.Default), yesNo(h.Ready), h.Path, flaws(h), h.Reason})
 					}
 					return rows
 				})
@@ -33,6 +35,14 @@ func (a *app) handlersCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd)
 	return cmd
+}
+
+// flaws says how many are known of a version. The list itself is for -o json.
+func flaws(h handlers.Handler) string {
+	if len(h.Flaws) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, such as %s", len(h.Flaws), h.Flaws[len(h.Flaws)-1].ID)
 }
 
 func yesNo(b bool) string {

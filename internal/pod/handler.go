@@ -3,6 +3,9 @@ package pod
 import "time"
 
 // HandlerInfo describes a runtime handler as it was observed.
+//
+// Larger than other structs: it is all that callers are told of a handler, in one
+// object.
 type HandlerInfo struct {
 	Name     string          `json:"name"`
 	Kind     string          `json:"kind"` // "oci"
@@ -14,6 +17,7 @@ type HandlerInfo struct {
 	Reason   string          `json:"reason,omitempty"`     // why it is not ready
 	Trying   bool            `json:"trying,omitempty"`     // not ready because its first trial has not ended yet
 	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
+	Flaws    []Flaw          `json:"flaws,omitempty"`      // that are known of Version
 	Features HandlerFeatures `json:"features"`
 	// PrivilegedWithoutHostDevices keeps host devices from privileged containers.
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
@@ -23,6 +27,14 @@ type HandlerInfo struct {
 	// whole names, or their beginning and "*". No other annotation ever does.
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`
 	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`
+}
+
+// Flaw is a security flaw of a version of a runtime. A distribution may have mended
+// it and kept the number.
+type Flaw struct {
+	ID       string   `json:"id"` // "CVE-2025-31133"
+	What     string   `json:"what"`
+	MendedIn []string `json:"mendedIn"` // for each branch the first version without it
 }
 
 // HandlerFeatures are abilities, observed and not assumed.

@@ -63,7 +63,8 @@ var layers = []layer{
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.
 	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
-	{place: "internal/runtime/oci/abilities", may: []string{"internal/pod"}},
+	{place: "internal/runtime/oci/release", may: []string{"internal/pod"}},
+	{place: "internal/runtime/oci/abilities", may: []string{"internal/pod", "internal/runtime/oci/release"}},
 	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/criu", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/disk", may: []string{"@leaves"}},
@@ -74,7 +75,7 @@ var layers = []layer{
 	{place: "internal/runtime/oci/signame", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/trial", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/warmth"},
-	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/abilities", "internal/runtime/oci/cgroup", "internal/runtime/oci/criu", "internal/runtime/oci/disk", "internal/runtime/oci/filter", "internal/runtime/oci/mark", "internal/runtime/oci/owner", "internal/runtime/oci/process", "internal/runtime/oci/signame", "internal/runtime/oci/trial", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
+	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/abilities", "internal/runtime/oci/cgroup", "internal/runtime/oci/criu", "internal/runtime/oci/disk", "internal/runtime/oci/filter", "internal/runtime/oci/mark", "internal/runtime/oci/owner", "internal/runtime/oci/process", "internal/runtime/oci/release", "internal/runtime/oci/signame", "internal/runtime/oci/trial", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},

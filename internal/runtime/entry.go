@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -124,6 +125,14 @@ func (e *entry[H]) report(before, now *trial) {
 	log := e.cfg.Log.With("handler", e.def.Name, "path", now.info.Path)
 	if now.info.Ready {
 		log.Info("runtime handler works", "version", now.info.Version, "took", now.took)
+		if flaws := now.info.Flaws; len(flaws) > 0 {
+			ids := make([]string, len(flaws))
+			for i, f := range flaws {
+				ids[i] = f.ID
+			}
+			log.Warn("this version of the runtime is known for security flaws; upgrade it, unless its distribution has mended them",
+				"version", now.info.Version, "flaws", strings.Join(ids, ", "))
+		}
 		return
 	}
 	log.Warn("runtime handler does not work", "reason", now.info.Reason)

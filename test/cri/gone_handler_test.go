@@ -103,3 +103,28 @@ func TestHandlerIsNotConfiguredAnyMore(t *testing.T) {
 	configure(string(with))
 	c.Sandbox.Remove()
 }
+
+// A node's administrator may want no version of a runtime that has a known flaw:
+// an older one starts nothing, and what runs on it already goes on and can be ended.
+func TestVersionOfAHandlerIsTooOld(t *testing.T) {
+	n, _, c := ownHandler(t, node.Handlers[0])
+	with, err := os.ReadFile(n.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Kill(syscall.SIGKILL)
+	strict := strings.Replace(string(with), "[handlers.mine]", "[handlers.mine]\nmin_version = \"99.0\"", 1)
+	if err := os.WriteFile(n.Config, []byte(strict), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	_, err = n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "mine"})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "handlers.mine.min_version wants 99.0") {
+		t.Errorf("a new pod: %v", err)
+	}
+	if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container that ran: %s", st.State)
+	}
+	c.Stop(0)
+	c.Sandbox.Remove()
+}

@@ -37,6 +37,7 @@ type Handler struct {
 	Path                         string   `toml:"path" doc:"The program: an absolute path, or a name to be looked for on PATH." zero:"the name of the handler"`
 	Args                         []string `toml:"args" doc:"Arguments before the subcommand, for example [\"--debug\"]. --root, --log, --log-format and --systemd-cgroup are Fairlead's to set."`
 	Root                         string   `toml:"root" doc:"Directory of the program's own state." zero:"runtimes/NAME in the state directory"`
+	MinVersion                   string   `toml:"min_version" doc:"The oldest version of the program that may start pods, for example \"1.2.8\". An older one fails, and its pods run on. [security.md](security.md) has why this may be wanted." zero:"any"`
 	PodAnnotations               []string `toml:"pod_annotations" doc:"Pod annotations that the runtime gets to see: names, or prefixes that end in \"*\". All others are kept from it."`
 	ContainerAnnotations         []string `toml:"container_annotations" doc:"As pod_annotations, of containers."`
 	PrivilegedWithoutHostDevices bool     `toml:"privileged_without_host_devices" doc:"Privileged containers get no host devices but those they ask for."`

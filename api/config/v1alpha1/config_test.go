@@ -149,6 +149,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 		"[handlers.A]":                                     "f.toml:1: handlers.A: a handler's name is a DNS label",
 		"[handlers.a]\ntype=\"vm\"":                        "f.toml:2: handlers.a.type: ",
 		"[handlers.a]\npath=\"./x\"":                       "f.toml:2: handlers.a.path: ",
+		"[handlers.a]\nmin_version=\"newest\"":             "f.toml:2: handlers.a.min_version: ",
 		"[handlers.a]\nroot=\"x\"":                         "f.toml:2: handlers.a.root: ",
 		"[handlers.a]\nargs=[\"--root=/\"]":                "f.toml:2: handlers.a.args: --root is Fairlead's to set",
 		"handlers = {a = {args=[\"\"]}}":                   "f.toml:1: handlers.a.args: ",

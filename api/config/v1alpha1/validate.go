@@ -16,6 +16,8 @@ var (
 	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	// ifname excludes what the kernel refuses and what would be a path.
 	ifname = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
+	// number is a version of a runtime.
+	number = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9}){0,2}(-rc\.?[0-9]{1,9})?$`)
 )
 
 // maxSocket is the longest path of a unix socket, in bytes; the longest one
@@ -108,6 +110,9 @@ func (c *Config) checkHandler(key, name string, h Handler) error {
 	}
 	if h.Root != "" {
 		bad = append(bad, c.absolute(key+".root", h.Root))
+	}
+	if h.MinVersion != "" && !number.MatchString(h.MinVersion) {
+		bad = append(bad, c.wrong(key+".min_version", "%q is no version: up to three numbers with dots, and perhaps a release candidate, as in 1.2.8 or 1.4.0-rc.3", h.MinVersion))
 	}
 	for _, a := range h.Args {
 		flag, _, _ := strings.Cut(a, "=")

@@ -33,6 +33,7 @@ type Handler struct {
 	Default bool   `json:"default"`
 	Ready   bool   `json:"ready"`
 	Reason  string `json:"reason,omitempty"` // why it is not ready
+	Flaws   []Flaw `json:"flaws,omitempty"`  // that are known of its version
 	// Trying says that Fairlead does not know yet whether it works.
 	Trying bool `json:"trying,omitempty"`
 
@@ -41,6 +42,13 @@ type Handler struct {
 	// Of these the CRI says nothing: only Fairlead does.
 	Checkpoints   bool   `json:"checkpoints"`
 	NoCheckpoints string `json:"noCheckpoints,omitempty"` // why there are none
+}
+
+// Flaw is a security flaw of a version of a runtime.
+type Flaw struct {
+	ID       string   `json:"id"` // "CVE-2025-31133"
+	What     string   `json:"what"`
+	MendedIn []string `json:"mendedIn"` // for each branch the first version without it
 }
 
 // Set is the handlers of one endpoint.

@@ -17,6 +17,7 @@ import (
 	"fairlead.run/internal/runtime/oci/abilities"
 	"fairlead.run/internal/runtime/oci/cgroup"
 	"fairlead.run/internal/runtime/oci/criu"
+	"fairlead.run/internal/runtime/oci/release"
 )
 
 // Probe tries a handler: it reads the version and the features of the program
@@ -36,6 +37,11 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		return info
 	}
 	info.Runtime, info.Version = version.Name, version.Number
+	info.Flaws = release.Flaws(version.Name, version.Number)
+	if err := release.Floor(def.Name, version.Name, version.Number, def.MinVersion); err != nil {
+		info.Reason = reason(err)
+		return info
+	}
 	f := readFeatures(ctx, program)
 	info.Features = version.Can(f, abilities.OfHost())
 	info.SandboxProcess = sandboxes(version.Name)
@@ -134,7 +140,7 @@ func readFeatures(ctx context.Context, program string) *features.Features {
 // that are older say so in their features.
 func candidates(f *features.Features) []string {
 	const wanted, oldest = "1.1.0", "1.0.2"
-	if f != nil && f.OCIVersionMax != "" && abilities.Older(f.OCIVersionMax, wanted) {
+	if f != nil && f.OCIVersionMax != "" && release.Older(f.OCIVersionMax, wanted) {
 		return []string{f.OCIVersionMax, oldest}
 	}
 	return []string{wanted, oldest}

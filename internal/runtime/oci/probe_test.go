@@ -79,6 +79,24 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+func TestProbeOfAnOldVersion(t *testing.T) {
+	d := testDriver(t)
+	def := fakeRuntime(t, `case "$1" in --version) echo "runc version 1.1.5+ds1"; exit;; features) exit 1;; delete) fail "container does not exist";; esac
+missing`)
+	got := d.Probe(t.Context(), def)
+	if !got.Ready || len(got.Flaws) == 0 || got.Flaws[0].ID != "CVE-2024-21626" || !slices.Equal(got.Flaws[0].MendedIn, []string{"1.1.12"}) {
+		t.Errorf("without a floor: %+v", got)
+	}
+	def.MinVersion = "1.1.6"
+	if got := d.Probe(t.Context(), def); got.Ready || !strings.HasPrefix(got.Reason, "it is runc 1.1.5+ds1, and handlers.fake.min_version wants 1.1.6 (by its version it has CVE-2024-21626, ") {
+		t.Errorf("below the floor: %+v", got)
+	}
+	def.MinVersion = "1.1.5"
+	if got := d.Probe(t.Context(), def); !got.Ready {
+		t.Errorf("on the floor: %+v", got)
+	}
+}
+
 func TestProbeWithoutProgram(t *testing.T) {
 	d := testDriver(t)
 	got := d.Probe(t.Context(), runtime.Definition{Name: "crun", Search: []string{"/no"}})

@@ -4,7 +4,6 @@ package abilities
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/runtime/oci/release"
 )
 
 // Runtime is what a program says about itself.
@@ -20,23 +20,6 @@ type Runtime struct {
 	Name   string // "runc", "crun"
 	Number string // "1.1.5+ds1"
 	Flags  string // "+SYSTEMD +SELINUX ...", of crun
-}
-
-// Older compares versions of three numbers; what follows them is left out.
-func Older(a, b string) bool {
-	x, y := numbers(a), numbers(b)
-	for i := range x {
-		if x[i] != y[i] {
-			return x[i] < y[i]
-		}
-	}
-	return false
-}
-
-// numbers are the first three of a version; those that it lacks are 0.
-func numbers(version string) (n [3]int) {
-	_, _ = fmt.Sscanf(version, "%d.%d.%d", &n[0], &n[1], &n[2])
-	return n
 }
 
 // Host is what this kernel can do, of the things that runtimes have features for.
@@ -81,7 +64,7 @@ const crunRRO = "1.8.1"
 func (r Runtime) Can(f *features.Features, h Host) pod.HandlerFeatures {
 	if f == nil {
 		return pod.HandlerFeatures{
-			RecursiveReadOnlyMounts: h.mountSetattr && r.Name == "crun" && !Older(r.Number, crunRRO),
+			RecursiveReadOnlyMounts: h.mountSetattr && r.Name == "crun" && !release.Older(r.Number, crunRRO),
 			Seccomp:                 h.seccomp && strings.Contains(r.Flags, "+SECCOMP"),
 			AppArmor:                h.appArmor && strings.Contains(r.Flags, "+APPARMOR"),
 			SELinux:                 h.seLinux && strings.Contains(r.Flags, "+SELINUX"),
