@@ -190,7 +190,7 @@ func TestPullLimits(t *testing.T) {
 		layer  images.Layer
 		text   string
 	}{
-		"entries":          {image.Limits{LayerEntries: 40}, images.Layer{Files: many}, "more than 40 entries"},
+		"entries":          {image.Limits{LayerEntries: 40}, images.Layer{Files: many}, "more than 40 files, folders and links"},
 		"bytes":            {image.Limits{LayerBytes: 1 << 20}, images.Layer{Files: map[string]images.File{"zeros": {Body: make([]byte, 4<<20)}}}, "more than 1048576 bytes"},
 		"compressed bytes": {image.Limits{LayerBytes: 1 << 20}, images.Layer{Files: map[string]images.File{"noise": {Body: noise(2 << 20)}}, Compression: images.Plain}, "the limit is 1048576"},
 		"sparse file":      {image.Limits{LayerBytes: 1 << 20}, images.Layer{Tarball: sparse(t, "etc/passwd", 4<<30)}, "more than 1048576 bytes"},

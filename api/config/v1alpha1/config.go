@@ -65,7 +65,7 @@ type Images struct {
 	MaxConcurrentDownloads int      `toml:"max_concurrent_downloads" doc:"Layers fetched at once, over all pulls, 1 to 64."`
 	StallTimeout           Duration `toml:"stall_timeout" doc:"A pull that gets no byte for this long is given up. One that is slow is not."`
 	MaxLayerBytes          int64    `toml:"max_layer_bytes" doc:"Size of one layer in bytes, compressed and unpacked, above which an image is refused. Whatever this says, the last twentieth of the disk is left free."`
-	MaxLayerEntries        int64    `toml:"max_layer_entries" doc:"Files, folders and links in one layer, above which an image is refused."`
+	MaxLayerEntries        int64    `toml:"max_layer_entries" doc:"Files, folders and links that one layer makes, above which an image is refused."`
 	Pinned                 []string `toml:"pinned" doc:"Images that the kubelet's image collection is to leave alone, by any of their names: whole ones, or beginnings with a * behind, as in \"registry.example.com/infra/*\". Who asks for their removal gets it."`
 }
 

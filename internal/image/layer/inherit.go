@@ -11,7 +11,7 @@ import (
 // inheritFolders gives folders below dir the owner, mode and times that they
 // have in the topmost of the layers below that has them. Layers are hostile
 // ground: no symbolic link in any of them is followed.
-func inheritFolders(dir string, lowers, folders []string) error {
+func inheritFolders(w *watch, dir string, lowers, folders []string) error {
 	slices.Sort(folders) // parents first: a hidden parent hides what is in it
 	upper, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -32,11 +32,14 @@ func inheritFolders(dir string, lowers, folders []string) error {
 		below = append(below, fd)
 	}
 	for _, f := range folders {
+		if err := w.step(1, 0); err != nil {
+			return err
+		}
 		if err := inheritFolder(upper, below, f); err != nil {
 			return fmt.Errorf("folder %s: %w", f, err)
 		}
 	}
-	return nil
+	return w.look()
 }
 
 func inheritFolder(upper int, below []int, folder string) error {

@@ -2,16 +2,15 @@ package layer
 
 import (
 	"fmt"
-	"io"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image/disk"
 )
 
-// Limits bound what one layer may do to this node. They stop hostile images,
-// not large ones.
+// Limits bound what one layer may do to this node, together with what its image
+// may take of time. They stop hostile images, not large ones.
 type Limits struct {
-	LayerEntries int64 // files, folders and links in one layer; default 2 million
+	LayerEntries int64 // files, folders and links that one layer makes; default 2 million
 	LayerBytes   int64 // size of one layer, compressed and unpacked; default 256 GiB, and never more than the disk can spare
 }
 
@@ -42,35 +41,4 @@ func (b bound) exceeded() error {
 // full is the error of a layer for which the disk has no room.
 func (b bound) full() error {
 	return fmt.Errorf("it unpacks to more than what the disk of %s can spare; remove images that are not needed, or enlarge it: %w", b.dir, errdefs.ErrExhausted)
-}
-
-// lookEvery is after how many bytes the disk is looked at again: layers that are
-// unpacked at the same time share what it can spare.
-const lookEvery = 64 << 20
-
-// cappedReader fails once a layer has grown past its bound.
-type cappedReader struct {
-	r     io.Reader
-	bound bound
-	ended func() error // why nobody wants the layer any more
-	n     int64
-	look  int64 // from how many bytes on the disk is looked at again
-}
-
-func (c *cappedReader) Read(p []byte) (int, error) {
-	if err := c.ended(); err != nil {
-		return 0, err
-	}
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	if c.n > c.bound.bytes {
-		return 0, c.bound.exceeded()
-	}
-	if c.n >= c.look {
-		c.look = c.n + lookEvery
-		if disk.Spare(c.bound.dir) == 0 {
-			return 0, c.bound.full()
-		}
-	}
-	return n, err
 }

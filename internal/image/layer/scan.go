@@ -2,6 +2,7 @@ package layer
 
 import (
 	"archive/tar"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -19,8 +20,8 @@ const (
 // entryScan looks at every entry of a layer before it is made, and refuses what
 // would take more of this node than the layer may.
 type entryScan struct {
-	entries int64 // how many there may be
-	bound   bound
+	entries int64 // how many there may be, with the folders that they imply
+	watch   *watch
 	names   int64 // how many bytes of names there may be
 
 	n      int64
@@ -31,8 +32,8 @@ type entryScan struct {
 	used   map[string]bool
 }
 
-func newEntryScan(entries int64, b bound) *entryScan {
-	return &entryScan{entries: entries, bound: b, names: maxNames, listed: map[string]bool{}, used: map[string]bool{}}
+func newEntryScan(entries int64, w *watch) *entryScan {
+	return &entryScan{entries: entries, watch: w, names: maxNames, listed: map[string]bool{}, used: map[string]bool{}}
 }
 
 // visit is called with each entry before it is made.
@@ -53,6 +54,12 @@ func (s *entryScan) visit(h *tar.Header) (bool, error) {
 			break // and so are its parents
 		}
 		s.used[name[:i]] = true
+		if s.listed[name[:i]] {
+			continue // and counted
+		}
+		if err := s.count(); err != nil {
+			return false, err
+		}
 	}
 	return true, nil
 }
@@ -68,8 +75,8 @@ func forget(h *tar.Header) {
 }
 
 func (s *entryScan) check(h *tar.Header) error {
-	if s.n++; s.n > s.entries {
-		return fmt.Errorf("it has more than %d entries, the limit of a layer (images.max_layer_entries): %w", s.entries, errdefs.ErrExhausted)
+	if err := errors.Join(s.count(), s.watch.step(1, 0)); err != nil {
+		return err
 	}
 	for _, name := range []string{h.Name, h.Linkname} {
 		if len(name) > maxPath {
@@ -80,10 +87,19 @@ func (s *entryScan) check(h *tar.Header) error {
 		return fmt.Errorf("the names of its entries take more than %d bytes: %w", s.names, errdefs.ErrExhausted)
 	}
 	// A sparse file is nearly nothing in the archive.
-	if h.Size > s.bound.bytes-s.bytes {
-		return s.bound.exceeded()
+	if h.Size > s.watch.bound.bytes-s.bytes {
+		return s.watch.bound.exceeded()
 	}
 	s.bytes += h.Size
+	return nil
+}
+
+// count counts one more thing that is made: a path of two bytes for each folder
+// would make thousands of them.
+func (s *entryScan) count() error {
+	if s.n++; s.n > s.entries {
+		return fmt.Errorf("it makes more than %d files, folders and links, the limit of a layer (images.max_layer_entries): %w", s.entries, errdefs.ErrExhausted)
+	}
 	return nil
 }
 

@@ -18,16 +18,18 @@ func TestScanRefuses(t *testing.T) {
 		kind    error
 		text    string
 	}{
-		"as much as may be":  {[]tar.Header{{Name: "a", Size: 50}, {Name: "b", Size: 50}, {Name: "c"}}, nil, ""},
-		"too many":           {[]tar.Header{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}, errdefs.ErrExhausted, "more than 3 entries"},
-		"too large together": {[]tar.Header{{Name: "a", Size: 50}, {Name: "b", Size: 51}}, errdefs.ErrExhausted, "more than 100 bytes"},
-		"no sum of sizes":    {[]tar.Header{{Name: "a", Size: 1}, {Name: "b", Size: math.MaxInt64}}, errdefs.ErrExhausted, "more than 100 bytes"},
-		"names too long":     {[]tar.Header{{Name: strings.Repeat("a", 15)}, {Name: strings.Repeat("b", 16)}}, errdefs.ErrExhausted, "names of its entries"},
-		"a path too long":    {[]tar.Header{{Name: strings.Repeat("a/", 4000)}}, errdefs.ErrInvalidArgument, "path of 8000 bytes"},
-		"a target too long":  {[]tar.Header{{Name: "a", Linkname: strings.Repeat("a", 4096)}}, errdefs.ErrInvalidArgument, "path of 4096 bytes"},
+		"as much as may be":     {[]tar.Header{{Name: "a", Size: 50}, {Name: "b", Size: 50}, {Name: "c"}}, nil, ""},
+		"too many":              {[]tar.Header{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}, errdefs.ErrExhausted, "more than 3 files"},
+		"too many folders":      {[]tar.Header{{Name: "a/b"}, {Name: "c/d"}}, errdefs.ErrExhausted, "more than 3 files"},
+		"folders counted twice": {[]tar.Header{{Name: "a", Typeflag: tar.TypeDir}, {Name: "a/b"}, {Name: "a/c"}}, nil, ""},
+		"too large together":    {[]tar.Header{{Name: "a", Size: 50}, {Name: "b", Size: 51}}, errdefs.ErrExhausted, "more than 100 bytes"},
+		"no sum of sizes":       {[]tar.Header{{Name: "a", Size: 1}, {Name: "b", Size: math.MaxInt64}}, errdefs.ErrExhausted, "more than 100 bytes"},
+		"names too long":        {[]tar.Header{{Name: strings.Repeat("a", 15)}, {Name: strings.Repeat("b", 16)}}, errdefs.ErrExhausted, "names of its entries"},
+		"a path too long":       {[]tar.Header{{Name: strings.Repeat("a/", 4000)}}, errdefs.ErrInvalidArgument, "path of 8000 bytes"},
+		"a target too long":     {[]tar.Header{{Name: "a", Linkname: strings.Repeat("a", 4096)}}, errdefs.ErrInvalidArgument, "path of 4096 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newEntryScan(3, bound{bytes: 100})
+			s := newEntryScan(3, patient(t, 100))
 			s.names = 30
 			var err error
 			for i := range tc.entries {
@@ -45,7 +47,7 @@ func TestScanRefuses(t *testing.T) {
 // The headers of folders are kept until the layer is unpacked, but not what is
 // large in them.
 func TestScanKeepsNoAttributes(t *testing.T) {
-	s := newEntryScan(10, bound{bytes: 100})
+	s := newEntryScan(10, patient(t, 100))
 	attributes := map[string]string{"SCHILY.xattr.user.a": "value"}
 	first := &tar.Header{Name: "a", Linkname: "b", PAXRecords: attributes, Uname: "u", Gname: "g"}
 	if _, err := s.visit(first); err != nil || first.PAXRecords == nil || first.Linkname != "b" {
@@ -57,7 +59,7 @@ func TestScanKeepsNoAttributes(t *testing.T) {
 }
 
 func TestImplied(t *testing.T) {
-	s := newEntryScan(10, bound{bytes: 100})
+	s := newEntryScan(10, patient(t, 100))
 	for _, h := range []tar.Header{{Name: "a", Typeflag: tar.TypeDir}, {Name: "/a/b/c/d"}, {Name: "a/b/e"}, {Name: "f"}} {
 		if _, err := s.visit(&h); err != nil {
 			t.Fatal(err)
@@ -75,14 +77,19 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
+// patient is a watch over a layer of so many bytes, which has time.
+func patient(t *testing.T, bytes int64) *watch {
+	return newWatch(bound{bytes: bytes, dir: t.TempDir()}, newPace(), func() error { return nil })
+}
+
 func TestCappedReader(t *testing.T) {
-	alive := func() error { return nil }
-	c := &cappedReader{r: zeros{}, bound: bound{bytes: 1 << 20, dir: t.TempDir()}, ended: alive}
+	c := &cappedReader{r: zeros{}, watch: patient(t, 1<<20)}
 	if n, err := io.Copy(io.Discard, c); !errors.Is(err, errdefs.ErrExhausted) || n > 1<<20 || !strings.Contains(err.Error(), "more than 1048576 bytes, the limit of a layer") {
 		t.Errorf("after %d bytes: %v", n, err)
 	}
 	over := errors.New("over")
-	c = &cappedReader{r: zeros{}, bound: bound{bytes: 1 << 20, dir: t.TempDir()}, ended: func() error { return over }}
+	c = &cappedReader{r: zeros{}, watch: patient(t, 1<<20)}
+	c.watch.ended = func() error { return over }
 	if n, err := io.Copy(io.Discard, c); !errors.Is(err, over) || n != 0 {
 		t.Errorf("%d bytes of a layer that nobody wants any more: %v", n, err)
 	}

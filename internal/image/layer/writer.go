@@ -55,6 +55,7 @@ type Options struct {
 type Writer struct {
 	snapshots.Snapshotter
 	opts Options
+	pace *pace
 
 	mu      sync.Mutex
 	dirs    map[string]string   // key of a snapshot -> its directory
@@ -63,7 +64,7 @@ type Writer struct {
 
 // NewWriter returns a Writer for one image.
 func NewWriter(o Options) *Writer {
-	return &Writer{Snapshotter: o.Snapshotter, opts: o, dirs: map[string]string{}, implied: map[string][]string{}}
+	return &Writer{Snapshotter: o.Snapshotter, opts: o, pace: newPace(), dirs: map[string]string{}, implied: map[string][]string{}}
 }
 
 // Prepare is the snapshotter's, and remembers the directory.
@@ -110,7 +111,8 @@ func (w *Writer) Commit(ctx context.Context, name, key string, opts ...snapshots
 		if err != nil {
 			return err
 		}
-		if err := inheritFolders(dir, lowers, implied); err != nil {
+		watch := newWatch(w.opts.bound(), w.pace, ctx.Err)
+		if err := inheritFolders(watch, dir, lowers, implied); err != nil {
 			return fmt.Errorf("give folders of layer %s the attributes that they have below: %w", name, err)
 		}
 	}
@@ -170,9 +172,9 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	defer func() { _ = tarball.Close() }()
 
 	digester := digest.Canonical.Digester()
-	bound := w.opts.bound()
-	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), bound: bound, ended: ctx.Err}
-	scan := newEntryScan(w.opts.Limits.LayerEntries, bound)
+	watch := newWatch(w.opts.bound(), w.pace, ctx.Err)
+	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), watch: watch}
+	scan := newEntryScan(w.opts.Limits.LayerEntries, watch)
 	opts := []archive.ApplyOpt{archive.WithFilter(scan.visit)}
 	if stacked {
 		opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
@@ -180,6 +182,9 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	_, err = archive.Apply(ctx, dir, limited, opts...)
 	if err == nil {
 		_, err = io.Copy(io.Discard, limited) // padding after the archive's end counts for the digest
+	}
+	if err == nil {
+		err = watch.look()
 	}
 	if err != nil {
 		return ocispec.Descriptor{}, &Error{desc.Digest, err}
