@@ -19,8 +19,9 @@ func (s *Server) Status(ctx context.Context, r *cri.StatusRequest) (*cri.StatusR
 		Status:          &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{s.runtimeReady(handlers), network}},
 		RuntimeHandlers: encodeHandlers(handlers),
 		Features: &cri.RuntimeFeatures{
-			SupplementalGroupsPolicy: true,
-			MountOptions:             true,
+			SupplementalGroupsPolicy:  true,
+			UserNamespacesHostNetwork: true,
+			MountOptions:              true,
 		},
 	}
 	if !r.GetVerbose() {

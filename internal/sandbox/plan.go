@@ -56,8 +56,8 @@ func (d *Driver) plan(c *pod.Config) (*plan, error) {
 }
 
 // checkUser refuses user namespaces that cannot be. As in Kubernetes, a pod with
-// one uses no other namespace of the node: in there its root could do less than
-// it believes, and nothing that it can with its own.
+// one may be on the node's network, and uses no other namespace of the node: in
+// there its root could do less than it believes, and nothing that it can with its own.
 func checkUser(n pod.Namespaces) error {
 	const options = "linux.security_context.namespace_options."
 	if n.User == nil {
@@ -66,7 +66,7 @@ func checkUser(n pod.Namespaces) error {
 	if err := n.User.Check(options + "userns_options"); err != nil {
 		return err
 	}
-	for name, mode := range map[string]pod.NamespaceMode{"network": n.Network, "pid": n.PID, "ipc": n.IPC} {
+	for name, mode := range map[string]pod.NamespaceMode{"pid": n.PID, "ipc": n.IPC} {
 		if n.User.Mode == pod.NamespacePod && mode == pod.NamespaceNode {
 			return fmt.Errorf("%suserns_options asks for a user namespace of the pod, and %s is NODE; a pod has both of its own, or neither (hostUsers: true): %w", options, name, errdefs.ErrInvalidArgument)
 		}

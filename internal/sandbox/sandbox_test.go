@@ -246,7 +246,6 @@ func TestRefusals(t *testing.T) {
 		"hostname":            {pod.Config{Hostname: "a\nb"}, errdefs.ErrInvalidArgument, "hostname"},
 		"long hostname":       {pod.Config{Hostname: strings.Repeat("x", 65)}, errdefs.ErrInvalidArgument, "64"},
 		"unmapped":            {withUser(pod.Namespaces{User: &pod.UserNamespace{}}), errdefs.ErrInvalidArgument, "userns_options.uids has 0 mappings"},
-		"user and host net":   {withUser(pod.Namespaces{Network: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "network is NODE"},
 		"user and host IPC":   {withUser(pod.Namespaces{IPC: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "ipc is NODE"},
 		"user and host PIDs":  {withUser(pod.Namespaces{PID: pod.NamespaceNode}), errdefs.ErrInvalidArgument, "pid is NODE"},
 		"slice":               {pod.Config{CgroupParent: "/kubepods.slice/kubepods-pod1.slice"}, errdefs.ErrInvalidArgument, "cgroup_parent"},

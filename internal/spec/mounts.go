@@ -106,7 +106,7 @@ func (b *build) kernelMounts(ctx context.Context) []specs.Mount {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=" + mapping.TTYGroup(b.pod().UserNamespace())}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
+		mapping.Sys(b.pod(), access, b.req.Handler.Features.RecursiveReadOnlyMounts),
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: b.cgroupOptions(ctx, access)},
 	}
 	if b.privateIPC() {

@@ -51,6 +51,28 @@ func TestUserNamespaceIsJoined(t *testing.T) {
 	}
 }
 
+// The kernel mounts no sysfs for a user namespace on a network that is not its own.
+func TestSysOnTheNodesNetwork(t *testing.T) {
+	sys := func(tc *testCase) specs.Mount {
+		w := tc.spec(t)
+		return w.spec.Mounts[slices.IndexFunc(w.spec.Mounts, func(m specs.Mount) bool { return m.Destination == "/sys" })]
+	}
+	tc := mapped(t)
+	if m := sys(tc); m.Type != "sysfs" {
+		t.Errorf("with a network of its own: %+v", m)
+	}
+	tc = mapped(t)
+	tc.record.Config.Security.Namespaces.Network = pod.NamespaceNode
+	tc.req.Handler.Features.RecursiveReadOnlyMounts = false
+	if m := sys(tc); m.Type != "bind" || m.Source != "/sys" || !slices.Contains(m.Options, "rbind") || !slices.Contains(m.Options, "ro") {
+		t.Errorf("on the node's: %+v", m)
+	}
+	tc.req.Handler.Features.RecursiveReadOnlyMounts = true
+	if m := sys(tc); !slices.Contains(m.Options, "rro") || slices.Contains(m.Options, "ro") {
+		t.Errorf("where all mounts below can be read-only, too: %+v", m)
+	}
+}
+
 func TestMountIsMapped(t *testing.T) {
 	tc := mapped(t)
 	dir := t.TempDir()

@@ -177,6 +177,42 @@ func TestUserNamespaceIsThePods(t *testing.T) {
 	})
 }
 
+// On the node's network the pod's root sees the node's interfaces and has no power
+// over them, nor over what /sys tells of the node.
+func TestUserNamespaceOnTheNodesNetwork(t *testing.T) {
+	underEachMapped(t, func(t *testing.T, n *node.Node, h string) {
+		st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
+		if err != nil || !st.Features.GetUserNamespacesHostNetwork() {
+			t.Errorf("features: %+v, %v", st.GetFeatures(), err)
+		}
+		inPod, inContainer := mapped(func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE })
+		s := n.RunPod(h, inPod)
+		cfg := node.Script("sleep 1000")
+		inContainer(cfg)
+		c := s.Start(cfg)
+		if c.NS("net") != hostNS(t, "net") || c.NS("user") == hostNS(t, "user") || c.NS("ipc") == hostNS(t, "ipc") {
+			t.Errorf("net %s, user %s, ipc %s", c.NS("net"), c.NS("user"), c.NS("ipc"))
+		}
+		got := c.Exec("sh", "-c", `
+			cat /proc/self/uid_map
+			ls /sys/class/net
+			ip link add made type dummy 2>&1 || echo made none
+			(echo 1 > /sys/kernel/uevent_seqnum) 2>&1 || echo wrote nothing
+			grep ' /sys ' /proc/self/mountinfo
+			hostname`)
+		name, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"1048576", "lo\n", "made none", "wrote nothing", "/ /sys ro,", name} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in %q", want, got)
+			}
+		}
+		s.Remove()
+	})
+}
+
 func TestUserNamespaceRefusals(t *testing.T) {
 	n := node.Start(t, "")
 	one := mappings()
@@ -190,7 +226,6 @@ func TestUserNamespaceRefusals(t *testing.T) {
 		"without root": {func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Uids[0].ContainerId = 1 }, "root"},
 		"container":    {func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Mode = runtimeapi.NamespaceMode_CONTAINER }, "CONTAINER"},
 		"target":       {func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Mode = runtimeapi.NamespaceMode_TARGET }, "TARGET"},
-		"host network": {func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE }, "network is NODE"},
 		"host PIDs":    {func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_NODE }, "pid is NODE"},
 		"host IPC":     {func(o *runtimeapi.NamespaceOption) { o.Ipc = runtimeapi.NamespaceMode_NODE }, "ipc is NODE"},
 	} {

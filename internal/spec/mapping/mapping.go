@@ -93,3 +93,18 @@ func OCI(list []pod.IDMapping) (out []specs.LinuxIDMapping) {
 	}
 	return out
 }
+
+// Sys is the mount of /sys. The kernel mounts that only for who rules over the
+// network that it shows; a pod with a user namespace on the node's network sees the
+// node's, and cannot write to it, nor below where the handler can see to that.
+func Sys(c *pod.Config, access string, recursive bool) specs.Mount {
+	options := []string{"nosuid", "noexec", "nodev"}
+	if c.UserNamespace() == nil || !c.HostNetwork() {
+		return specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append(options, access)}
+	}
+	access = "ro"
+	if recursive {
+		access = "rro"
+	}
+	return specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: append(options, "rbind", "rprivate", access)}
+}
