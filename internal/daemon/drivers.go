@@ -156,7 +156,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	if p.meter, err = newMeter(cfg, roots, log); err != nil {
+	if p.meter, err = p.newMeter(cfg, roots, log); err != nil {
 		return err
 	}
 	p.keepers.sandboxes, p.keepers.roots, p.keepers.labels = boxes, roots, labels

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"path"
 
 	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/network"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/rootfs"
@@ -15,7 +18,7 @@ import (
 
 // newMeter makes what measures pods. It tells the meter where cgroups are by
 // asking those who say it to the runtimes.
-func newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) (*stats.Meter, error) {
+func (p *parts) newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) (*stats.Meter, error) {
 	systemd, driver := systemdCgroups(cfg), cgroupDriver(cfg)
 	place := func(r *pod.Record, id string) (string, error) {
 		p, err := spec.CgroupsPath(driver, r.Sandbox.Cgroup, id)
@@ -38,8 +41,26 @@ func newMeter(cfg *config.Config, roots *rootfs.Roots, log *slog.Logger) (*stats
 			return place(r, string(id))
 		},
 		Layer: roots.Usage, LayerPath: roots.LayerPath(),
-		Interfaces: new(network.Counters).In, Groups: cfg.Stats.Metrics, Log: log,
+		Interfaces: new(network.Counters).In, Inside: p.usageInside,
+		Groups: cfg.Stats.Metrics, Log: log,
 	})
+}
+
+// insider is a handler whose sandboxes tell what their containers use.
+type insider interface {
+	UsageInside(ctx context.Context, r *pod.Record) (map[pod.ContainerID]pod.InsideUsage, error)
+}
+
+func (p *parts) usageInside(ctx context.Context, r *pod.Record) (map[pod.ContainerID]pod.InsideUsage, error) {
+	h, err := p.handlers.Serving(r.Handler)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := h.(insider)
+	if !ok {
+		return nil, fmt.Errorf("handler %s does not tell what containers in its sandboxes use: %w", r.Handler, errdefs.ErrUnimplemented)
+	}
+	return i.UsageInside(ctx, r)
 }
 
 func cgroupDriver(cfg *config.Config) spec.CgroupDriver {

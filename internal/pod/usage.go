@@ -112,3 +112,12 @@ type Stall struct {
 	Avg60  float64
 	Avg300 float64
 }
+
+// InsideUsage is what the kernel of a sandbox counts for one container in it,
+// where that is not the host's.
+type InsideUsage struct {
+	At                time.Time
+	CPU, User, System *uint64 // processor time in ns: all of it, outside and in that kernel
+	Memory            *uint64 // bytes, its page cache included
+	Threads           *uint64
+}

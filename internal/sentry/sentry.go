@@ -1,6 +1,7 @@
 // Package sentry talks to the process in which gVisor runs a pod, over the socket
-// on which that process takes orders: it waits for containers, signals them and
-// reaches their ports, without a run of gVisor's command line for each call.
+// on which that process takes orders: it waits for containers, signals and measures
+// them and reaches their ports, without a run of gVisor's command line for each
+// call.
 //
 // It starts no sandbox and keeps no record. The daemon uses it, and the small
 // process of the monitor that stands in for a container on the host.
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -112,6 +114,10 @@ func (r refusal) Unwrap() error { return errdefs.ErrPrecondition }
 // it is stopped.
 const dialLimit = 5 * time.Second
 
+// maxAnswer bounds what is read of an answer, in bytes. The longest, the usage of
+// hundreds of containers, has some 100 KiB.
+const maxAnswer = 4 << 20
+
 // request has the names that the sandbox reads.
 type request struct {
 	Method string `json:"method"`
@@ -140,7 +146,7 @@ func call(ctx context.Context, socket string, r request, result any) error {
 		Err     string `json:"err"`
 		Result  any    `json:"result"`
 	}{Result: result}
-	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(conn, maxAnswer)).Decode(&answer); err != nil {
 		return unreachable(ctx, err)
 	}
 	if !answer.Success {

@@ -45,7 +45,8 @@ type measurement[V any] struct {
 // lately answers lists of one kind of measurement.
 type lately[V any] struct {
 	measure func(pod.Subject) (V, error)
-	cost    atomic.Int64 // what one measurement takes, a moving average, in ns
+	begin   func(pod.Subject) // told of what is measured next, before the first is
+	cost    atomic.Int64      // what one measurement takes, a moving average, in ns
 
 	mu     sync.Mutex
 	known  map[string]*entry[V]
@@ -59,8 +60,8 @@ type entry[V any] struct {
 	asked   time.Time
 }
 
-func newLately[V any](measure func(pod.Subject) (V, error)) *lately[V] {
-	return &lately[V]{measure: measure, known: map[string]*entry[V]{}, wanted: make(chan struct{}, 1)}
+func newLately[V any](begin func(pod.Subject), measure func(pod.Subject) (V, error)) *lately[V] {
+	return &lately[V]{begin: begin, measure: measure, known: map[string]*entry[V]{}, wanted: make(chan struct{}, 1)}
 }
 
 func keyOf(s pod.Subject) string {
@@ -74,6 +75,9 @@ func keyOf(s pod.Subject) string {
 func (l *lately[V]) of(ctx context.Context, subjects []pod.Subject) []measurement[V] {
 	now := time.Now()
 	out, order, must := l.recall(subjects, now)
+	for _, i := range order {
+		l.begin(subjects[i])
+	}
 	deadline := now.Add(liveTime)
 	var next atomic.Int64
 	work := func() {
@@ -191,7 +195,11 @@ func (l *lately[V]) run(ctx context.Context) {
 // renew measures the oldest of those that are asked about, and forgets the
 // others. It returns false, and knows nothing any more, when nobody asks.
 func (l *lately[V]) renew(ctx context.Context) bool {
-	for _, s := range l.oldest(time.Now()) {
+	old := l.oldest(time.Now())
+	for _, s := range old {
+		l.begin(s)
+	}
+	for _, s := range old {
 		m := l.now(s)
 		l.mu.Lock()
 		if e := l.known[keyOf(s)]; e != nil && e.subject == s {

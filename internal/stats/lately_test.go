@@ -59,7 +59,7 @@ func subjectsOf(n int) (out []pod.Subject) {
 }
 
 func startLately(t *testing.T, s *scale) *lately[time.Time] {
-	l := newLately(s.measure)
+	l := newLately(func(pod.Subject) {}, s.measure)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.run(ctx) }()
@@ -193,7 +193,7 @@ func TestWhatEndsIsForgotten(t *testing.T) {
 func TestAListEndsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l := newLately((&scale{}).measure)
+	l := newLately(func(pod.Subject) {}, (&scale{}).measure)
 	for _, m := range l.of(ctx, subjectsOf(3)) {
 		if !errors.Is(m.err, context.Canceled) {
 			t.Errorf("%+v", m)
@@ -265,7 +265,7 @@ func BenchmarkManyCgroups(b *testing.B) {
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			m.usage = newLately(m.measure)
+			m.usage = newLately(m.inside.begin, m.measure)
 			check(m.UsageOf(b.Context(), subjects))
 		}
 	})

@@ -99,6 +99,10 @@ func (m *Meter) containerMetrics(r *pod.Record, c *pod.Container) (pod.Metrics, 
 	f := openFiles()
 	defer f.release()
 	t := target{files: f, path: path, seen: &seen, container: c, sheet: sheet{values: make([]pod.Metric, 0, len(m.families.all)+8)}}
+	if r.Sandbox.OwnKernel {
+		m.insideMetrics(&t, m.inside.of(r, c.ID))
+		return pod.Metrics{Cgroup: path, Values: t.values}, nil
+	}
 	for _, g := range []struct {
 		name  string
 		write func(*target)
@@ -112,11 +116,38 @@ func (m *Meter) containerMetrics(r *pod.Record, c *pod.Container) (pod.Metrics, 
 		{groupSpec, m.cgroups.specMetrics},
 		{groupLife, m.cgroups.lifeMetrics},
 	} {
-		if m.families.groups[g.name] && (!r.Sandbox.OwnKernel || g.name == groupSpec || g.name == groupLife) {
+		if m.families.groups[g.name] {
 			g.write(&t)
 		}
 	}
 	return pod.Metrics{Cgroup: path, Values: t.values}, nil
+}
+
+// insideMetrics is for a container in a sandbox with a kernel of its own, whose
+// cgroup on the host has only what stands in for it.
+func (m *Meter) insideMetrics(t *target, u pod.InsideUsage) {
+	g := m.families.groups
+	if g[groupCPU] {
+		t.seconds(cpuUsage, u.CPU, time.Nanosecond, "total")
+		t.seconds(cpuUser, u.User, time.Nanosecond)
+		t.seconds(cpuSystem, u.System, time.Nanosecond)
+	}
+	if g[groupMemory] {
+		t.put(memoryUsage, u.Memory)
+		t.put(memoryWorking, u.Memory) // see fromInside
+	}
+	if g[groupProcess] {
+		t.put(threads, u.Threads)
+	}
+	if g[groupDisk] {
+		m.layerMetrics(t)
+	}
+	if g[groupSpec] {
+		m.cgroups.specMetrics(t)
+	}
+	if g[groupLife] {
+		t.times()
+	}
 }
 
 // podMetrics measures what the containers of a pod have together and none of
@@ -291,11 +322,15 @@ func reservation(low string) uint64 {
 	return 0
 }
 
-func (c *cgroups) lifeMetrics(t *target) {
+func (t *target) times() {
 	t.set(lastSeen, uint64(time.Now().Unix()))
 	if at := t.container.StartedAt; !at.IsZero() {
 		t.set(startTime, uint64(at.Unix()))
 	}
+}
+
+func (c *cgroups) lifeMetrics(t *target) {
+	t.times()
 	file := "memory.oom_control"
 	if c.unified {
 		file = "memory.events"
@@ -315,9 +350,15 @@ func (c *cgroups) hugetlbMetrics(t *target) {
 	}
 }
 
-// diskMetrics tells what the container has written, what the file system has
-// left for that, and what went to and came from block devices.
+// diskMetrics tells what went to and came from block devices, too.
 func (m *Meter) diskMetrics(t *target) {
+	m.layerMetrics(t)
+	m.cgroups.ioMetrics(t)
+}
+
+// layerMetrics tells what the container has written, and what the file system has
+// left for that.
+func (m *Meter) layerMetrics(t *target) {
 	if u := m.layers.of(t.container.ID); u != nil {
 		t.set(fsUsage, u.Bytes, m.layerDevice)
 	}
@@ -327,5 +368,4 @@ func (m *Meter) diskMetrics(t *target) {
 		t.set(fsInodes, fs.Files, m.layerDevice)
 		t.set(fsInodesFree, fs.Ffree, m.layerDevice)
 	}
-	m.cgroups.ioMetrics(t)
 }

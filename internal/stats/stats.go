@@ -28,6 +28,9 @@ type Config struct {
 	LayerPath string
 	// Interfaces reads the counters of a pinned network namespace.
 	Interfaces func(netns string) ([]pod.InterfaceUsage, error)
+	// Inside asks the sandbox of a pod with a kernel of its own what its running
+	// containers use.
+	Inside func(ctx context.Context, r *pod.Record) (map[pod.ContainerID]pod.InsideUsage, error)
 	// Groups are the groups of metrics that are wanted, as the configuration names
 	// them.
 	Groups []string
@@ -41,6 +44,7 @@ type Meter struct {
 	cgroups     cgroups
 	rates       rates
 	layers      *layers
+	inside      *inside
 	families    *families
 	layerDevice string
 	usage       *lately[pod.Measured]
@@ -56,14 +60,15 @@ func New(c Config) (*Meter, error) {
 	}
 	m := &Meter{cfg: c, cgroups: findCgroups(c.Cgroups, c.Systemd), families: f, layers: newLayers(c.Layer, c.LayerPath, c.Log)}
 	m.layerDevice = m.cgroups.devices.holding(c.LayerPath)
-	m.usage, m.metrics = newLately(m.measure), newLately(m.measureMetrics)
+	m.inside = newInside(c.Inside, c.Log)
+	m.usage, m.metrics = newLately(m.inside.begin, m.measure), newLately(m.inside.begin, m.measureMetrics)
 	return m, nil
 }
 
 // Run measures in the background what somebody asks about, until ctx ends.
 func (m *Meter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	for _, run := range []func(context.Context){m.layers.run, m.usage.run, m.metrics.run} {
+	for _, run := range []func(context.Context){m.layers.run, m.inside.run, m.usage.run, m.metrics.run} {
 		all.Go(func() { run(ctx) })
 	}
 	all.Wait()
@@ -104,12 +109,28 @@ func (m *Meter) Container(r *pod.Record, c *pod.Container) (pod.ContainerUsage, 
 		return pod.ContainerUsage{}, fmt.Errorf("measure container %s: %w", c.ID.Short(), err)
 	}
 	if r.Sandbox.OwnKernel {
-		return pod.ContainerUsage{Layer: m.layers.of(c.ID)}, nil
+		seen = fromInside(m.inside.of(r, c.ID))
 	}
 	m.rates.add(string(c.ID), seen.cpu)
 	return pod.ContainerUsage{
 		CPU: seen.cpu, Memory: seen.memory, Swap: seen.swap, IO: seen.io, Layer: m.layers.of(c.ID),
 	}, nil
+}
+
+// fromInside is what the sandbox says in the form in which the host would have
+// said it. The sandbox does not tell which files nobody has used lately, so that
+// everything counts as in use.
+func fromInside(u pod.InsideUsage) (s seen) {
+	if u.CPU != nil {
+		s.cpu = &pod.CPUUsage{At: u.At, Total: u.CPU}
+	}
+	if u.Memory != nil {
+		s.memory = &pod.MemoryUsage{At: u.At, Total: u.Memory, WorkingSet: u.Memory}
+	}
+	if u.Threads != nil {
+		s.processes = &pod.ProcessUsage{At: u.At, Count: *u.Threads}
+	}
+	return s
 }
 
 // Pod measures a pod without telling its containers apart. It wraps

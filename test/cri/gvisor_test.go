@@ -20,15 +20,11 @@ import (
 // node.Handlers, because not every option of a container is one of a sandbox.
 func gvisor(t *testing.T) *node.Node {
 	t.Helper()
-	path := os.Getenv("FAIRLEAD_TEST_RUNSC")
+	path := node.Runsc()
 	if path == "" {
-		found, err := exec.LookPath("runsc")
-		if err != nil {
-			t.Skip("gVisor's runsc is not on PATH, and FAIRLEAD_TEST_RUNSC does not name it; make test installs it")
-		}
-		path = found
+		t.Skip("gVisor's runsc is not on PATH, and FAIRLEAD_TEST_RUNSC does not name it; make test installs it")
 	}
-	n := node.Start(t, fmt.Sprintf("[handlers.runsc]\npath = %q\n", path))
+	n := node.Start(t, node.RunscConfig(path))
 	n.Pull(node.Busybox)
 	return n
 }
@@ -142,7 +138,7 @@ func TestGVisorEndsContainers(t *testing.T) {
 	ready(t, safe)
 	victim := s.Start(node.Script(forever))
 	ready(t, victim)
-	killSentry(t, n, s.ID)
+	killSentry(t, s.ID)
 	if st := victim.Wait(); st.ExitCode != 137 {
 		t.Errorf("a container whose sandbox died: %+v", st)
 	}
@@ -163,7 +159,15 @@ func missing() *runtimeapi.ContainerConfig {
 	return c
 }
 
-func killSentry(t *testing.T, n *node.Node, pod string) {
+func killSentry(t *testing.T, pod string) {
+	t.Helper()
+	if err := syscall.Kill(sentryOf(t, pod), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sentryOf is the process in which a pod runs.
+func sentryOf(t *testing.T, pod string) (pid int) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -174,16 +178,13 @@ func killSentry(t *testing.T, n *node.Node, pod string) {
 		if !strings.HasPrefix(string(b), "runsc-sandbox\x00") || !strings.Contains(string(b), pod) {
 			continue
 		}
-		var pid int
 		if _, err := fmt.Sscanf(l, "/proc/%d/", &pid); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		return
+		return pid
 	}
 	t.Fatalf("pod %s has no sandbox", pod)
+	return 0
 }
 
 func TestGVisorExecAndAttach(t *testing.T) {
@@ -265,29 +266,76 @@ func TestGVisorHasThePodsLimits(t *testing.T) {
 	})
 	c := s.Start(node.Script(forever))
 	ready(t, c)
-	in := false
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", sentryOf(t, s.ID)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range lines {
-		b, _ := os.ReadFile(l)
-		if strings.HasPrefix(string(b), "runsc-sandbox\x00") && strings.Contains(string(b), s.ID) {
-			groups, _ := os.ReadFile(filepath.Join(filepath.Dir(l), "cgroup"))
-			in = strings.Contains(string(groups), "pod"+s.ID+"/") || strings.Contains(string(groups), "pod"+s.ID+".slice/")
-		}
-	}
-	if !in {
+	if in := string(groups); !strings.Contains(in, "pod"+s.ID+"/") && !strings.Contains(in, "pod"+s.ID+".slice/") {
 		t.Error("the sandbox is not in the pod's cgroup")
-	}
-	// What the cgroup of the container has, its stand-in, says nothing of it.
-	st, err := n.Runtime.ContainerStats(n.Ctx(), &runtimeapi.ContainerStatsRequest{ContainerId: c.ID})
-	if err != nil || st.Stats.Memory != nil || st.Stats.Cpu != nil {
-		t.Errorf("stats of the container: %+v %v", st.GetStats(), err)
 	}
 	p, err := n.Runtime.PodSandboxStats(n.Ctx(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: s.ID})
 	if err != nil || p.Stats.Linux.Memory.WorkingSetBytes.GetValue() < 1<<20 {
 		t.Errorf("stats of the pod: %+v %v", p.GetStats(), err)
 	}
 	s.Remove()
+}
+
+// What is executed ends inside when nobody waits for it any more, with all that it
+// has started.
+func TestGVisorEndsCommands(t *testing.T) {
+	n := gvisor(t)
+	s := n.RunPod("runsc")
+	c := s.Start(node.Script(forever))
+	ready(t, c)
+	r, err := n.Runtime.ExecSync(n.Ctx(), &runtimeapi.ExecSyncRequest{
+		ContainerId: c.ID, Timeout: 1,
+		Cmd: []string{"sh", "-c", "trap '' TERM HUP; (trap '' TERM HUP; sleep 3333) & sleep 3333"},
+	})
+	if err == nil {
+		t.Errorf("%+v", r)
+	}
+	if left := inContainer(c); strings.Contains(left, "3333") {
+		t.Errorf("after the command's timeout there is %s", left)
+	}
+	if !strings.Contains(inContainer(c), "trap") { // the container's own
+		t.Errorf("the processes are %s", inContainer(c))
+	}
+	s.Remove()
+}
+
+// inContainer is the command lines of the processes in a container.
+func inContainer(c *node.Container) string {
+	c.Sandbox.Node.T.Helper()
+	r, err := c.Sandbox.Node.Runtime.ExecSync(c.Sandbox.Node.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"ps"}})
+	if err != nil || r.ExitCode != 0 {
+		c.Sandbox.Node.T.Fatal(r, err)
+	}
+	return string(r.Stdout)
+}
+
+// A sandbox that hangs is stopped and removed all the same.
+func TestGVisorThatHangsIsStopped(t *testing.T) {
+	n := gvisor(t)
+	s, other := n.RunPod("runsc"), n.RunPod("runsc")
+	c, safe := s.Start(node.Script(forever)), other.Start(node.Script(forever))
+	ready(t, c)
+	ready(t, safe)
+	if err := syscall.Kill(sentryOf(t, s.ID), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(1)
+	if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_EXITED || st.ExitCode != 137 {
+		t.Errorf("%+v", st)
+	}
+	s.Remove()
+	if got := sentries(t, n); got != 1 {
+		t.Errorf("%d sandboxes are left, want that of the other pod", got)
+	}
+	if st := safe.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the other pod's container: %+v", st)
+	}
+	other.Remove()
+	if out, err := n.CLI("fsck"); err != nil {
+		t.Errorf("fsck: %v: %s", err, out)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -34,9 +35,36 @@ func handlersOf(named string) []string {
 // UnderEach runs f under every handler, on one node for both.
 func UnderEach(t *testing.T, f func(t *testing.T, n *Node, handler string), options ...Option) {
 	t.Helper()
-	n := Start(t, "", options...)
+	underEach(t, Start(t, "", options...), Handlers, f)
+}
+
+// UnderAll is UnderEach for what is the same in a sandbox: it runs f under gVisor,
+// too, where that is installed.
+func UnderAll(t *testing.T, f func(t *testing.T, n *Node, handler string), options ...Option) {
+	t.Helper()
+	UnderEach(t, f, options...)
+	if path := Runsc(); path != "" {
+		underEach(t, Start(t, RunscConfig(path), options...), []string{"runsc"}, f)
+	}
+}
+
+// Runsc is gVisor's program: what FAIRLEAD_TEST_RUNSC names, or the one on PATH, or
+// "".
+func Runsc() string {
+	if path := os.Getenv("FAIRLEAD_TEST_RUNSC"); path != "" {
+		return path
+	}
+	path, _ := exec.LookPath("runsc")
+	return path
+}
+
+// RunscConfig has gVisor alone, as handler "runsc".
+func RunscConfig(path string) string { return fmt.Sprintf("[handlers.runsc]\npath = %q\n", path) }
+
+func underEach(t *testing.T, n *Node, handlers []string, f func(t *testing.T, n *Node, handler string)) {
+	t.Helper()
 	n.Pull(Busybox)
-	for _, h := range Handlers {
+	for _, h := range handlers {
 		t.Run(h, func(t *testing.T) {
 			outer := n.T
 			n.T = t
