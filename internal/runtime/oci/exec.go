@@ -80,6 +80,9 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	marked := mark.Give(process)
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
+	if h.sandboxed() {
+		x.inside = func(ctx context.Context) { h.killInside(ctx, string(e.Container.ID), x) }
+	}
 	if err := writeProcess(x.folder, process); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
@@ -116,6 +119,9 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	args := []string{"exec", "--detach", "--process", filepath.Join(x.folder, "process.json"), "--pid-file", pidFile}
 	if tty {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
+	}
+	if x.inside != nil {
+		args = append(args, "--internal-pid-file", filepath.Join(x.folder, insidePIDFile))
 	}
 	argv, err := h.argv(log, append(args, container)...)
 	return monitorv1.ExecRequest{
@@ -162,6 +168,7 @@ type execution struct {
 	id      string
 	folder  string
 	tty     *os.File
+	inside  func(context.Context) // kills it where the host cannot; nil where it can
 }
 
 // Wait implements pod.Exec. It outlasts restarts of the monitor.
@@ -207,6 +214,9 @@ func wait(ctx context.Context, m waiter, id string) (pod.Exit, error) {
 
 // Kill implements pod.Exec.
 func (x *execution) Kill(ctx context.Context) error {
+	if x.inside != nil {
+		x.inside(ctx)
+	}
 	if err := ignoreNotFound(x.monitor.Signal(ctx, x.id, sigKill, true)); err != nil {
 		return fmt.Errorf("kill exec %s: %w", x.id, err)
 	}
