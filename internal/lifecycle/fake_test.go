@@ -39,6 +39,7 @@ type host struct {
 	mounts   map[pod.ContainerID][]pod.Mount // that Bundles.Write was told
 	labels   map[string][]string             // that drivers were told, by container
 	untried  bool                            // nobody has asked for a handler that works yet
+	together bool                            // all containers of a pod run in its own process
 	able     bool                            // handlers can make checkpoints
 	kept     Checkpoints                     // nil for a core that makes none
 	restored []string                        // folders that processes were started from
@@ -179,6 +180,22 @@ func (f fakeSandboxes) Resize(_ context.Context, _ *pod.Record, to *pod.Config) 
 		}
 	})
 	return err
+}
+
+func (f fakeSandboxes) LimitProcess(_ context.Context, _ *pod.Record, to *pod.Resources) error {
+	err := f.step("sandbox.limit")
+	f.set(func() {
+		if err == nil {
+			f.limit = to.MemoryLimit
+		}
+	})
+	return err
+}
+
+func (f fakeHandler) Together() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.together
 }
 
 func (f fakeSandboxes) WriteFiles(context.Context, *pod.Record) error { return f.step("sandbox.files") }

@@ -30,6 +30,9 @@ type Sandboxes interface {
 	WriteFiles(ctx context.Context, r *pod.Record) error
 	// Resize changes the limits of the pod, which has those of r, to others.
 	Resize(ctx context.Context, r *pod.Record, to *pod.Config) error
+	// LimitProcess gives limits to the pod's own process, where that runs all its
+	// containers. errdefs.ErrPrecondition says that more is in use.
+	LimitProcess(ctx context.Context, r *pod.Record, to *pod.Resources) error
 	// Stop unpins the namespaces, so that the kernel can drop them, and frees /dev/shm.
 	Stop(ctx context.Context, id pod.ID) error
 	// Remove deletes what is left. Neither minds what is already gone.
@@ -172,6 +175,15 @@ func warm(h Handler) {
 	if w, ok := h.(Warmer); ok {
 		w.Warm()
 	}
+}
+
+// Together is a Handler that may run all containers of a pod in the pod's own
+// process, so that their limits hold for all of them together.
+type Together interface{ Together() bool }
+
+func together(h Handler) bool {
+	t, ok := h.(Together)
+	return ok && t.Together()
 }
 
 // Checkpointer is a Handler that can write down what a container's processes are

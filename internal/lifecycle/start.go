@@ -84,6 +84,9 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 	if err := c.Plugins.Container(ctx, pod.PluginStart, r, ctr); err != nil {
 		return err
 	}
+	if err := c.makeRoom(ctx, h, r, ctr); err != nil {
+		return fmt.Errorf("start container %s: %w", ctr.ID.Short(), err)
+	}
 	stage.Enter(ctx, "run")
 	s := pod.StartRequest{
 		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),

@@ -75,6 +75,13 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if old.State != pod.Created && old.State != pod.Running {
 		return fmt.Errorf("it is %s: %w", old.State, errdefs.ErrPrecondition)
 	}
+	h, err := c.Handlers.Serving(r.Handler)
+	if err != nil {
+		return err
+	}
+	if err := checkTogether(h, old, updated); err != nil {
+		return err
+	}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	if old.State == pod.Running { // from the bundle, so after it was put back
@@ -90,7 +97,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	}
 	if old.State == pod.Running {
 		stage.Enter(ctx, "update")
-		if err := c.limit(ctx, r, old); err != nil {
+		if err := c.limit(ctx, r, updated); err != nil {
 			return err
 		}
 	}
@@ -110,6 +117,9 @@ func (c *Core) limit(ctx context.Context, r *pod.Record, ctr *pod.Container) err
 	h, err := c.tried(r.Handler) // what a runtime takes for "no limit" is known then
 	if err != nil {
 		return err
+	}
+	if together(h) {
+		return c.limitTogether(ctx, r.ID, ctr)
 	}
 	return h.Update(ctx, string(ctr.ID), pod.Bundle{Path: ctr.Bundle})
 }

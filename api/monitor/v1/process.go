@@ -46,6 +46,9 @@ type StartRequest struct {
 	// hierarchy that accounts for memory. Without it, a container that ends at
 	// once may be killed for want of memory unnoticed.
 	Cgroup string `json:"cgroup,omitempty"`
+	// Sandbox is the id of the container in whose process this one runs, if any:
+	// the kernel kills the two together when memory runs out.
+	Sandbox string `json:"sandbox,omitempty"`
 	// IODir is made if it is missing, and holds the FIFOs.
 	IODir string `json:"ioDir"`
 	// Label, if set, is the SELinux label of the FIFOs.

@@ -39,6 +39,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	members  map[string]*member
 	families map[string]*family
+	lost     []string // ids of those that have lost a process and are off the books
 }
 
 // family is a cgroup with containers in it; on cgroup v1, the host.
@@ -252,6 +253,7 @@ func (l *Ledger) Settle(id string, killed bool) Verdict {
 	l.remove(m)
 	v := Verdict{OOMKilled: m.seen > 0}
 	if m.seen > 0 {
+		l.lost = append(l.lost[max(0, len(l.lost)+1-remembered):], id)
 		m.family.elsewhere += m.seen
 		v.Elsewhere = m.family.elsewhere
 		for other := range maps.Keys(m.family.members) {
@@ -259,6 +261,26 @@ func (l *Ledger) Settle(id string, killed bool) Verdict {
 		}
 	}
 	return v
+}
+
+// remembered is how many of those that have lost a process are known after they
+// are off the books.
+const remembered = 256
+
+// Killed tells whether a container has lost a process because memory ran out, if it
+// is on the books or was lately. It says no where the count has gone with the
+// cgroup and nobody has settled it yet.
+func (l *Ledger) Killed(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.members[id]
+	if m == nil {
+		return slices.Contains(l.lost, id)
+	}
+	if n, err := l.memory.kills(m.dir); err == nil {
+		m.seen = n
+	}
+	return m.seen > 0
 }
 
 // known is the sum of what is known of the members.

@@ -496,3 +496,31 @@ func TestPathIn(t *testing.T) {
 		}
 	}
 }
+
+func TestKilledBeforeItsEndIsTold(t *testing.T) {
+	tr := newTree(t)
+	tr.make("/pod")
+	path := tr.run("a")
+	tr.run("b")
+	if tr.Killed("a") || tr.Killed("nobody") {
+		t.Error("nothing was killed")
+	}
+	tr.oom(path)
+	if !tr.Killed("a") || tr.Killed("b") {
+		t.Errorf("a %v, b %v", tr.Killed("a"), tr.Killed("b"))
+	}
+	if v := tr.Settle("a", true); !v.OOMKilled {
+		t.Errorf("%+v", v)
+	}
+	if !tr.Killed("a") {
+		t.Error("it is forgotten")
+	}
+	for i := range 2 * remembered {
+		id := fmt.Sprint("c", i)
+		tr.oom(tr.run(id))
+		tr.Settle(id, true)
+	}
+	if tr.Killed("a") || len(tr.lost) != remembered {
+		t.Errorf("%d are known", len(tr.lost))
+	}
+}

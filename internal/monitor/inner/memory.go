@@ -46,7 +46,7 @@ func (in *Inner) watchMemory(p *process) error {
 // same.
 func (in *Inner) settleMemory(p *process) {
 	p.mu.Lock()
-	exit := *p.rec.Exit
+	exit, sandbox := *p.rec.Exit, p.rec.Spec.Sandbox
 	open := p.rec.State == monitorv1.Draining && p.rec.Spec.Kind == monitorv1.KindContainer
 	p.mu.Unlock()
 	if !open {
@@ -54,6 +54,7 @@ func (in *Inner) settleMemory(p *process) {
 	}
 	killed := exit.Signal == int(unix.SIGKILL) || exit.Code == 128+int(unix.SIGKILL) || exit.Lost
 	v := in.kills.Settle(p.id, killed)
+	v.OOMKilled = v.OOMKilled || killed && in.kills.Killed(sandbox)
 	if !v.OOMKilled {
 		return
 	}

@@ -46,7 +46,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir, Label: req.Label, Owner: req.Owner,
 		LogPath: req.LogPath, LogMaxLine: req.LogMaxLine,
 		Stdin: req.Stdin && !req.TTY, StdinOnce: req.StdinOnce, TTY: req.TTY,
-		Token: req.Token, Deadline: time.Now().Add(req.Timeout), Cgroup: req.Cgroup,
+		Token: req.Token, Deadline: time.Now().Add(req.Timeout), Cgroup: req.Cgroup, Sandbox: req.Sandbox,
 	}
 	p, mine, err := in.table.reserve(req.ID, spec)
 	if err != nil {

@@ -35,6 +35,7 @@ type Spec struct {
 	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
 	Cgroup     string                `json:"cgroup,omitempty"`
+	Sandbox    string                `json:"sandbox,omitempty"`
 }
 
 // Process is the record of one process.

@@ -54,6 +54,7 @@ func (h *Handler) inSandbox(r monitorv1.StartRequest, has *traces) monitorv1.Sta
 	}
 	sandbox := sandboxOf(r.ID, has)
 	if at := slices.Index(argv, "--pid-file"); sandbox != r.ID {
+		r.Sandbox = sandbox
 		// runsc would write the sandbox's, and a start that fails is killed by it.
 		argv = slices.Delete(argv, at, at+2)
 	}
@@ -70,6 +71,9 @@ func sandboxOf(id string, has *traces) string {
 	}
 	return id
 }
+
+// Together says that all containers of a pod run in the pod's own process.
+func (h *Handler) Together() bool { return h.sandboxed() }
 
 // socket is where the sandbox of a container takes orders.
 func (h *Handler) socket(id string) (string, error) {
@@ -117,12 +121,18 @@ func (h *Handler) Forward(ctx context.Context, pod string, port uint16) (net.Con
 
 // deleteSandboxed ends a container inside its sandbox and makes runsc forget it. A
 // sandbox that dies meanwhile takes no orders; once it is dead none are needed.
+//
+// A runsc that deletes another container of the pod at the same time looks at this
+// one, and makes its lock again.
 func (h *Handler) deleteSandboxed(ctx context.Context, id string) error {
 	var err error
 	for range 2 {
+		if filepath.Ext(stateOf(h.tool.root, id)) != stateExt {
+			return removeStateFiles(h.tool.root, id) // there are only locks
+		}
 		_, err = h.run(ctx, "delete", "--force", id)
 		if err == nil || saysNotThere(err) {
-			return nil
+			return removeStateFiles(h.tool.root, id)
 		}
 	}
 	return err

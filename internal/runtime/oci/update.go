@@ -11,13 +11,18 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 )
 
-// Update gives a running container the limits that its bundle says now.
+// Update gives a running container the limits that its bundle says now. One in a
+// sandbox has none of its own; see Together.
 func (h *Handler) Update(ctx context.Context, id string, b pod.Bundle) error {
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
+	if h.sandboxed() {
+		return fmt.Errorf("update container %s with handler %s: it has no limits of its own in its sandbox: %w", id, h.def.Name, errdefs.ErrUnimplemented)
+	}
 	if err := h.update(ctx, id, b); err != nil {
 		return fmt.Errorf("update container %s with handler %s: %w", id, h.def.Name, err)
 	}
