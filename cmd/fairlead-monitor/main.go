@@ -1,7 +1,8 @@
 // Command fairlead-monitor is the parent of a node's containers. As
 // "fairlead-monitor pause" it is process 1 of a pod that shares its PID namespace,
 // or of a sandbox, and as "fairlead-monitor stand-in" what a container inside a
-// sandbox has for a process on the host.
+// sandbox has for a process on the host. As "fairlead-monitor trial" it is what runs
+// in a container by which a runtime handler is tried.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fairlead.run/internal/monitor"
 	"fairlead.run/internal/monitor/pause"
 	"fairlead.run/internal/monitor/standin"
+	"fairlead.run/internal/monitor/trial"
 )
 
 // version is set by the linker.
@@ -19,6 +21,9 @@ func main() {
 	// First, and without any of the rest: there may be one for each pod or container.
 	if len(os.Args) > 1 && os.Args[1] == "pause" {
 		os.Exit(pause.Main())
+	}
+	if len(os.Args) > 1 && os.Args[1] == "trial" {
+		os.Exit(trial.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		os.Exit(standin.Main(os.Args[2:]))

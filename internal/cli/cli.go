@@ -3,6 +3,9 @@
 // the daemon within itself where none runs.
 //
 // It holds no rules about pods; those are in internal/node.
+//
+// Larger than other packages: it has a file for each command, and they share
+// little else than how errors and tables are printed.
 package cli
 
 //go:generate go run ./docgen ../../docs

@@ -10,13 +10,15 @@ import (
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/runtime"
 )
 
 // admin serves what the command line needs beside the CRI.
 type admin struct {
-	pods    *lifecycle.Core
-	images  *image.Store
-	auditor func(verifyContent bool) *audit.Auditor
+	pods     *lifecycle.Core
+	images   *image.Store
+	handlers *runtime.Registry[lifecycle.Handler]
+	auditor  func(verifyContent bool) *audit.Auditor
 }
 
 // Import implements adminv1.Server.

@@ -109,7 +109,7 @@ func (d *Daemon) openServer() (*criserver.Server, error) {
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) {
-			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, auditor: d.auditor})
+			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, handlers: d.parts.handlers, auditor: d.auditor})
 		},
 	})
 }

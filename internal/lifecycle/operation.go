@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 )
@@ -11,6 +13,10 @@ func (c *Core) Operations() []ops.Operation { return c.inAir.List() }
 // Past returns the last operations on a pod and its containers, as far as they
 // are remembered, the oldest first.
 func (c *Core) Past(id pod.ID) []ops.Ended { return c.past.Of(id) }
+
+// StartMedians is how long the start of a pod with one container takes, by handler,
+// as far as some have been started lately.
+func (c *Core) StartMedians() map[string]time.Duration { return c.past.StartMedians() }
 
 // ended sees how long each stage of an operation took. The handler is that of
 // the pod, or as the request names it where no pod was made.

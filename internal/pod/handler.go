@@ -19,6 +19,9 @@ type HandlerInfo struct {
 	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
 	Flaws    []Flaw          `json:"flaws,omitempty"`      // that are known of Version
 	Features HandlerFeatures `json:"features"`
+	Trial    HandlerTrial    `json:"trial,omitzero"`
+	// VerifiedAt is when the trial ended of which this tells; zero before the first.
+	VerifiedAt time.Time `json:"verifiedAt,omitzero"`
 	// PrivilegedWithoutHostDevices keeps host devices from privileged containers.
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
 	// SandboxProcess says that every pod of this handler needs a process of its own.
@@ -35,6 +38,36 @@ type Flaw struct {
 	ID       string   `json:"id"` // "CVE-2025-31133"
 	What     string   `json:"what"`
 	MendedIn []string `json:"mendedIn"` // for each branch the first version without it
+}
+
+// HandlerState says whether pods can be run on a handler.
+type HandlerState string
+
+// The states of a handler.
+const (
+	HandlerUnverified HandlerState = "Unverified" // its first trial has not ended yet
+	HandlerReady      HandlerState = "Ready"
+	HandlerFailed     HandlerState = "Failed" // Reason says why
+)
+
+// State is the state that was observed.
+func (i *HandlerInfo) State() HandlerState {
+	switch {
+	case i.Ready:
+		return HandlerReady
+	case i.Trying:
+		return HandlerUnverified
+	}
+	return HandlerFailed
+}
+
+// HandlerTrial is what was measured while a handler was tried.
+type HandlerTrial struct {
+	// Start is from the call of the runtime until the program in the container ran.
+	Start time.Duration `json:"startNs,omitempty"`
+	// Overhead is the memory of what runs beside the program, in bytes: zero where
+	// nothing does.
+	Overhead int64 `json:"overheadBytes,omitempty"`
 }
 
 // HandlerFeatures are abilities, observed and not assumed.

@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/stage"
 )
 
 // Trials of a handler that failed are repeated, because not every cause changes
@@ -15,6 +17,15 @@ const (
 	retryFirst = 10 * time.Second
 	retryLast  = 5 * time.Minute
 )
+
+// verifyEvery is how long a trial counts that left nothing open, give or take a
+// tenth, so that handlers and nodes do not all have their trials at once.
+const verifyEvery = time.Hour
+
+// believed is how many trials in a row have to fail until a handler that worked,
+// and of which nothing has changed, is taken from the pods: a busy machine lets
+// a trial fail, too.
+const believed = 3
 
 // entry is a handler and the result of its last trial.
 type entry[H any] struct {
@@ -34,7 +45,9 @@ type trial struct {
 	fingerprint string
 	at          time.Time
 	took        time.Duration
-	retry       time.Duration // how long one that is not settled counts
+	failures    int           // in a row, this one included
+	settled     bool          // whether another would find the same
+	counts      time.Duration // how long it counts
 }
 
 func newEntry[H any](d Definition, kind Kind[H], cfg Config) *entry[H] {
@@ -82,30 +95,79 @@ func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
 	if before.valid(now) {
 		return before.info // another caller tried it
 	}
-	limit := e.cfg.ProbeTimeout
-	if before != nil && before.info.Ready && before.fingerprint == now {
-		limit += before.retry // nobody waits for it, and the last one had too little time
+	t := e.try(now, e.limit(before, now), nil)
+	e.keep(before, t)
+	return e.known()
+}
+
+// verify tries the handler now, waits for that, and returns what this trial
+// found. It tells the steps as they begin.
+func (e *entry[H]) verify(ctx context.Context, tell func(step string)) (pod.HandlerInfo, error) {
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return pod.HandlerInfo{}, context.Cause(ctx)
 	}
-	t := e.try(now, limit)
-	if before != nil && !t.settled() && before.fingerprint == now {
-		t.retry = min(2*before.retry, retryLast)
-		if before.info.Ready {
-			t.info = before.info // a busy machine takes nothing away that was seen to work
+	before, now := e.last.Load(), e.kind.Fingerprint(e.def)
+	t := e.try(now, e.limit(before, now), tell)
+	found := t.info
+	e.keep(before, t)
+	return found, nil
+}
+
+// limit is how long a trial may take. Nobody waits for one that repeats another
+// of a handler that works, and the last one may have had too little time.
+func (e *entry[H]) limit(before *trial, now string) time.Duration {
+	switch {
+	case before == nil || !before.info.Ready || before.fingerprint != now:
+		return e.cfg.ProbeTimeout
+	case before.settled:
+		return e.cfg.ProbeTimeout + retryFirst
+	}
+	return e.cfg.ProbeTimeout + before.counts
+}
+
+// keep makes a trial the last one. What failed for the first time, and worked
+// before, is only noted.
+func (e *entry[H]) keep(before, t *trial) {
+	if before != nil && !t.settled && before.fingerprint == t.fingerprint {
+		if !before.settled {
+			t.counts = min(2*before.counts, retryLast)
+		}
+		if !t.info.Ready {
+			t.failures += before.failures
+		}
+		if before.info.Ready && t.failures < believed {
+			if !t.info.Ready {
+				e.cfg.Log.Warn("runtime handler fails its trial and worked before; it is tried again", "handler", e.def.Name, "failures", t.failures, "reason", t.info.Reason)
+			}
+			t.info = before.info
 		}
 	}
 	e.last.Store(t)
 	e.report(before, t)
-	return t.info
 }
 
 // try runs one trial. Its deadline is its own: the caller that happens to be
 // the first must not decide for the others how long it takes.
-func (e *entry[H]) try(fingerprint string, limit time.Duration) *trial {
+func (e *entry[H]) try(fingerprint string, limit time.Duration, tell func(step string)) *trial {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	if tell != nil {
+		ctx = stage.With(ctx, tell)
+	}
 	begin := time.Now()
-	info := e.describe(e.kind.Probe(ctx, e.def))
-	return &trial{info: info, fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), retry: retryFirst}
+	t := &trial{info: e.describe(e.kind.Probe(ctx, e.def)), fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), counts: retryFirst}
+	t.info.VerifiedAt = t.at
+	t.settled = t.info.Ready && !t.info.Features.Unsure
+	if t.settled {
+		t.counts = verifyEvery - verifyEvery/10 + rand.N(verifyEvery/5)
+	}
+	if !t.info.Ready {
+		t.failures = 1
+	}
+	return t
 }
 
 // describe adds what the configuration says.
@@ -139,8 +201,14 @@ func (e *entry[H]) report(before, now *trial) {
 }
 
 func (t *trial) valid(fingerprint string) bool {
-	return t != nil && t.fingerprint == fingerprint && (t.settled() || time.Since(t.at) < t.retry)
+	return t != nil && t.fingerprint == fingerprint && time.Since(t.at) < t.counts
 }
 
-// settled tells whether another trial would find the same.
-func (t *trial) settled() bool { return t.info.Ready && !t.info.Features.Unsure }
+// due is when the next trial is, as far as time alone decides.
+func (e *entry[H]) due() time.Time {
+	t := e.last.Load()
+	if t == nil {
+		return time.Now()
+	}
+	return t.at.Add(t.counts)
+}

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -15,7 +17,9 @@ func TestDefaultThatDoesNotExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Run(t.Context()); err != nil {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(logged.String(), "level=WARN") || !strings.Contains(logged.String(), "default_handler="+name) {

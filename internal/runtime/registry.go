@@ -55,7 +55,8 @@ type Registry[H any] struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry[H]
-	found   background // looks for programs that were installed meanwhile
+	found   background    // looks for programs that were installed meanwhile
+	news    chan struct{} // gets an element when there may be something to try
 }
 
 // New makes a registry. It tries nothing yet: Run does, and until then whoever
@@ -70,7 +71,7 @@ func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Registry[H]{cfg: cfg, kinds: kinds, discover: len(cfg.Handlers) == 0, entries: map[string]*entry[H]{}}
+	r := &Registry[H]{cfg: cfg, kinds: kinds, discover: len(cfg.Handlers) == 0, entries: map[string]*entry[H]{}, news: make(chan struct{}, 1)}
 	for name, h := range cfg.Handlers {
 		d := Definition{Name: name, Handler: h, Search: cfg.Search}
 		kind, ok := kinds[d.Kind()]
@@ -87,23 +88,70 @@ func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
 	return r, nil
 }
 
-// Run tries all handlers at once and returns when each trial has ended, or ctx
-// has. Nobody has to wait for it before asking for a handler.
+// Run tries all handlers at once, and each again when its time has come, until
+// ctx ends. Nobody has to wait for it before asking for a handler.
 func (r *Registry[H]) Run(ctx context.Context) error {
 	r.found.run(r.discoverNew)
 	r.found.await(ctx)
-	all := r.all()
-	for _, e := range all {
-		e.refreshed.run(func() { e.current(ctx) })
-	}
-	for _, e := range all {
-		e.refreshed.await(ctx)
-	}
+	r.refresh(ctx, func(*entry[H]) bool { return true })
 	r.warnMissing()
-	if ctx.Err() != nil {
-		r.leave(context.WithoutCancel(ctx), all)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-r.news:
+		case <-time.After(time.Until(r.nextDue())):
+		}
+		now := time.Now()
+		r.refresh(ctx, func(e *entry[H]) bool { return !e.due().After(now) })
 	}
+	r.leave(context.WithoutCancel(ctx), r.all())
 	return ctx.Err()
+}
+
+// refresh begins to try what is due. One that hangs keeps nobody else from it.
+func (r *Registry[H]) refresh(ctx context.Context, due func(*entry[H]) bool) {
+	for _, e := range r.all() {
+		if due(e) {
+			e.refreshed.run(func() { e.current(ctx) })
+		}
+	}
+}
+
+// dueAtLeast is the least time between two looks at what is due: a handler is due
+// all the time while its trial is under way.
+const dueAtLeast = time.Second
+
+// nextDue is when the first handler has to be tried again.
+func (r *Registry[H]) nextDue() time.Time {
+	next, least := time.Now().Add(verifyEvery), time.Now().Add(dueAtLeast)
+	for _, e := range r.all() {
+		if at := e.due(); at.Before(next) {
+			next = at
+		}
+	}
+	if next.Before(least) {
+		return least
+	}
+	return next
+}
+
+// Verify tries a handler now, whether it is due or not, and returns what that
+// found. It tells the steps as they begin. What a busy machine lets fail takes
+// nothing from the pods: List has what is in force afterwards.
+func (r *Registry[H]) Verify(ctx context.Context, name string, tell func(step string)) (pod.HandlerInfo, error) {
+	r.discoverNew()
+	e := r.find(name)
+	if name == "" {
+		e = r.defaultKnown()
+	}
+	if e == nil {
+		return pod.HandlerInfo{}, r.unknown(ctx, name)
+	}
+	found, err := e.verify(ctx, tell)
+	if err != nil {
+		return found, fmt.Errorf("verify runtime handler %s: %w", e.def.Name, err)
+	}
+	return found, nil
 }
 
 // leaveTime is how long trials that are given up may tidy up after themselves.
@@ -269,6 +317,10 @@ func (r *Registry[H]) add(name string) *entry[H] {
 	if kind, known := r.kinds[KindOCI]; !ok && known {
 		e = newEntry(Definition{Name: name, Search: r.cfg.Search}, kind, r.cfg)
 		r.entries[name] = e
+		select {
+		case r.news <- struct{}{}:
+		default:
+		}
 	}
 	return e
 }

@@ -226,7 +226,7 @@ func TestATrialThatIsUnsure(t *testing.T) {
 	e := r.find("crun")
 	due := func() {
 		past := *e.last.Load()
-		past.at = past.at.Add(-past.retry)
+		past.at = past.at.Add(-past.counts)
 		e.last.Store(&past)
 	}
 	info := func() pod.HandlerInfo {
@@ -247,7 +247,7 @@ func TestATrialThatIsUnsure(t *testing.T) {
 	l.change("crun", "it did not end in time", "")
 	due()
 	e.current(t.Context())
-	if got := e.last.Load(); !got.info.Ready || got.retry != 2*retryFirst || l.trials.Load() != 2 {
+	if got := e.last.Load(); !got.info.Ready || got.counts != 2*retryFirst || l.trials.Load() != 2 {
 		t.Errorf("after a trial that took too long: %+v after %d trials", got, l.trials.Load())
 	}
 	if had := time.Duration(l.time.Load()); had <= r.cfg.ProbeTimeout {
@@ -272,7 +272,8 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 	l.block = make(chan struct{})
 	r := l.registry(t, Config{Handlers: configured("crun", "runc")})
 	var all sync.WaitGroup
-	all.Go(func() { _ = r.Run(t.Context()) })
+	ctx, cancel := context.WithCancel(t.Context())
+	all.Go(func() { _ = r.Run(ctx) })
 	for range 10 {
 		all.Go(func() {
 			if _, err := r.Get("crun"); err != nil {
@@ -293,6 +294,10 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 		t.Errorf("List waited for %s", took)
 	}
 	close(l.block)
+	for _, e := range r.all() {
+		e.refreshed.await(t.Context())
+	}
+	cancel()
 	all.Wait()
 	if n := l.trials.Load(); n != 2 {
 		t.Errorf("%d trials of two handlers", n)

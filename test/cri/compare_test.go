@@ -14,6 +14,16 @@ func must(t *testing.T, got, want string) {
 	}
 }
 
+// mustSay looks for words.
+func mustSay(t *testing.T, got string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(got, w) {
+			t.Errorf("no %q in %q", w, got)
+		}
+	}
+}
+
 // mustContain looks for lines.
 func mustContain(t *testing.T, got string, lines ...string) {
 	t.Helper()

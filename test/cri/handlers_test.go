@@ -154,3 +154,49 @@ func TestBadPodsLeaveNothing(t *testing.T) {
 		})
 	})
 }
+
+// A program that does what a runtime says but runs nothing is no handler, and
+// one that is put in the place of a good one is noticed.
+func TestHandlersAreVerified(t *testing.T) {
+	real, err := exec.LookPath(node.Handlers[0])
+	if err != nil {
+		t.Skipf("needs %s: %v", node.Handlers[0], err)
+	}
+	dir := t.TempDir()
+	good, liar := filepath.Join(dir, "good"), filepath.Join(dir, "liar")
+	for path, script := range map[string]string{
+		good: "#!/bin/sh\nexec " + real + " \"$@\"\n",
+		liar: "#!/bin/sh\ncase \"$*\" in *--version|*features) exec " + real + " \"$@\";; esac\nexit 0\n",
+	} {
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := node.Start(t, "[handlers.good]\npath = \""+good+"\"\n[handlers.liar]\npath = \""+liar+"\"\n")
+	out, err := n.CLI("handlers", "verify", "good")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSay(t, out, "run a container", "handler good works; a container starts in ", "features: ")
+	const why = "whose program never ran"
+	if out, err := n.CLI("handlers", "verify", "liar"); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("the liar: %v\n%s", err, out)
+	}
+	if out, err = n.CLI("handlers", "-o", "wide"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		switch name, _, _ := strings.Cut(line, " "); name {
+		case "good":
+			mustSay(t, line, "Ready", " ago")
+		case "liar":
+			mustSay(t, line, "Failed", why)
+		}
+	}
+	if err := os.Rename(liar, good); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "good"}); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("after it was swapped: %v", err)
+	}
+}

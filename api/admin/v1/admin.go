@@ -1,7 +1,7 @@
 // Package adminv1 is the service that Fairlead's command line uses beside the
 // CRI, on the same socket: moving image archives in and out, pulls that tell
 // their progress, removals that tell what went, what is in flight and what was, audits of the
-// node, and profiles of the daemon. The CRI has no calls for these.
+// node, profiles of the daemon, and its runtime handlers. The CRI has no calls for these.
 //
 // Each message is a google.protobuf.BytesValue, a frame. What a frame holds is
 // said at each method: JSON of a type in this package, or a piece of an
@@ -106,6 +106,10 @@ type Server interface {
 	// begun, and at its end the profile, as an archive is sent. The end is when its
 	// time is over, or before that when the client has closed its side.
 	Profile(ctx context.Context, s Stream) error
+	// Handlers sends a HandlersReply.
+	Handlers(ctx context.Context, s Stream) error
+	// VerifyHandler reads a VerifyRequest and sends VerifyEvents.
+	VerifyHandler(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -120,6 +124,8 @@ var desc = grpc.ServiceDesc{
 		stream("Trace", Server.Trace),
 		stream("Fsck", Server.Fsck),
 		stream("Profile", Server.Profile),
+		stream("Handlers", Server.Handlers),
+		stream("VerifyHandler", Server.VerifyHandler),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }

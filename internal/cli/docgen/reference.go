@@ -29,7 +29,7 @@ func commands(b *strings.Builder, parent *cobra.Command) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
-		if c.HasAvailableSubCommands() {
+		if !c.Runnable() {
 			commands(b, c)
 			continue
 		}
@@ -45,6 +45,7 @@ func commands(b *strings.Builder, parent *cobra.Command) {
 			b.WriteString("\n")
 			flags(b, c.LocalNonPersistentFlags().FlagUsagesWrapped(wrap))
 		}
+		commands(b, c)
 	}
 }
 

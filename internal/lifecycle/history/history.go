@@ -8,6 +8,7 @@ package history
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
@@ -22,6 +23,9 @@ const (
 // of are the verbs that a start and an end consist of. There may be any number
 // of others, such as probes.
 var of = []string{ops.Run, ops.Create, ops.Start, ops.Stop, ops.Remove}
+
+// start are those of a start.
+var start = []string{ops.Run, ops.Create, ops.Start}
 
 // History is ready for use as its zero value.
 type History struct {
@@ -59,5 +63,34 @@ func (h *History) Of(id pod.ID) []ops.Ended {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b ops.Ended) int { return a.Began.Compare(b.Began) })
+	return out
+}
+
+// StartMedians is how long it took to run a pod, to create a container and to
+// start it, the medians of the three added up, by handler. A handler on which
+// one of them has not been done lately is not in it.
+func (h *History) StartMedians() map[string]time.Duration {
+	took := map[string]map[string][]time.Duration{}
+	h.mu.Lock()
+	for _, e := range h.all {
+		if e.Err != nil || !slices.Contains(start, e.Verb) {
+			continue
+		}
+		if took[e.Handler] == nil {
+			took[e.Handler] = map[string][]time.Duration{}
+		}
+		took[e.Handler][e.Verb] = append(took[e.Handler][e.Verb], e.Took)
+	}
+	h.mu.Unlock()
+	out := map[string]time.Duration{}
+	for handler, verbs := range took {
+		if len(verbs) < len(start) {
+			continue
+		}
+		for _, times := range verbs {
+			slices.Sort(times)
+			out[handler] += times[len(times)/2]
+		}
+	}
 	return out
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -35,5 +36,23 @@ func TestHistory(t *testing.T) {
 	if len(h.all) != maxOperations || len(h.Of("a")) != 0 || len(h.Of(pod.ID(fmt.Sprint("p", 3*maxOperations+6)))) != 1 ||
 		len(h.Of(pod.ID(fmt.Sprint("p", 2*maxOperations+7)))) != 1 || len(h.Of(pod.ID(fmt.Sprint("p", 2*maxOperations+6)))) != 0 {
 		t.Errorf("%d are kept", len(h.all))
+	}
+}
+
+func TestStartMedians(t *testing.T) {
+	var h History
+	add := func(handler, verb string, ms int, err error) {
+		h.Add(ops.Ended{About: ops.About{Verb: verb, Pod: "a"}, Handler: handler, Took: time.Duration(ms) * time.Millisecond, Err: err})
+	}
+	for _, ms := range []int{30, 10, 20} {
+		add("crun", ops.Run, ms, nil)
+		add("crun", ops.Create, 1, nil)
+		add("crun", ops.Start, 5, nil)
+	}
+	add("crun", ops.Run, 1, errors.New("refused"))
+	add("crun", ops.Remove, 1000, nil)
+	add("runc", ops.Run, 7, nil)
+	if got := h.StartMedians(); len(got) != 1 || got["crun"] != 26*time.Millisecond {
+		t.Errorf("%v", got)
 	}
 }

@@ -31,16 +31,6 @@ func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
 	}
-	// What crun says before the host suits it, while nobody else prepares it.
-	if unprepared = cgroup.HybridControllers(cgroupRoot); unprepared != "" {
-		unpreparedCrun = probeCrun()
-	}
-	release, err := hostprep.Cgroups()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "prepare cgroups for crun:", err)
-		return 1
-	}
-	defer release()
 	dir, err := os.MkdirTemp("", "fairlead-oci")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,6 +43,16 @@ func run(m *testing.M) int {
 	if out, err := build.CombinedOutput(); err != nil {
 		monitorFailed = err.Error() + "\n" + string(out)
 	}
+	// What crun says before the host suits it, while nobody else prepares it.
+	if unprepared = cgroup.HybridControllers(cgroupRoot); unprepared != "" {
+		unpreparedCrun = probeCrun()
+	}
+	release, err := hostprep.Cgroups()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prepare cgroups for crun:", err)
+		return 1
+	}
+	defer release()
 	defer removeParent()
 	return m.Run()
 }
@@ -113,7 +113,7 @@ func probeCrun() pod.HandlerInfo {
 		return pod.HandlerInfo{Reason: err.Error()}
 	}
 	defer os.RemoveAll(state)
-	d, err := New(Config{StateDir: state, Monitor: &fakeMonitor{}})
+	d, err := New(Config{StateDir: state, Monitor: &fakeMonitor{}, StandIn: monitorBinary})
 	if err != nil {
 		return pod.HandlerInfo{Reason: err.Error()}
 	}
@@ -157,7 +157,7 @@ func registry(t *testing.T, d *Driver, name string) *runtime.Registry[*Handler] 
 func testContract(t *testing.T, name string) {
 	m, state := newMonitor(t)
 	open := func(t *testing.T) runtimetest.Handler {
-		d, err := New(Config{StateDir: state, Monitor: m})
+		d, err := New(Config{StateDir: state, Monitor: m, StandIn: monitorBinary})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,8 @@ type Config struct {
 	// Systemd says that systemd makes the cgroups; otherwise they are directories.
 	Systemd bool
 	Monitor Monitor
-	// StandIn is the program that stands in for containers of sandboxes:
-	// fairlead-monitor. Without it no sandboxing runtime works.
+	// StandIn is fairlead-monitor, as the program that stands in for containers of
+	// sandboxes, and that runs in containers on trial. Without it no handler works.
 	StandIn string
 	// LogMaxLine is the length in bytes at which log lines are split; zero is
 	// the monitor's default.

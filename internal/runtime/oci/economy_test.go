@@ -17,7 +17,7 @@ import (
 func TestSealed(t *testing.T) {
 	for name, want := range map[string]bool{"crun": true, "runc": false} {
 		m, state := &fakeMonitor{}, t.TempDir()
-		d, err := New(Config{StateDir: state, Monitor: m})
+		d, err := New(Config{StateDir: state, Monitor: m, StandIn: monitorBinary})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (h *Handler) runtime() string {
 	return h.info().Runtime
 }
 
-// run is tool.run for a handler that is known.
+// run runs a command of a handler that is known, and returns its output.
 func (h *Handler) run(ctx context.Context, args ...string) ([]byte, error) {
 	argv, err := h.argv("", args...)
 	if err != nil {

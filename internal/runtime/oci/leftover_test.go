@@ -17,7 +17,7 @@ func TestStartReplacesWhatACrashLeft(t *testing.T) {
 	for _, name := range []string{"runc", "crun"} {
 		t.Run(name, func(t *testing.T) {
 			m, state := newMonitor(t)
-			d, err := New(Config{StateDir: state, Monitor: m})
+			d, err := New(Config{StateDir: state, Monitor: m, StandIn: monitorBinary})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func sleeper(t *testing.T, state, id, version string) string {
 			t.Fatal(err)
 		}
 	}
-	s := trial.Spec(version, id, false)
+	s := trial.Spec(version, id, monitorBinary, "")
 	s.Process.Args = []string{"/bin/busybox", "sleep", "1000"}
 	s.Linux.CgroupsPath = "/fairlead-test/" + id
 	data, err := json.Marshal(s)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
@@ -18,19 +19,21 @@ import (
 	"fairlead.run/internal/runtime/oci/cgroup"
 	"fairlead.run/internal/runtime/oci/criu"
 	"fairlead.run/internal/runtime/oci/release"
+	"fairlead.run/internal/stage"
 )
 
 // Probe tries a handler: it reads the version and the features of the program
-// and lets it start a container whose own program does not exist. The handler
-// is ready if the runtime gets as far as to miss that.
+// and lets it run a container. The handler is ready if that has really run.
 func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerInfo {
 	info := pod.HandlerInfo{}
+	stage.Enter(ctx, "find the program")
 	program, err := def.Program()
 	if err != nil {
 		info.Path, info.Reason = def.Path, reason(err)
 		return info
 	}
 	info.Path = program
+	stage.Enter(ctx, "ask "+program+" for its version")
 	version, err := readVersion(ctx, program)
 	if err != nil {
 		info.Reason = reason(err)
@@ -42,18 +45,22 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		info.Reason = reason(err)
 		return info
 	}
+	stage.Enter(ctx, "ask "+version.Name+" "+version.Number+" for its features")
 	f := readFeatures(ctx, program)
 	info.Features = version.Can(f, abilities.OfHost())
 	info.SandboxProcess = sandboxes(version.Name)
 	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd, flags: flagsOf(version.Name)}
-	info.OCI, err = d.accepted(ctx, t, candidates(f))
+	stage.Enter(ctx, "run a container")
+	info.OCI, info.Trial, err = d.accepted(ctx, t, candidates(f))
 	if err != nil {
 		info.Reason = reason(err)
 		return info
 	}
 	info.Ready = true
+	stage.Enter(ctx, "run a container in a user namespace")
 	mapped := d.noUserNamespaces(ctx, t, info)
 	info.Features.UserNamespaces, info.Features.NoUserNamespaces = mapped == nil, reason(mapped)
+	stage.Enter(ctx, "look for what checkpoints need")
 	captured := d.noCheckpoints(ctx, version.Name, f)
 	info.Features.Checkpoints, info.Features.NoCheckpoints = captured == nil, reason(captured)
 	info.Features.Unsure = late(ctx, mapped) || late(ctx, captured)
@@ -85,7 +92,11 @@ func (d *Driver) Fingerprint(def runtime.Definition) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprint(program, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot), criu.Fingerprint(environ()))
+	var inode uint64
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	return fmt.Sprintln(program, inode, info.Size(), info.ModTime().UnixNano(), cgroup.HybridControllers(cgroupRoot), criu.Fingerprint(environ()))
 }
 
 // reason is an error as a sentence of HandlerInfo.Reason, and "" where there is none.
@@ -146,17 +157,21 @@ func candidates(f *features.Features) []string {
 	return []string{wanted, oldest}
 }
 
-// accepted is the first ociVersion with which the runtime gets a container to
-// the point of starting its program.
-func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (string, error) {
+// accepted is the first ociVersion with which the runtime runs a container, and
+// what was measured of that.
+func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (string, pod.HandlerTrial, error) {
+	if d.cfg.StandIn == "" {
+		return "", pod.HandlerTrial{}, errors.New("there is no fairlead-monitor to try it with")
+	}
 	var err error
 	for _, v := range versions {
-		if err = d.try(ctx, t, v, nil); err == nil {
-			return v, nil
+		var found pod.HandlerTrial
+		if found, err = d.try(ctx, t, v, nil); err == nil {
+			return v, found, nil
 		}
 		if !badOCI.MatchString(err.Error()) {
-			return "", err
+			return "", pod.HandlerTrial{}, err
 		}
 	}
-	return "", fmt.Errorf("it accepts none of the OCI versions %s: %w", strings.Join(versions, ", "), err)
+	return "", pod.HandlerTrial{}, fmt.Errorf("it accepts none of the OCI versions %s: %w", strings.Join(versions, ", "), err)
 }

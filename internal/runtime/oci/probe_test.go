@@ -23,7 +23,7 @@ func fakeRuntime(t *testing.T, body string) runtime.Definition {
 	path := filepath.Join(t.TempDir(), "fakerun")
 	head := `#!/bin/sh
 while :; do case "$1" in --root|--log|--log-format) shift 2;; --systemd-cgroup) shift;; *) break;; esac; done
-missing() { echo '{"level":"error","msg":"exec: \"/fairlead-trial\": stat /fairlead-trial: no such file or directory"}' >&2; exit 1; }
+ran() { bundle "$@" | sed 's/.*"trial","\([0-9a-f]*\)".*/\1/'; cat >/dev/null; exit; }
 fail() { echo "{\"level\":\"error\",\"msg\":\"$1\"}" >&2; exit 1; }
 bundle() { while [ $# -gt 0 ]; do [ "$1" = --bundle ] && cat "$2/config.json"; shift; done; }
 `
@@ -35,7 +35,7 @@ bundle() { while [ $# -gt 0 ]; do [ "$1" = --bundle ] && cat "$2/config.json"; s
 
 func testDriver(t *testing.T) *Driver {
 	t.Helper()
-	d, err := New(Config{StateDir: t.TempDir(), Monitor: &fakeMonitor{}})
+	d, err := New(Config{StateDir: t.TempDir(), Monitor: &fakeMonitor{}, StandIn: "/fairlead-monitor"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +49,17 @@ func TestProbe(t *testing.T) {
 		body string
 		want pod.HandlerInfo
 	}{
-		"works":               {version + "missing", pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.1.0"}},
-		"old OCI version":     {version + `bundle "$@" | grep -q '"1.0.2"' && missing; fail "unknown version specified"`, pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.0.2"}},
+		"works":               {version + `ran "$@"`, pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.1.0"}},
+		"old OCI version":     {version + `bundle "$@" | grep -q '"1.0.2"' && ran "$@"; fail "unknown version specified"`, pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.0.2"}},
 		"no OCI version":      {version + `fail "unknown version specified"`, pod.HandlerInfo{Version: "1.2.3", Reason: "it accepts none of the OCI versions 1.1.0, 1.0.2"}},
 		"fails":               {version + `fail "the moon is in the wrong phase"`, pod.HandlerInfo{Version: "1.2.3", Reason: "a container on trial fails: the moon is in the wrong phase"}},
-		"says it worked":      {version + `exit 0`, pod.HandlerInfo{Version: "1.2.3", Reason: "run a program that does not exist"}},
+		"says it worked":      {version + `exit 0`, pod.HandlerInfo{Version: "1.2.3", Reason: "whose program never ran"}},
+		"says another word":   {version + `echo fairlead; exit 0`, pod.HandlerInfo{Version: "1.2.3", Reason: "whose program never ran"}},
+		"fails at the end":    {version + `bundle "$@" | sed 's/.*"trial","\([0-9a-f]*\)".*/\1/'; fail "it is stuck"`, pod.HandlerInfo{Version: "1.2.3", Reason: "it is stuck"}},
 		"no runtime":          {`echo hello`, pod.HandlerInfo{Reason: `is no OCI runtime: --version prints "hello"`}},
 		"version fails":       {`fail "no way"`, pod.HandlerInfo{Reason: "--version fails: no way"}},
 		"hangs":               {version + "sleep 1000 & wait", pod.HandlerInfo{Version: "1.2.3", Reason: "did not end in time"}},
-		"prints 50 MB":        {version + "head -c 50000000 /dev/zero >&2; echo >&2; missing", pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.1.0"}},
+		"prints 50 MB":        {version + `head -c 50000000 /dev/zero >&2; echo >&2; ran "$@"`, pod.HandlerInfo{Ready: true, Version: "1.2.3", OCI: "1.1.0"}},
 		"crun in hybrid mode": {version + `fail "cgroups in hybrid mode not supported, drop all controllers from cgroupv2"`, pod.HandlerInfo{Version: "1.2.3", Reason: "cgroups in hybrid mode not supported"}},
 	}
 	for name, test := range tests {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -57,16 +58,17 @@ func environ() []string {
 // prints more than that says the important part last.
 const errOutput = 64 << 10
 
-// run runs a command to its end and returns its output. When ctx ends, it is
-// killed with everything it started. An error is the runtime's own message.
-func (t tool) run(ctx context.Context, args ...string) ([]byte, error) {
+// talk runs a command to its end. When ctx ends, it is killed with everything it
+// started. An error is the runtime's own message.
+func (t tool) talk(ctx context.Context, stdin *os.File, stdout io.Writer, args ...string) error {
 	argv, err := t.argv("", args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return runArgv(ctx, argv)
+	return runWith(ctx, asItIs, stdin, stdout, argv)
 }
 
+// runArgv returns the output of a command, which is bounded as talk's is.
 func runArgv(ctx context.Context, argv []string) ([]byte, error) {
 	return runFrom(ctx, asItIs, argv)
 }
@@ -77,10 +79,22 @@ type from func(program string, start func(path string) error) error
 func asItIs(program string, start func(path string) error) error { return start(program) }
 
 func runFrom(ctx context.Context, where from, argv []string) ([]byte, error) {
-	stdout, stderr := &tail{max: 1 << 20}, &tail{max: errOutput}
+	stdout := &tail{max: 1 << 20}
+	if err := runWith(ctx, where, nil, stdout, argv); err != nil {
+		return nil, err
+	}
+	return stdout.Bytes(), nil
+}
+
+// runWith runs a command to its end. No stdin is an empty one.
+func runWith(ctx context.Context, where from, stdin *os.File, stdout io.Writer, argv []string) error {
+	stderr := &tail{max: errOutput}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = environ(), "/"
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
 	// A group of its own: a terminal's Ctrl-C is the daemon's to handle.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
@@ -94,15 +108,15 @@ func runFrom(ctx context.Context, where from, argv []string) ([]byte, error) {
 	}
 	switch {
 	case err == nil:
-		return stdout.Bytes(), nil
+		return nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s did not end in time: %w: %w", argv[0], errdefs.ErrDeadline, context.Cause(ctx))
+		return fmt.Errorf("%s did not end in time: %w: %w", argv[0], errdefs.ErrDeadline, context.Cause(ctx))
 	}
 	var exit *exec.ExitError
 	if msg := lastError(stderr.Bytes()); errors.As(err, &exit) && msg != "" {
-		return nil, &toolError{msg: msg}
+		return &toolError{msg: msg}
 	}
-	return nil, fmt.Errorf("run %s: %w", argv[0], err)
+	return fmt.Errorf("run %s: %w", argv[0], err)
 }
 
 // tail keeps the end of what is written to it.

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/runtime/oci/process"
 	"fairlead.run/internal/runtime/oci/trial"
 	"fairlead.run/internal/userns"
 )
@@ -67,22 +70,23 @@ func (t *trials) has(name string) bool {
 // handler from all pods for a while, and not each tells of the handler. On
 // cgroup v1 systemd sometimes removes the cgroups of a scope that has just begun
 // while crun makes its own in them.
-func (d *Driver) try(ctx context.Context, t tool, ociVersion string, in *userns.Holder) error {
-	err := d.tryOnce(ctx, t, ociVersion, in)
+func (d *Driver) try(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (pod.HandlerTrial, error) {
+	found, err := d.tryOnce(ctx, t, ociVersion, in)
 	if err == nil || ctx.Err() != nil || badOCI.MatchString(err.Error()) {
-		return err
+		return found, err
 	}
 	d.cfg.Log.Info("trial of a handler failed, and is repeated", "handler", t.def.Name, "error", err)
 	return d.tryOnce(ctx, t, ociVersion, in)
 }
 
-// tryOnce lets the runtime start a container that has no program: it makes the
-// cgroup, the namespaces, the mounts and the root file system, and then cannot
-// find it. That proves all of this, takes no image, and leaves no process.
-func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (err error) {
+// tryOnce lets the runtime run a container of ours to its end: it makes the
+// cgroup, the namespaces, the mounts and the root file system, and starts the
+// program in it, which says a word that nobody can guess. No image is needed.
+func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (_ pod.HandlerTrial, err error) {
+	var none pod.HandlerTrial
 	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, trialsFolder)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("prepare a trial: %w", err)
+			return none, fmt.Errorf("prepare a trial: %w", err)
 		}
 	}
 	d.sweepTrials(ctx, t)
@@ -90,27 +94,96 @@ func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *use
 	id, bundle := trialPrefix+unique, filepath.Join(d.cfg.StateDir, trialsFolder, t.def.Name+"-"+unique)
 	defer d.trials.begin(id, filepath.Base(bundle))()
 	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return fmt.Errorf("prepare a trial: %w", err)
+		return none, fmt.Errorf("prepare a trial: %w", err)
 	}
-	s := trial.Spec(ociVersion, id, d.cfg.Systemd)
+	word := randomHex(16)
+	s := trial.Spec(ociVersion, id, d.cfg.StandIn, word)
+	if d.cfg.Systemd {
+		trial.BySystemd(s)
+	}
 	if in != nil {
 		trial.Join(s, in)
 	}
 	defer func() { err = errors.Join(err, d.endTrial(ctx, t, bundle, id)) }()
 	if err := trial.Write(bundle, s); err != nil {
-		return fmt.Errorf("prepare a trial: %w", err)
+		return none, fmt.Errorf("prepare a trial: %w", err)
 	}
-	_, err = t.run(ctx, "run", "--bundle", bundle, id)
-	var said *toolError
+	return d.hear(ctx, t, bundle, word)
+}
+
+// hear runs the bundle of a trial until its program has said the word, measures
+// it, and lets it end.
+func (d *Driver) hear(ctx context.Context, t tool, bundle, word string) (pod.HandlerTrial, error) {
+	var found pod.HandlerTrial
+	in, hold, err := os.Pipe()
+	if err != nil {
+		return found, fmt.Errorf("prepare a trial: %w", err)
+	}
+	defer func() { _, _ = in.Close(), hold.Close() }()
+	begin := time.Now()
+	said := &answer{word: word, kept: tail{max: errOutput}}
+	said.heard = func() {
+		found.Start = time.Since(begin)
+		found.Overhead = d.overhead(t, bundle)
+		_ = hold.Close()
+	}
+	err = t.talk(ctx, in, said, "run", "--bundle", bundle, strings.Replace(filepath.Base(bundle), t.def.Name+"-", trialPrefix, 1))
+	var failed *toolError
 	switch {
+	case err == nil && said.heard != nil:
+		return found, errors.New("it says that it has run a container, whose program never ran")
 	case err == nil:
-		return errors.New("it says that it has run a program that does not exist")
-	case errors.As(err, &said) && noProgram.MatchString(said.msg):
-		return nil
-	case errors.As(err, &said):
-		return fmt.Errorf("a container on trial fails: %w", explain(said.msg, nil, nil))
+		return found, nil
+	case errors.As(err, &failed):
+		return found, fmt.Errorf("a container on trial fails: %w", explain(failed.msg, nil, nil))
 	}
-	return fmt.Errorf("a container on trial fails: %w", err)
+	return found, fmt.Errorf("a container on trial fails: %w", err)
+}
+
+// answer is the output of a trial. heard is called once, when the word is in it.
+type answer struct {
+	word  string
+	kept  tail
+	heard func()
+}
+
+// Write implements io.Writer.
+func (a *answer) Write(p []byte) (int, error) {
+	n, err := a.kept.Write(p)
+	if a.heard != nil && bytes.Contains(a.kept.Bytes(), []byte(a.word)) {
+		a.heard()
+		a.heard = nil
+	}
+	return n, err
+}
+
+// overhead is the memory of the processes that a runtime keeps beside the
+// container on trial, in bytes: those in its cgroup that are not the program.
+func (d *Driver) overhead(t tool, bundle string) int64 {
+	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
+	path, err := h.cgroup(bundle)
+	if err != nil {
+		return 0
+	}
+	g, err := cgroup.New(cgroupRoot, path)
+	if err != nil {
+		return 0
+	}
+	pids, err := g.PIDs()
+	if err != nil {
+		return 0
+	}
+	ours, err := os.Stat(d.cfg.StandIn)
+	if err != nil {
+		return 0
+	}
+	var sum int64
+	for _, pid := range pids {
+		if exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !os.SameFile(exe, ours) {
+			sum += process.Memory(pid)
+		}
+	}
+	return sum
 }
 
 // sweepTrials ends the trials of a handler that the death of a daemon cut off.
@@ -176,5 +249,6 @@ func (d *Driver) tryUser(ctx context.Context, t tool, ociVersion string) error {
 		return err
 	}
 	defer h.End()
-	return d.try(ctx, t, ociVersion, h)
+	_, err = d.try(ctx, t, ociVersion, h)
+	return err
 }

@@ -16,7 +16,7 @@ func TestTrialIsRepeated(t *testing.T) {
 		def := fakeRuntime(t, `case "$1" in --version) echo "fakerun version 1.2.3"; exit;; features) exit 1;; delete) fail "container does not exist";; esac
 echo >>`+count+`
 test $(wc -l <`+count+`) -gt `+strconv.Itoa(failures)+` || fail "creating cgroup directory: No such file or directory"
-missing`)
+ran "$@"`)
 		if got := d.Probe(t.Context(), def); got.Ready != ready {
 			t.Errorf("after %d failures: %+v", failures, got)
 		}
@@ -26,7 +26,7 @@ missing`)
 // A daemon that was killed during a trial left its folder.
 func TestTrialsOfADeadDaemonEnd(t *testing.T) {
 	d := testDriver(t)
-	def := fakeRuntime(t, `case "$1" in --version) echo "fakerun version 1.2.3"; exit;; delete) fail "container does not exist";; esac; missing`)
+	def := fakeRuntime(t, `case "$1" in --version) echo "fakerun version 1.2.3"; exit;; delete) fail "container does not exist";; esac; ran "$@"`)
 	base := filepath.Join(d.cfg.StateDir, trialsFolder)
 	for name, config := range map[string]string{"fake-0001": "", "fake-0002": "{", "fake-2-0003": "", "fake-0004": ""} {
 		if err := os.MkdirAll(filepath.Join(base, name), 0o700); err != nil {

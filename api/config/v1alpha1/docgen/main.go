@@ -50,10 +50,8 @@ const tail = `
 ## Handlers that are not described
 
 Without any ` + "`[handlers.NAME]`" + ` table, the handlers are those of crun, runc and gVisor's runsc that are found on PATH or in the usual
-directories of programs, under these names. Every handler is tried before it is offered: the program is started with a
-container whose own program does not exist, and has to get as far as missing that. One that fails is listed with the reason
-by ` + "`fairlead handlers`" + ` and refused by name; it is tried again when its program or the host's cgroups have changed, and otherwise
-after ten seconds.
+directories of programs, under these names. Every handler is tried before it is offered: [handlers.md](handlers.md) says how, and
+when again.
 
 crun refuses hosts with cgroup v1 whose cgroup v2 hierarchy, ` + "`/sys/fs/cgroup/unified`" + `, still has controllers. The reason
 names them and the commands that mount them as cgroup v1 hierarchies.

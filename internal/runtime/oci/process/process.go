@@ -47,6 +47,22 @@ func stat(pid int) (state byte, start uint64, err error) {
 	return fields[0][0], start, nil
 }
 
+// Memory is the share of a process in the memory of the machine, in bytes; zero
+// for one that is gone.
+func Memory(pid int) int64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(data) {
+		if fields := bytes.Fields(line); len(fields) == 3 && string(fields[0]) == "Pss:" {
+			kib, _ := strconv.ParseInt(string(fields[1]), 10, 64) // the kernel writes a number
+			return kib << 10
+		}
+	}
+	return 0
+}
+
 // Signal sends a signal to exactly that process. One that is gone needs none.
 func Signal(p *pod.RunningProcess, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)

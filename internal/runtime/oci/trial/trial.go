@@ -11,8 +11,8 @@ import (
 	"fairlead.run/internal/userns"
 )
 
-// missing is the program of a trial's container. There is none in its root.
-const missing = "/fairlead-trial"
+// program is where the monitor's binary is in the container of a trial.
+const program = "/fairlead-monitor"
 
 // Join puts the container of a trial into a user namespace.
 func Join(s *specs.Spec, h *userns.Holder) {
@@ -24,20 +24,18 @@ func Join(s *specs.Spec, h *userns.Holder) {
 	}
 }
 
-// Spec is a container as small as runtimes take it.
-func Spec(ociVersion, id string, systemd bool) *specs.Spec {
+// Spec is a container as small as runtimes take it. Its program is that of the
+// monitor, which says word when it runs and ends when its input does.
+func Spec(ociVersion, id, monitor, word string) *specs.Spec {
 	// The directory above is the trial's own too: one that trials share would
 	// be removed by one while another makes its own in it.
 	cgroup := "/fairlead-" + id + "/" + id
-	if systemd {
-		cgroup = "system.slice:fairlead:" + id
-	}
 	return &specs.Spec{
 		Version:  ociVersion,
 		Hostname: "trial",
 		Root:     &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{
-			Args:            []string{missing},
+			Args:            []string{program, "trial", word},
 			Cwd:             "/",
 			Env:             []string{"PATH=/"},
 			NoNewPrivileges: true,
@@ -46,6 +44,7 @@ func Spec(ociVersion, id string, systemd bool) *specs.Spec {
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+			{Destination: program, Type: "bind", Source: monitor, Options: []string{"bind", "rprivate", "ro", "nosuid", "nodev"}},
 		},
 		Linux: &specs.Linux{
 			CgroupsPath: cgroup,
@@ -57,9 +56,21 @@ func Spec(ociVersion, id string, systemd bool) *specs.Spec {
 	}
 }
 
-// Write makes the bundle of a trial in a directory that is empty.
+// BySystemd has systemd make the container's cgroup.
+func BySystemd(s *specs.Spec) {
+	s.Linux.CgroupsPath = "system.slice:fairlead:" + filepath.Base(s.Linux.CgroupsPath)
+}
+
+// Write makes the bundle of a trial in a directory that is empty. Its root has
+// what things are mounted on.
 func Write(bundle string, s *specs.Spec) error {
-	if err := os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+	root := filepath.Join(bundle, "rootfs")
+	for _, dir := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "dev")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, program), nil, 0o755); err != nil {
 		return err
 	}
 	data, err := json.Marshal(s)

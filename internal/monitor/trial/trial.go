@@ -1,0 +1,27 @@
+// Package trial is the program that runs in a container by which a runtime
+// handler is tried: it says the word that it was given, which proves that it
+// runs, and ends when its input does, so that it outlives nobody.
+//
+// It is part of fairlead-monitor so that no image is needed for it.
+package trial
+
+import (
+	"io"
+	"os"
+)
+
+// Main returns the exit code. args is the word.
+func Main(args []string) int { return run(args, os.Stdin, os.Stdout) }
+
+func run(args []string, in io.Reader, out io.Writer) int {
+	if len(args) != 1 {
+		return 2
+	}
+	if _, err := io.WriteString(out, args[0]+"\n"); err != nil {
+		return 1
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return 1
+	}
+	return 0
+}
