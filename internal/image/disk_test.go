@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +17,13 @@ import (
 	"fairlead.run/test/images"
 )
 
-// smallDisk is a store on a file system of so many bytes.
-func smallDisk(t *testing.T, size string) image.Config {
+// smallDisk is a store on a tmpfs that is mounted with some options.
+func smallDisk(t *testing.T, options string) image.Config {
 	t.Helper()
 	needRoot(t)
 	cfg := config(t)
 	cfg.Root = t.TempDir()
-	if err := unix.Mount("tmpfs", cfg.Root, "tmpfs", 0, "size="+size); err != nil {
+	if err := unix.Mount("tmpfs", cfg.Root, "tmpfs", 0, options); err != nil {
 		t.Skipf("needs a tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
@@ -52,7 +53,7 @@ func TestFullDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := newRegistry(t)
-			cfg := smallDisk(t, "4m")
+			cfg := smallDisk(t, "size=4m")
 			s := openSynced(t, cfg)
 			built := build(t, images.Spec{Layers: []images.Layer{tc.layer}})
 			_, err := s.Pull(t.Context(), image.PullRequest{Ref: reg.Push("big:1", built)})
@@ -70,6 +71,27 @@ func TestFullDisk(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A file system has so many files and no more: one layer of many small ones must
+// not take the last.
+func TestDiskOfFewFiles(t *testing.T) {
+	many := images.Layer{Files: map[string]images.File{}}
+	for i := range 1900 {
+		many.Files[strconv.Itoa(i)] = images.File{}
+	}
+	reg := newRegistry(t)
+	cfg := smallDisk(t, "size=64m,nr_inodes=2000")
+	s := openSynced(t, cfg)
+	_, err := s.Pull(t.Context(), image.PullRequest{Ref: reg.Push("many:1", build(t, images.Spec{Layers: []images.Layer{many}}))})
+	if !errors.Is(err, errdefs.ErrExhausted) || !strings.Contains(err.Error(), "files, folders and links that the disk of") {
+		t.Errorf("%v", err)
+	}
+	wantClean(t, cfg.Root)
+	pull(t, s, reg.Push("small:1", simple(t, "x")))
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -22,3 +22,13 @@ func Spare(dir string) int64 {
 	}
 	return int64(st.Bavail-reserve) * st.Bsize // no disk has 2^63 bytes
 }
+
+// SpareFiles is how many more files the file system of a folder can have: all but
+// its last twentieth. Where it counts none, or that cannot be told, there is no bound.
+func SpareFiles(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil || st.Files == 0 {
+		return math.MaxInt64
+	}
+	return int64(st.Ffree - min(st.Ffree, st.Files/20)) // no disk has 2^63 files
+}

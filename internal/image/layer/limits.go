@@ -14,20 +14,33 @@ type Limits struct {
 	LayerBytes   int64 // size of one layer, compressed and unpacked; default 256 GiB, and never more than the disk can spare
 }
 
-// bound is how many bytes a layer may unpack to.
+// bound is how many bytes a layer may unpack to, and how many files, folders and
+// links it may make.
 type bound struct {
-	bytes  int64
-	isDisk bool   // bytes is what the disk could spare when the layer was begun
-	dir    string // on the disk
+	bytes, entries int64
+	isDisk         bool   // bytes is what the disk could spare when the layer was begun
+	fewFiles       bool   // entries is
+	dir            string // on the disk
 }
 
 // bound is the configured limit, or what the disk can spare if that is less.
 func (o Options) bound() bound {
-	b := bound{bytes: o.Limits.LayerBytes, dir: o.Dir}
+	b := bound{bytes: o.Limits.LayerBytes, entries: o.Limits.LayerEntries, dir: o.Dir}
 	if free := disk.Spare(o.Dir); free < b.bytes {
 		b.bytes, b.isDisk = free, true
 	}
+	if free := disk.SpareFiles(o.Dir); free < b.entries {
+		b.entries, b.fewFiles = free, true
+	}
 	return b
+}
+
+// tooMany is the error of a layer that makes more files.
+func (b bound) tooMany() error {
+	if b.fewFiles {
+		return fmt.Errorf("it makes more than the %d files, folders and links that the disk of %s can spare; remove images that are not needed, or make a file system with more inodes: %w", b.entries, b.dir, errdefs.ErrExhausted)
+	}
+	return fmt.Errorf("it makes more than %d files, folders and links, the limit of a layer (images.max_layer_entries): %w", b.entries, errdefs.ErrExhausted)
 }
 
 // exceeded is the error of a layer that is larger.

@@ -80,10 +80,17 @@ func (w *watch) look() error {
 	now := w.pace.now()
 	err := w.pace.add(now.Sub(w.looked), w.entries, w.bytes)
 	w.looked, w.entries, w.bytes = now, 0, 0
-	if err == nil && disk.Spare(w.bound.dir) == 0 {
-		err = w.bound.full()
+	switch {
+	case err != nil:
+		return err
+	case disk.Spare(w.bound.dir) == 0:
+		return w.bound.full()
+	case disk.SpareFiles(w.bound.dir) == 0:
+		b := w.bound
+		b.entries, b.fewFiles = 0, true
+		return b.tooMany()
 	}
-	return err
+	return nil
 }
 
 // cappedReader fails once a layer has grown past its bound.

@@ -20,11 +20,10 @@ const (
 // entryScan looks at every entry of a layer before it is made, and refuses what
 // would take more of this node than the layer may.
 type entryScan struct {
-	entries int64 // how many there may be, with the folders that they imply
-	watch   *watch
-	names   int64 // how many bytes of names there may be
+	watch *watch
+	names int64 // how many bytes of names there may be
 
-	n      int64
+	n      int64 // of files, folders and links, those that names imply included
 	bytes  int64 // what the entries so far unpack to
 	named  int64 // bytes of their names
 	last   *tar.Header
@@ -32,8 +31,8 @@ type entryScan struct {
 	used   map[string]bool
 }
 
-func newEntryScan(entries int64, w *watch) *entryScan {
-	return &entryScan{entries: entries, watch: w, names: maxNames, listed: map[string]bool{}, used: map[string]bool{}}
+func newEntryScan(w *watch) *entryScan {
+	return &entryScan{watch: w, names: maxNames, listed: map[string]bool{}, used: map[string]bool{}}
 }
 
 // visit is called with each entry before it is made.
@@ -97,8 +96,8 @@ func (s *entryScan) check(h *tar.Header) error {
 // count counts one more thing that is made: a path of two bytes for each folder
 // would make thousands of them.
 func (s *entryScan) count() error {
-	if s.n++; s.n > s.entries {
-		return fmt.Errorf("it makes more than %d files, folders and links, the limit of a layer (images.max_layer_entries): %w", s.entries, errdefs.ErrExhausted)
+	if s.n++; s.n > s.watch.bound.entries {
+		return s.watch.bound.tooMany()
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestScanRefuses(t *testing.T) {
 		"a target too long":     {[]tar.Header{{Name: "a", Linkname: strings.Repeat("a", 4096)}}, errdefs.ErrInvalidArgument, "path of 4096 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newEntryScan(3, patient(t, 100))
+			s := newEntryScan(patient(t, 3, 100))
 			s.names = 30
 			var err error
 			for i := range tc.entries {
@@ -47,7 +47,7 @@ func TestScanRefuses(t *testing.T) {
 // The headers of folders are kept until the layer is unpacked, but not what is
 // large in them.
 func TestScanKeepsNoAttributes(t *testing.T) {
-	s := newEntryScan(10, patient(t, 100))
+	s := newEntryScan(patient(t, 10, 100))
 	attributes := map[string]string{"SCHILY.xattr.user.a": "value"}
 	first := &tar.Header{Name: "a", Linkname: "b", PAXRecords: attributes, Uname: "u", Gname: "g"}
 	if _, err := s.visit(first); err != nil || first.PAXRecords == nil || first.Linkname != "b" {
@@ -59,7 +59,7 @@ func TestScanKeepsNoAttributes(t *testing.T) {
 }
 
 func TestImplied(t *testing.T) {
-	s := newEntryScan(10, patient(t, 100))
+	s := newEntryScan(patient(t, 10, 100))
 	for _, h := range []tar.Header{{Name: "a", Typeflag: tar.TypeDir}, {Name: "/a/b/c/d"}, {Name: "a/b/e"}, {Name: "f"}} {
 		if _, err := s.visit(&h); err != nil {
 			t.Fatal(err)
@@ -77,18 +77,18 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// patient is a watch over a layer of so many bytes, which has time.
-func patient(t *testing.T, bytes int64) *watch {
-	return newWatch(bound{bytes: bytes, dir: t.TempDir()}, newPace(), func() error { return nil })
+// patient is a watch over a layer that may have so much, and has time.
+func patient(t *testing.T, entries, bytes int64) *watch {
+	return newWatch(bound{entries: entries, bytes: bytes, dir: t.TempDir()}, newPace(), func() error { return nil })
 }
 
 func TestCappedReader(t *testing.T) {
-	c := &cappedReader{r: zeros{}, watch: patient(t, 1<<20)}
+	c := &cappedReader{r: zeros{}, watch: patient(t, 1, 1<<20)}
 	if n, err := io.Copy(io.Discard, c); !errors.Is(err, errdefs.ErrExhausted) || n > 1<<20 || !strings.Contains(err.Error(), "more than 1048576 bytes, the limit of a layer") {
 		t.Errorf("after %d bytes: %v", n, err)
 	}
 	over := errors.New("over")
-	c = &cappedReader{r: zeros{}, watch: patient(t, 1<<20)}
+	c = &cappedReader{r: zeros{}, watch: patient(t, 1, 1<<20)}
 	c.watch.ended = func() error { return over }
 	if n, err := io.Copy(io.Discard, c); !errors.Is(err, over) || n != 0 {
 		t.Errorf("%d bytes of a layer that nobody wants any more: %v", n, err)

@@ -174,7 +174,7 @@ func (w *Writer) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mo
 	digester := digest.Canonical.Digester()
 	watch := newWatch(w.opts.bound(), w.pace, ctx.Err)
 	limited := &cappedReader{r: io.TeeReader(tarball, digester.Hash()), watch: watch}
-	scan := newEntryScan(w.opts.Limits.LayerEntries, watch)
+	scan := newEntryScan(watch)
 	opts := []archive.ApplyOpt{archive.WithFilter(scan.visit)}
 	if stacked {
 		opts = append(opts, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
