@@ -3,6 +3,7 @@ package pod
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // LimitsTogether are the limits of what runs several containers at once: all that
@@ -91,4 +92,19 @@ func NotTogether(a, b *Resources) string {
 		return "unified"
 	}
 	return ""
+}
+
+// UnfitForSandbox names the field, as the CRI has it, of what a sandbox with a
+// kernel of its own cannot do, and says why. It is "" if there is none.
+func (c *Config) UnfitForSandbox() (field, why string) {
+	n := c.Security.Namespaces
+	switch {
+	case n.PID == NamespaceNode:
+		return "linux.security_context.namespace_options.pid", "is NODE, and it cannot show the node's processes"
+	case n.IPC == NamespaceNode:
+		return "linux.security_context.namespace_options.ipc", "is NODE, and it cannot show the node's System V IPC"
+	case len(c.Sysctls) > 0:
+		return "linux.sysctls", "has " + strings.Join(slices.Sorted(maps.Keys(c.Sysctls)), ", ") + ", and it has none that could be set"
+	}
+	return "", ""
 }

@@ -64,3 +64,16 @@ func TestNotTogether(t *testing.T) {
 		}
 	}
 }
+
+func TestUnfitForSandbox(t *testing.T) {
+	for want, c := range map[string]Config{
+		"": {Security: Security{Namespaces: Namespaces{Network: NamespaceNode, PID: NamespacePod}}},
+		"linux.security_context.namespace_options.pid": {Security: Security{Namespaces: Namespaces{PID: NamespaceNode}}},
+		"linux.security_context.namespace_options.ipc": {Security: Security{Namespaces: Namespaces{IPC: NamespaceNode}}},
+		"linux.sysctls": {Sysctls: map[string]string{"kernel.a": "1"}},
+	} {
+		if field, why := c.UnfitForSandbox(); field != want || (why == "") != (want == "") {
+			t.Errorf("%q %q, want %q", field, why, want)
+		}
+	}
+}

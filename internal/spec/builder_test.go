@@ -183,3 +183,15 @@ func TestWriteSandbox(t *testing.T) {
 		t.Errorf("a pause program for root only: %v", err)
 	}
 }
+
+func TestASandboxIsToldItsHostName(t *testing.T) {
+	tc := plain(t)
+	must(t, os.WriteFile(filepath.Join(tc.record.Sandbox.Dir, pod.FileHostname), []byte("chosen\n"), 0o600))
+	b, err := New(tc.cfg)
+	must(t, err)
+	out, err := b.WriteSandbox(t.Context(), tc.record, pod.HandlerInfo{Name: "runsc", SandboxProcess: true})
+	must(t, err)
+	if got := readSpec(t, out.Path).Hostname; got != "chosen" {
+		t.Errorf("%q", got)
+	}
+}

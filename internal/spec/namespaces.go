@@ -3,14 +3,12 @@ package spec
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/host"
 	"fairlead.run/internal/spec/mapping"
 )
 
@@ -147,24 +145,9 @@ func (b *build) targetPID() error {
 	if target.State != pod.Running || target.Process == nil {
 		return fmt.Errorf("%starget_id: container %s is %s, and only a running one has processes to join: %w", namespaceOptions, target.ID.Short(), target.State, errdefs.ErrPrecondition)
 	}
-	if start, err := startTime(target.Process.PID); err != nil || start != target.Process.StartTime {
+	if start, err := host.StartTime(target.Process.PID); err != nil || start != target.Process.StartTime {
 		return fmt.Errorf("%starget_id: the process of container %s is gone: %w", namespaceOptions, target.ID.Short(), errdefs.ErrPrecondition)
 	}
 	b.addNamespace(specs.PIDNamespace, fmt.Sprintf("/proc/%d/ns/pid", target.Process.PID))
 	return nil
-}
-
-// startTime is field 22 of /proc/PID/stat. The second field, the name, may have
-// anything in it, so counting starts behind its last parenthesis.
-func startTime(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	stat := string(b)
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) < 20 {
-		return 0, fmt.Errorf("read /proc/%d/stat: %d fields: %w", pid, len(f), errdefs.ErrInternal)
-	}
-	return strconv.ParseUint(f[19], 10, 64)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -84,6 +85,11 @@ func (b *build) pauseProcess(context.Context) error {
 		OOMScoreAdj:     &adj,
 	}
 	b.user = pod.User{UID: int64(uid), GID: int64(gid)}
+	if b.req.Handler.SandboxProcess { // whose kernel does not know the name that the namespace has
+		name, err := os.ReadFile(filepath.Join(b.req.Record.Sandbox.Dir, pod.FileHostname))
+		b.spec.Hostname = strings.TrimSpace(string(name))
+		return err
+	}
 	return nil
 }
 

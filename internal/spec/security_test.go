@@ -13,6 +13,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/host"
 )
 
 func sorted(s []string) []string {
@@ -400,7 +401,7 @@ func TestNamespacesRefused(t *testing.T) {
 
 func TestTargetProcess(t *testing.T) {
 	tc := plain(t)
-	start, err := startTime(os.Getpid())
+	start, err := host.StartTime(os.Getpid())
 	must(t, err)
 	target := &pod.Container{ID: "target", State: pod.Running, Process: &pod.RunningProcess{PID: os.Getpid(), StartTime: start}}
 	tc.record.Containers = append(tc.record.Containers, target)
