@@ -12,7 +12,7 @@ import (
 )
 
 func TestAttachToATerminal(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		cfg := node.Script(`echo ready; while read line; do echo "$line $(stty size)"; done`)
 		cfg.Tty, cfg.Stdin = true, true
@@ -39,7 +39,7 @@ func TestAttachToATerminal(t *testing.T) {
 
 // Standard input that is not "once" outlives the client that wrote to it.
 func TestAttachAgain(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		cfg := node.Script("while read line; do echo got $line; done; echo closed")
 		cfg.Stdin = true

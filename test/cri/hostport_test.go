@@ -17,7 +17,7 @@ func onHostPort(m ...*runtimeapi.PortMapping) func(*runtimeapi.PodSandboxConfig)
 }
 
 func TestPodsReachEachOtherByIPv6(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		s.Start(node.Script(web))
 		ips := s.IPs()
@@ -33,7 +33,7 @@ func TestPodsReachEachOtherByIPv6(t *testing.T) {
 
 // A pod reaches itself by the port that it has on the node.
 func TestHairpin(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		port := freePort(t)
 		s := n.RunPod(h, onHostPort(&runtimeapi.PortMapping{ContainerPort: 80, HostPort: port}))
 		c := s.Start(node.Script(web))
@@ -80,7 +80,7 @@ func unclaimed(t *testing.T, c *node.Container) int {
 
 // A port that is bound to one address of the node is at no other one.
 func TestHostPortOfOneAddress(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		port := freePort(t)
 		s := n.RunPod(h, onHostPort(&runtimeapi.PortMapping{ContainerPort: 80, HostPort: port, HostIp: "127.0.0.1"}))
 		c := s.Start(node.Script(web))

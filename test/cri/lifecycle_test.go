@@ -11,7 +11,7 @@ import (
 )
 
 func TestRunStopRemove(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("trap 'exit 3' TERM; echo hello; while :; do sleep 0.1; done"))
 		node.Eventually(t, "hello", func() bool { return strings.Contains(c.Log(), "hello") })
@@ -31,7 +31,7 @@ func TestRunStopRemove(t *testing.T) {
 }
 
 func TestExitCodesAndSignals(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		for _, tt := range []struct {
 			script string
 			code   int32
@@ -56,7 +56,7 @@ func TestExitCodesAndSignals(t *testing.T) {
 }
 
 func TestStopSignal(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		cfg := node.Script("trap 'exit 7' USR1; trap 'exit 8' TERM; echo ready; while :; do sleep 0.1; done")
 		cfg.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
@@ -70,7 +70,7 @@ func TestStopSignal(t *testing.T) {
 }
 
 func TestStopGoesOnToKillWhatIgnoresIt(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("trap '' TERM; echo ready; while :; do sleep 0.1; done"))
 		node.Eventually(t, "ready", func() bool { return strings.Contains(c.Log(), "ready") })

@@ -30,7 +30,7 @@ func mounts(m ...*runtimeapi.Mount) func(*containerConfig) {
 }
 
 func TestMountReadWriteAndReadOnly(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		dir := hostDir(t)
 		got := n.Inside(h, "cat /rw/file; echo new > /rw/made; touch /ro/x 2>&1 || true; cat /one",
 			mounts(
@@ -204,7 +204,7 @@ func TestMaskedAndReadOnlyPaths(t *testing.T) {
 }
 
 func TestSharedMemoryIsThePods(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		a := s.Start(node.Script("echo hello > /dev/shm/x; sleep 1000"))
 		b := s.Start(node.Script("sleep 1000"))

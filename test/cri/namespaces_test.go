@@ -55,7 +55,7 @@ func TestNamespacesOfThePod(t *testing.T) {
 }
 
 func TestSharedPIDNamespace(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		a, b := pair(n, h, &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD})
 		if a.NS("pid") != b.NS("pid") || a.NS("pid") == hostNS(t, "pid") {
 			t.Error(a.NS("pid"), b.NS("pid"))

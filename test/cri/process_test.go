@@ -45,7 +45,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		n.Pull(ref)
 		got := n.Inside(h, "env", func(c *containerConfig) {
 			c.Image.Image = ref
@@ -78,7 +78,7 @@ func TestUsers(t *testing.T) {
 	const who = `echo $(id -u) $(id -g) $(grep Groups /proc/self/status | cut -f2)`
 	sc := func(c *containerConfig) *runtimeapi.LinuxContainerSecurityContext { return c.Linux.SecurityContext }
 	id := func(v int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: v} }
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		n.Pull(ref)
 		for _, tt := range []struct {
 			name   string
@@ -155,7 +155,7 @@ func TestThreeHundredArguments(t *testing.T) {
 }
 
 func TestHostname(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		must(t, n.Inside(h, "hostname; cat /etc/hostname; echo $HOSTNAME", nil, func(p *runtimeapi.PodSandboxConfig) {
 			p.Hostname = "chosen"
 		}), "chosen\nchosen\nchosen")
@@ -163,7 +163,7 @@ func TestHostname(t *testing.T) {
 }
 
 func TestDNSAndHosts(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		got := n.Inside(h, "cat /etc/resolv.conf; echo --; cat /etc/hosts", nil, func(p *runtimeapi.PodSandboxConfig) {
 			p.Hostname = "named"
 			p.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.9.8.7"}, Searches: []string{"a.example", "b.example"}, Options: []string{"ndots:5"}}
@@ -176,7 +176,7 @@ func TestDNSAndHosts(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		got := n.Inside(h, "tty; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; echo $TERM", func(c *containerConfig) {
 			c.Tty, c.Stdin = true, true
 		})

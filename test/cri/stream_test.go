@@ -60,7 +60,7 @@ func sleeping(c *node.Container, seconds ...string) (count int) {
 }
 
 func TestExecStreams(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
 		for name, dial := range node.Executors {
@@ -91,7 +91,7 @@ func TestExecStreams(t *testing.T) {
 }
 
 func TestExecTerminalAndResize(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("sleep 1000"))
 		for name, dial := range node.Executors {
@@ -180,7 +180,7 @@ func TestStreamURLsWorkOnce(t *testing.T) {
 }
 
 func TestAttach(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		cfg := node.Script("while read line; do echo got $line; done; echo bye")
 		cfg.Stdin, cfg.StdinOnce = true, true
@@ -209,7 +209,7 @@ func TestAttach(t *testing.T) {
 }
 
 func TestPortForward(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("mkdir /www && echo page > /www/index.html && httpd -f -p 127.0.0.1:8080 -h /www"))
 		// The first connection that nobody answers ends the client's session.
@@ -240,7 +240,7 @@ func fetch(u string) string {
 }
 
 func TestReopenLog(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script(node.Numbers))
 		node.Grown(t, []*node.Container{c})
@@ -276,7 +276,7 @@ func TestReopenLog(t *testing.T) {
 }
 
 func TestLogFormat(t *testing.T) {
-	node.UnderEach(t, func(t *testing.T, n *node.Node, h string) {
+	node.UnderAll(t, func(t *testing.T, n *node.Node, h string) {
 		s := n.RunPod(h)
 		c := s.Start(node.Script("echo out; sleep 0.3; echo err >&2; sleep 0.3; head -c 40000 /dev/zero | tr '\\0' x; echo; printf tail"))
 		c.Wait()
