@@ -18,6 +18,7 @@ type admin struct {
 	pods     *lifecycle.Core
 	images   *image.Store
 	handlers *runtime.Registry[lifecycle.Handler]
+	changes  *changer
 	auditor  func(verifyContent bool) *audit.Auditor
 }
 

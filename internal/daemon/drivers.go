@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
@@ -54,6 +55,7 @@ type parts struct {
 	core     lifecycle.Drivers
 	keepers  keepers
 	gauges   *gauges
+	changes  *changer
 	busy     chan struct{}   // gets an element when an operation ended, for rest
 	traces   *tracing.Sender // nil without a collector
 	plugins  *nri.Driver     // nil if they are disabled
@@ -126,12 +128,20 @@ func openParts(ctx context.Context, cfg *config.Config, o Options) (_ *parts, er
 	p.core.Ended = func(e ops.Ended) {
 		p.gauges.ended(e)
 		p.traces.Ended(e)
-		select {
-		case p.busy <- struct{}{}:
-		default:
+		signal(p.busy)
+		if e.Kind == ops.KindPod && (e.Verb == ops.Remove || e.Verb == ops.Run) {
+			signal(p.changes.fewer)
 		}
 	}
 	return p, nil
+}
+
+// signal puts an element into a channel of one, unless there is one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // openCore makes the drivers that only the core knows.
@@ -184,7 +194,7 @@ func (p *parts) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn,
 	if !r.Sandbox.OwnKernel {
 		return network.DialInNetNS(ctx, r.Sandbox.NetNS, port)
 	}
-	h, err := p.handlers.Serving(r.Handler)
+	h, err := p.handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +227,7 @@ func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 }
 
 func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
+	_, idle := m.(idleMonitor)
 	driver, err := oci.New(oci.Config{
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m, StandIn: program,
 		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
@@ -225,12 +236,18 @@ func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, 
 	if err != nil {
 		return err
 	}
-	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: cfg.Handlers}
-	p.handlers, err = runtime.New(runtime.Config{Handlers: cfg.Handlers, Default: cfg.DefaultHandler, Log: log},
+	p.changes = &changer{dir: addedFolder(cfg), log: log, base: cfg, fewer: make(chan struct{}, 1)}
+	p.handlers, err = runtime.New(
+		runtime.Config{Wanted: firstHandlers(cfg, log), Shelf: filepath.Join(cfg.Root, "handlers"), Idle: idle, Uses: p.changes.uses, Log: log},
 		map[string]runtime.Kind[lifecycle.Handler]{
 			runtime.KindOCI: oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
 		})
-	return err
+	if err != nil {
+		return err
+	}
+	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: p.handlers.Described}
+	p.changes.registry = p.handlers
+	return nil
 }
 
 func (p *parts) openBundles(cfg *config.Config, monitor string, roots *rootfs.Roots, log *slog.Logger) (*spec.Builder, error) {

@@ -85,6 +85,7 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 		Version:   pod.RecordVersion,
 		ID:        pod.NewID(),
 		Handler:   h.Info().Name,
+		Revision:  h.Info().Revision,
 		Requested: handler,
 		State:     pod.Creating,
 		CreatedAt: c.now(),

@@ -84,7 +84,7 @@ func TestProbe(t *testing.T) {
 func TestProbeOfAnOldVersion(t *testing.T) {
 	d := testDriver(t)
 	def := fakeRuntime(t, `case "$1" in --version) echo "runc version 1.1.5+ds1"; exit;; features) exit 1;; delete) fail "container does not exist";; esac
-missing`)
+ran "$@"`)
 	got := d.Probe(t.Context(), def)
 	if !got.Ready || len(got.Flaws) == 0 || got.Flaws[0].ID != "CVE-2024-21626" || !slices.Equal(got.Flaws[0].MendedIn, []string{"1.1.12"}) {
 		t.Errorf("without a floor: %+v", got)
