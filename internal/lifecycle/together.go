@@ -10,8 +10,8 @@ import (
 )
 
 // limitTogether gives the sandbox of a pod the limits of its containers together,
-// as they are on record but for c, which is new or has changed. Those that have
-// ended use nothing.
+// as they are on record; changed, unless it is nil, in the place of what is there of
+// it. Those that have ended use nothing.
 func (c *Core) limitTogether(ctx context.Context, id pod.ID, changed *pod.Container) error {
 	unlock, err := c.locks.Lock(ctx, "limits "+string(id))
 	if err != nil {
@@ -34,8 +34,9 @@ func (c *Core) limitTogether(ctx context.Context, id pod.ID, changed *pod.Contai
 	return c.Sandboxes.LimitProcess(ctx, r, pod.LimitsTogether(all, r.Config.Overhead))
 }
 
-// makeRoom is limitTogether before a container starts. Less memory than is in use
-// is no reason not to start it; the old limit then holds on.
+// makeRoom is limitTogether before a container starts, or, without one, when the
+// overhead has changed. Less memory than is in use is no reason not to; the old limit
+// then holds on.
 func (c *Core) makeRoom(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Container) error {
 	if !together(h) {
 		return nil

@@ -71,6 +71,10 @@ func TestLimitsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(1420)
+	if err := c.ResizePod(ctx, id, nil, &pod.Resources{MemoryLimit: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	want(2420)
 	h.set(func() { h.once = map[string]error{"sandbox.limit": errBoom} })
 	ctr, err := c.CreateContainer(ctx, id, containerConfig("fourth"))
 	if err == nil {
