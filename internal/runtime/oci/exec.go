@@ -80,7 +80,10 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	marked := mark.Give(process)
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
-	if h.sandboxed() {
+	switch {
+	case h.tool.adapter != nil:
+		x.inside = func(ctx context.Context) { h.killExecuted(ctx, string(e.Container.ID), x.id) }
+	case h.sandboxed():
 		x.inside = func(ctx context.Context) { h.killInside(ctx, string(e.Container.ID), x) }
 	}
 	if err := writeProcess(x.folder, process); err != nil {
@@ -94,7 +97,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
-	req.Timeout, req.Mark = limit, marked
+	req.Timeout, req.Mark, req.MarkAnywhere = limit, marked, h.tool.adapter != nil
 	ctx, cancel := unhurried(ctx, limit)
 	defer cancel()
 	stdio := e.Stdio
@@ -120,7 +123,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	if tty {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
-	if x.inside != nil {
+	if h.sandboxed() {
 		args = append(args, "--internal-pid-file", filepath.Join(x.folder, insidePIDFile))
 	}
 	argv, err := h.argv(log, append(args, container)...)
