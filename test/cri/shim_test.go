@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -38,6 +39,9 @@ var shims = map[string]func(t *testing.T) *node.Node{
 		runsc := os.Getenv("FAIRLEAD_TEST_RUNSC")
 		if runsc == "" {
 			t.Skip("FAIRLEAD_TEST_RUNSC does not name gVisor's runsc; make test installs it")
+		}
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || has == 0 {
+			t.Skip("gVisor's shim makes itself unlikely to be killed for want of memory, which needs CAP_SYS_RESOURCE")
 		}
 		file := filepath.Join(t.TempDir(), "runsc.toml")
 		text := fmt.Sprintf("binary_name = %q\n[runsc_config]\noverlay2 = \"none\"\nsystemd-cgroup = \"false\"\n", runsc)
