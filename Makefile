@@ -40,8 +40,8 @@ build:
 
 ## test: install what the tests need, then run all of them with the race detector (needs root)
 .PHONY: test
-test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
-	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
@@ -89,7 +89,6 @@ verify: lint
 # that their releases name. containerd is built as its own Makefile does, and runc too.
 BENCH          := $(CURDIR)/bin/bench
 BENCH_PACKAGES := iptables libseccomp-dev pkg-config
-RUNC_SHIM       = CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpath -tags 'urfave_cli_no_docs no_grpc' -ldflags '-s -w'
 BENCH_RUN       = go run -tags '$(TAGS)' ./test/bench -programs $(BENCH) -fairlead bin
 
 .PHONY: $(BENCH)/peers
@@ -99,7 +98,8 @@ $(BENCH)/peers: build
 	CGO_ENABLED=1 go build -C test/bench/peers/containerd -trimpath -tags urfave_cli_no_docs \
 		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2' \
 		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd
-	$(RUNC_SHIM) -o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpath -tags 'urfave_cli_no_docs no_grpc' -ldflags '-s -w' \
+		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	CGO_ENABLED=1 go build -C test/bench/peers/runc -trimpath -buildmode=pie -tags 'seccomp urfave_cli_no_docs' \
 		-ldflags '-s -w' -o $(BENCH)/ github.com/opencontainers/runc
 	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
@@ -248,15 +248,6 @@ $(TOOLS)/withcgroups:
 $(TOOLS)/.runsc: Makefile
 	@mkdir -p $(TOOLS)
 	CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(RUNSC)
-	@touch $@
-
-# The shims that are tested: containerd's for runc, of the release that the benchmark
-# compares with, and gVisor's, which the go command calls by its folder.
-$(TOOLS)/.shims: Makefile test/bench/peers/containerd/go.mod
-	@mkdir -p $(TOOLS)
-	$(RUNC_SHIM) -o $(TOOLS)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
-	CGO_ENABLED=0 GOBIN=$(TOOLS)/gvisor go install $(subst /runsc@,/shim@,$(RUNSC))
-	@mv $(TOOLS)/gvisor/shim $(TOOLS)/containerd-shim-runsc-v1 && rmdir $(TOOLS)/gvisor
 	@touch $@
 
 # One stamp for all tools, so that a changed version installs again.

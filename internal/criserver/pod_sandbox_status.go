@@ -75,7 +75,7 @@ func podInfo(p *pod.Record) podDetails {
 		Sandbox: p.Sandbox, Config: encodePodConfig(&p.Config), ContainerCount: len(p.Containers),
 	}
 	if p.Sandbox.Pause != nil {
-		d.PID = p.Sandbox.Pause.Inside()
+		d.PID = p.Sandbox.Pause.PID
 	}
 	return d
 }

@@ -24,7 +24,6 @@ import (
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci"
-	"fairlead.run/internal/runtime/shim"
 	"fairlead.run/internal/sandbox"
 	"fairlead.run/internal/selinux"
 	"fairlead.run/internal/spec"
@@ -229,12 +228,7 @@ func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 
 func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
 	_, idle := m.(idleMonitor)
-	shims, err := shim.New(shim.Config{StateDir: cfg.State, Monitor: program, Systemd: systemdCgroups(cfg)})
-	if err != nil {
-		return err
-	}
 	driver, err := oci.New(oci.Config{
-		Adapt:    shims.Adapter,
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m, StandIn: program,
 		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
 		LogMaxLine: cfg.Containers.MaxLogLine, Log: log,
@@ -246,8 +240,7 @@ func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, 
 	p.handlers, err = runtime.New(
 		runtime.Config{Wanted: firstHandlers(cfg, log), Shelf: filepath.Join(cfg.Root, "handlers"), Idle: idle, Uses: p.changes.uses, Log: log},
 		map[string]runtime.Kind[lifecycle.Handler]{
-			runtime.KindOCI:  oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
-			runtime.KindShim: shim.Kind(shims, driver, func(h *oci.Handler) lifecycle.Handler { return h }),
+			runtime.KindOCI: oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
 		})
 	if err != nil {
 		return err

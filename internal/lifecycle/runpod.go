@@ -210,9 +210,9 @@ func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h H
 	if err != nil {
 		return err
 	}
-	r.Sandbox.Pause, r.Sandbox.OwnKernel = &p, h.Info().OwnKernel
+	r.Sandbox.Pause, r.Sandbox.OwnKernel = &p, h.Info().SandboxProcess
 	if r.Config.Security.Namespaces.PID == pod.NamespacePod {
-		r.Sandbox.PIDNS = fmt.Sprintf("/proc/%d/ns/pid", p.Inside())
+		r.Sandbox.PIDNS = fmt.Sprintf("/proc/%d/ns/pid", p.PID)
 	}
 	return failpoint.Hit(runPaused)
 }

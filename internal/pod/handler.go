@@ -8,7 +8,7 @@ import "time"
 // object.
 type HandlerInfo struct {
 	Name     string `json:"name"`
-	Kind     string `json:"kind"` // "oci", "shim"
+	Kind     string `json:"kind"` // "oci"
 	Path     string `json:"path"`
 	Runtime  string `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
 	Version  string `json:"version,omitempty"`
@@ -30,9 +30,6 @@ type HandlerInfo struct {
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
 	// SandboxProcess says that every pod of this handler needs a process of its own.
 	SandboxProcess bool `json:"sandboxProcess,omitempty"`
-	// OwnKernel says that the containers of a pod run inside that process, and are
-	// none of the host's.
-	OwnKernel bool `json:"ownKernel,omitempty"`
 	// PodAnnotations and ContainerAnnotations name what may pass to the runtime:
 	// whole names, or their beginning and "*". No other annotation ever does.
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`

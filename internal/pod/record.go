@@ -74,17 +74,6 @@ type RunningProcess struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// AskedToEnd says that it was sent its stop signal.
 	AskedToEnd bool `json:"askedToEnd,omitempty"`
-	// Task is the container's own process on this host, where PID is that of one
-	// that stands in for it and lives as long. Zero where there is none.
-	Task int `json:"task,omitempty"`
-}
-
-// Inside is the process that has the container's namespaces.
-func (p RunningProcess) Inside() int {
-	if p.Task != 0 {
-		return p.Task
-	}
-	return p.PID
 }
 
 // ContainerImage is the image that a container was made from.

@@ -17,7 +17,7 @@ var groups = map[string][]string{
 		"internal/undo", "internal/keylock", "internal/atomicfile",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
 		"internal/inroot", "internal/stage", "internal/hostpath", "internal/filelock",
-		"internal/sealed", "internal/filelabel", "internal/userns", "internal/sentry", "internal/taskapi",
+		"internal/sealed", "internal/filelabel", "internal/userns", "internal/sentry",
 	},
 	"@api":    {"api/..."},
 	"@public": {"pkg/..."},
@@ -48,7 +48,6 @@ var layers = []layer{
 	{place: "internal/filelabel"},
 	{place: "internal/userns", may: []string{"internal/errdefs"}},
 	{place: "internal/sentry", may: []string{"internal/errdefs"}},
-	{place: "internal/taskapi", may: []string{"internal/atomicfile", "internal/errdefs"}},
 	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
 	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
@@ -78,7 +77,7 @@ var layers = []layer{
 	{place: "internal/runtime/oci/trial", may: []string{"@leaves"}},
 	{place: "internal/runtime/oci/warmth"},
 	{place: "internal/runtime/oci", may: []string{"internal/runtime/oci/abilities", "internal/runtime/oci/cgroup", "internal/runtime/oci/criu", "internal/runtime/oci/disk", "internal/runtime/oci/filter", "internal/runtime/oci/mark", "internal/runtime/oci/owner", "internal/runtime/oci/process", "internal/runtime/oci/release", "internal/runtime/oci/signame", "internal/runtime/oci/trial", "internal/runtime/oci/warmth", "internal/runtime", "internal/monitor/client", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
-	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime/oci", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "internal/monitor/client", "@testkit"}},
+	{place: "internal/runtime/shim/...", may: []string{"internal/runtime/shim/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/vm/...", may: []string{"internal/runtime/vm/...", "internal/runtime", "internal/pod", "@api", "@leaves"}, tests: []string{"internal/runtime/runtimetest", "@testkit"}},
 	{place: "internal/runtime/runtimetest", may: []string{"internal/runtime", "internal/pod", "@testkit", "@api", "@leaves"}},
 	{place: "internal/network", may: []string{"internal/pod", "@api", "@leaves"}, tests: []string{"internal/network/networktest", "@testkit"}},
@@ -136,7 +135,7 @@ type fence struct {
 var fences = []fence{
 	{
 		module: "github.com/containerd",
-		places: []string{"internal/image/...", "internal/rootfs/..."},
+		places: []string{"internal/image/...", "internal/rootfs/...", "internal/runtime/shim/..."},
 		why:    "its types stay behind our own, so that it can be replaced",
 	},
 	{

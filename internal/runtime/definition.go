@@ -11,11 +11,8 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// The kinds of handlers. A handler whose configuration names none is KindOCI.
-const (
-	KindOCI  = "oci"
-	KindShim = "shim"
-)
+// KindOCI is the kind of a handler whose configuration names none.
+const KindOCI = "oci"
 
 // Definition describes a handler before anybody has tried it.
 type Definition struct {
@@ -46,9 +43,6 @@ func (d Definition) Program() (string, error) {
 	name := d.Path
 	if name == "" {
 		name = d.Name
-	}
-	if d.Path == "" && d.Kind() == KindShim {
-		name = v1alpha1.ShimProgram(d.RuntimeType)
 	}
 	if filepath.IsAbs(name) {
 		return name, executable(name)

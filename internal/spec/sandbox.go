@@ -118,7 +118,7 @@ func (b *build) pauseNamespaces(context.Context) error {
 
 func (b *build) pauseResources(ctx context.Context) error {
 	// In a sandbox all containers run, within the limits of the pod's cgroup above.
-	if err := b.cgroup(ctx); err != nil || b.req.Handler.OwnKernel {
+	if err := b.cgroup(ctx); err != nil || b.req.Handler.SandboxProcess {
 		return err
 	}
 	b.spec.Linux.Resources = &specs.LinuxResources{

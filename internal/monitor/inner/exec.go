@@ -31,7 +31,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		wire.CloseAll(fds)
 		return monitorv1.Started{}, -1, err
 	}
-	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Mark: req.Mark, Anywhere: req.MarkAnywhere, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
+	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Mark: req.Mark, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
 	p, mine, err := in.table.reserve(req.ID, spec)
 	if err != nil || !mine {
 		wire.CloseAll(ends)

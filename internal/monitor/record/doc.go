@@ -20,8 +20,6 @@ type Ident struct {
 }
 
 // Spec is what was asked for.
-//
-// Larger than other structs: it is a request as it is kept, field by field.
 type Spec struct {
 	Kind       monitorv1.ProcessKind `json:"kind"`
 	PIDFile    string                `json:"pidFile"`
@@ -33,8 +31,7 @@ type Spec struct {
 	Stdin      bool                  `json:"stdin,omitempty"`
 	StdinOnce  bool                  `json:"stdinOnce,omitempty"`
 	TTY        bool                  `json:"tty,omitempty"`
-	Mark       uint64                `json:"mark,omitempty"`     // of an exec; see monitorv1.ExecRequest
-	Anywhere   bool                  `json:"anywhere,omitempty"` // of the mark: monitorv1.ExecRequest.MarkAnywhere
+	Mark       uint64                `json:"mark,omitempty"` // of an exec; see monitorv1.ExecRequest
 	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
 	Cgroup     string                `json:"cgroup,omitempty"`

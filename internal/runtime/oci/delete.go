@@ -60,7 +60,7 @@ func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error
 	if folder {
 		return h.forgetState(id)
 	}
-	if _, err := h.def.Program(); err != nil && h.tool.adapter == nil {
+	if _, err := h.def.Program(); err != nil {
 		// The program was taken off the host under its containers. Nothing runs
 		// in this one any more, and what it kept of it is a folder below ours.
 		return h.forgetState(id)
@@ -102,11 +102,7 @@ func (h *Handler) leavesFolder(id string) bool {
 // container is deleted when it ends and when it is removed, and the second time
 // is usually in vain.
 func (h *Handler) forgot(id string) bool {
-	name := h.runtime()
-	if h.tool.adapter != nil {
-		name = "runc" // a folder for each, too
-	}
-	switch name {
+	switch h.runtime() {
 	case "runc", "crun":
 		_, err := os.Lstat(filepath.Join(h.tool.root, id))
 		return errors.Is(err, fs.ErrNotExist)

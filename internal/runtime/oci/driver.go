@@ -49,9 +49,6 @@ type Config struct {
 	// be tried in. Its error says why pods can have none on this host. A nil
 	// UserNS means that nobody has looked.
 	UserNS func(context.Context) (*userns.Holder, error)
-	// Adapt says how a definition of another kind is run; see Adapter. Nil means that
-	// there are none.
-	Adapt func(runtime.Definition) Adapter
 	// Log gets what cannot be returned; nil means slog.Default().
 	Log *slog.Logger
 
@@ -101,15 +98,12 @@ func Kind[H any](d *Driver, as func(*Handler) H) runtime.Kind[H] {
 
 // Open makes the handler of a definition.
 func (d *Driver) Open(def runtime.Definition, info func() pod.HandlerInfo) *Handler {
-	return &Handler{cfg: d.cfg, def: def, info: info, tool: d.tool(def)}
-}
-
-func (d *Driver) tool(def runtime.Definition) tool {
-	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}
-	if d.cfg.Adapt != nil && def.Kind() != runtime.KindOCI {
-		t.adapter = d.cfg.Adapt(def)
+	return &Handler{
+		cfg:  d.cfg,
+		def:  def,
+		info: info,
+		tool: tool{def: def, root: d.root(def), systemd: d.cfg.Systemd},
 	}
-	return t
 }
 
 // root is where the runtime keeps its own state.

@@ -80,10 +80,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	marked := mark.Give(process)
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
-	switch {
-	case h.tool.adapter != nil:
-		x.inside = func(ctx context.Context) { h.killExecuted(ctx, string(e.Container.ID), x.id) }
-	case h.sandboxed():
+	if h.sandboxed() {
 		x.inside = func(ctx context.Context) { h.killInside(ctx, string(e.Container.ID), x) }
 	}
 	if err := writeProcess(x.folder, process); err != nil {
@@ -97,7 +94,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
-	req.Timeout, req.Mark, req.MarkAnywhere = limit, marked, h.tool.adapter != nil
+	req.Timeout, req.Mark = limit, marked
 	ctx, cancel := unhurried(ctx, limit)
 	defer cancel()
 	stdio := e.Stdio
@@ -123,7 +120,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	if tty {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
-	if h.sandboxed() {
+	if x.inside != nil {
 		args = append(args, "--internal-pid-file", filepath.Join(x.folder, insidePIDFile))
 	}
 	argv, err := h.argv(log, append(args, container)...)

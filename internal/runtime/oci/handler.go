@@ -90,7 +90,7 @@ func (h *Handler) Start(ctx context.Context, s pod.StartRequest) (pod.RunningPro
 	if err != nil {
 		return pod.RunningProcess{}, fmt.Errorf("start container %s with handler %s: %w", s.ID, h.def.Name, err)
 	}
-	return h.running(pod.RunningProcess{PID: started.PID, StartTime: started.StartTime}, s.ID), nil
+	return pod.RunningProcess{PID: started.PID, StartTime: started.StartTime}, nil
 }
 
 func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Started, error) {

@@ -23,8 +23,6 @@ func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bo
 		return fmt.Errorf("kill container %s: %w", c.ID, err)
 	}
 	switch {
-	case h.tool.adapter != nil:
-		err = h.killAdapted(ctx, c, number, all)
 	case h.sandboxed():
 		err = h.killSandboxed(ctx, c, number, all)
 	case all:

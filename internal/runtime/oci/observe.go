@@ -44,8 +44,7 @@ func (h *Handler) ended(ctx context.Context, id string) (pod.Seen, error) {
 	if err != nil {
 		return pod.Seen{}, err
 	}
-	began := h.running(pod.RunningProcess{PID: m.PID, StartTime: m.StartTime, StartedAt: m.StartedAt}, id)
-	seen := pod.Seen{Process: &began}
+	seen := pod.Seen{Process: &pod.RunningProcess{PID: m.PID, StartTime: m.StartTime, StartedAt: m.StartedAt}}
 	if m.State == monitorv1.Exited && m.Exit != nil {
 		exit := exitOf(*m.Exit)
 		seen.Exit = &exit

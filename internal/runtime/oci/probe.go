@@ -48,9 +48,8 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	stage.Enter(ctx, "ask "+version.Name+" "+version.Number+" for its features")
 	f := readFeatures(ctx, program)
 	info.Features = version.Can(f, abilities.OfHost())
-	info.SandboxProcess, info.OwnKernel = sandboxes(version.Name), sandboxes(version.Name)
-	t := d.tool(def)
-	t.flags = flagsOf(version.Name)
+	info.SandboxProcess = sandboxes(version.Name)
+	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd, flags: flagsOf(version.Name)}
 	stage.Enter(ctx, "run a container")
 	info.OCI, info.Trial, err = d.accepted(ctx, t, candidates(f))
 	if err != nil {

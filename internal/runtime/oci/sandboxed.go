@@ -108,9 +108,6 @@ func (h *Handler) killSandboxed(ctx context.Context, c *pod.Container, sig unix.
 
 // Forward connects to a port on the localhost of a pod in a sandbox.
 func (h *Handler) Forward(ctx context.Context, pod string, port uint16) (net.Conn, error) {
-	if h.tool.adapter != nil {
-		return nil, fmt.Errorf("forward port %d: %w", port, errNotForwarded)
-	}
 	socket, err := h.socket(pod)
 	if err != nil {
 		return nil, err

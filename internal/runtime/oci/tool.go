@@ -23,20 +23,16 @@ type tool struct {
 	root    string
 	systemd bool
 	flags   []string // that this runtime has besides
-	adapter Adapter  // nil for an OCI runtime
 }
 
 // argv is a whole command. log is the file that the runtime writes its log to;
 // empty leaves it on standard error.
 func (t tool) argv(log string, args ...string) ([]string, error) {
 	program, err := t.def.Program()
-	if err != nil && t.adapter == nil {
+	if err != nil {
 		return nil, err
 	}
 	argv := append([]string{program}, t.def.Args...)
-	if t.adapter != nil {
-		argv = t.adapter.Command(program)
-	}
 	argv = append(argv, "--root", t.root, "--log-format", "json")
 	argv = append(argv, t.flags...)
 	if log != "" {
