@@ -28,8 +28,7 @@ func (a *app) handlersCommand() *cobra.Command {
 		Use:   "handlers",
 		Short: "List the runtime handlers of this machine, and why one does not work",
 		Long: "List the runtime handlers of this machine. Each is tried before it is offered: a container is really run\n" +
-			"on it. That is done again when its program or its configuration changes, and every hour. One that was\n" +
-			"removed and still has pods is Draining.\n\n" +
+			"on it. That is done again when its program or its configuration changes, and every hour.\n\n" +
 			"With -o wide: when it was tried last; the median start of a pod with one container (RunPodSandbox,\n" +
 			"CreateContainer and StartContainer) of those that the daemon remembers; the memory of what the runtime\n" +
 			"keeps beside a container; what it can do; and how many pods use it.",
@@ -47,7 +46,7 @@ func (a *app) handlersCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd)
 	cmd.Flags().Lookup("output").Usage = "table, wide, json or yaml"
-	cmd.AddCommand(a.handlersVerifyCommand(), a.handlersAddCommand(), a.handlersSetCommand(), a.handlersRemoveCommand())
+	cmd.AddCommand(a.handlersVerifyCommand())
 	return cmd
 }
 

@@ -18,7 +18,6 @@ type admin struct {
 	pods     *lifecycle.Core
 	images   *image.Store
 	handlers *runtime.Registry[lifecycle.Handler]
-	changes  *changer
 	auditor  func(verifyContent bool) *audit.Auditor
 }
 

@@ -39,8 +39,6 @@ const leaveTimeout = 15 * time.Second
 type Options struct {
 	Version string
 	Log     *slog.Logger
-	// Source is where the configuration is read again; without Load it is not.
-	Source Source
 }
 
 // Daemon is everything behind one CRI socket. Make one with Open, serve it with
@@ -49,7 +47,6 @@ type Daemon struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	version  string
-	source   Source
 	parts    *parts
 	core     *lifecycle.Core
 	streams  *streaming.Server
@@ -65,7 +62,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
 	}
 	saveMemory()
-	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version, source: o.Source}
+	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -77,7 +74,6 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if d.core, err = lifecycle.New(ctx, d.parts.core, o.Log); err != nil {
 		return nil, err
 	}
-	d.parts.changes.pods.Store(d.core)
 	if d.parts.plugins != nil {
 		d.parts.plugins.Attach(d.core)
 	}
@@ -113,7 +109,7 @@ func (d *Daemon) openServer() (*criserver.Server, error) {
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) {
-			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, handlers: d.parts.handlers, changes: d.parts.changes, auditor: d.auditor})
+			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, handlers: d.parts.handlers, auditor: d.auditor})
 		},
 	})
 }
@@ -154,10 +150,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the watch over the ends of containers", func() error { return quiet(ctx, d.parts.kept.Run(ctx)) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
 	g.run("the trial of handlers", func() error { return quiet(ctx, d.tryHandlers(ctx)) })
-	g.run("the tidying of handlers", func() error { return d.pruneHandlers(ctx) })
-	if d.source.Load != nil {
-		g.run("the watch over the configuration", func() error { return d.followConfig(ctx) })
-	}
 	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)

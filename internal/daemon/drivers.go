@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
@@ -55,7 +54,6 @@ type parts struct {
 	core     lifecycle.Drivers
 	keepers  keepers
 	gauges   *gauges
-	changes  *changer
 	busy     chan struct{}   // gets an element when an operation ended, for rest
 	traces   *tracing.Sender // nil without a collector
 	plugins  *nri.Driver     // nil if they are disabled
@@ -128,20 +126,12 @@ func openParts(ctx context.Context, cfg *config.Config, o Options) (_ *parts, er
 	p.core.Ended = func(e ops.Ended) {
 		p.gauges.ended(e)
 		p.traces.Ended(e)
-		signal(p.busy)
-		if e.Kind == ops.KindPod && (e.Verb == ops.Remove || e.Verb == ops.Run) {
-			signal(p.changes.fewer)
+		select {
+		case p.busy <- struct{}{}:
+		default:
 		}
 	}
 	return p, nil
-}
-
-// signal puts an element into a channel of one, unless there is one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // openCore makes the drivers that only the core knows.
@@ -194,7 +184,7 @@ func (p *parts) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn,
 	if !r.Sandbox.OwnKernel {
 		return network.DialInNetNS(ctx, r.Sandbox.NetNS, port)
 	}
-	h, err := p.handlers.Serving(r.Handler, r.Revision)
+	h, err := p.handlers.Serving(r.Handler)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +217,6 @@ func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 }
 
 func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
-	_, idle := m.(idleMonitor)
 	driver, err := oci.New(oci.Config{
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m, StandIn: program,
 		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
@@ -236,18 +225,12 @@ func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, 
 	if err != nil {
 		return err
 	}
-	p.changes = &changer{dir: addedFolder(cfg), log: log, base: cfg, fewer: make(chan struct{}, 1)}
-	p.handlers, err = runtime.New(
-		runtime.Config{Wanted: firstHandlers(cfg, log), Shelf: filepath.Join(cfg.Root, "handlers"), Idle: idle, Uses: p.changes.uses, Log: log},
+	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: cfg.Handlers}
+	p.handlers, err = runtime.New(runtime.Config{Handlers: cfg.Handlers, Default: cfg.DefaultHandler, Log: log},
 		map[string]runtime.Kind[lifecycle.Handler]{
 			runtime.KindOCI: oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
 		})
-	if err != nil {
-		return err
-	}
-	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: p.handlers.Described}
-	p.changes.registry = p.handlers
-	return nil
+	return err
 }
 
 func (p *parts) openBundles(cfg *config.Config, monitor string, roots *rootfs.Roots, log *slog.Logger) (*spec.Builder, error) {

@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 )
 
@@ -35,60 +33,6 @@ func (a admin) VerifyHandler(ctx context.Context, s adminv1.Stream) error {
 		}
 	}
 	return adminv1.SendJSON(s, e)
-}
-
-// ChangeHandler implements adminv1.Server.
-func (a admin) ChangeHandler(ctx context.Context, s adminv1.Stream) error {
-	var req adminv1.ChangeRequest
-	if err := adminv1.ReceiveJSON(s, &req); err != nil {
-		return fmt.Errorf("change a handler: read the request: %w (%w)", err, errdefs.ErrInvalidArgument)
-	}
-	tell := func(step string) { _ = adminv1.SendJSON(s, adminv1.VerifyEvent{Step: step}) }
-	err := a.changes.change(ctx, req.Verb, req.Name, req.Settings, tell)
-	signal(a.changes.fewer)
-	if err != nil {
-		return err
-	}
-	e := adminv1.VerifyEvent{Done: true, Works: true}
-	for _, h := range a.describeHandlers() {
-		if h.Name == req.Name {
-			e.Handler = &h
-		}
-	}
-	return adminv1.SendJSON(s, e)
-}
-
-// pruneHandlers forgets revisions of handlers with their last pods, until ctx
-// ends. While a pod is being started nobody knows which revision it will be on.
-func (d *Daemon) pruneHandlers(ctx context.Context) error {
-	for {
-		starting := slices.ContainsFunc(d.core.Operations(), func(o ops.Operation) bool { return o.Verb == ops.Run || o.Verb == ops.Restore })
-		var again <-chan time.Time
-		if starting {
-			again = time.After(time.Second)
-		} else if err := d.parts.handlers.Prune(); err != nil {
-			d.log.Warn("a revision of a handler that nobody needs cannot be removed", "error", err)
-			again = time.After(time.Minute)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.parts.changes.fewer:
-		case <-again:
-		}
-	}
-}
-
-// followConfig takes up changes of the configuration until ctx ends.
-func (d *Daemon) followConfig(ctx context.Context) error {
-	err := d.source.follow(ctx, func() {
-		d.parts.changes.reload(ctx, d.source.Load)
-		signal(d.parts.changes.fewer)
-	})
-	if err != nil && ctx.Err() == nil {
-		d.log.Warn("changes of the configuration are not seen; restart the daemon for one", "error", err)
-	}
-	return nil
 }
 
 func (a admin) describeHandlers() []adminv1.Handler {

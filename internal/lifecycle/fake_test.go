@@ -363,7 +363,7 @@ func (f fakeHandlers) Get(name string) (Handler, error) {
 	return fakeHandler{f.host, name}, nil
 }
 
-func (f fakeHandlers) Serving(name, _ string) (Handler, error) {
+func (f fakeHandlers) Serving(name string) (Handler, error) {
 	return fakeHandler{f.host, name}, f.step("serving")
 }
 func (f fakeHandlers) List() []pod.HandlerInfo { return nil }

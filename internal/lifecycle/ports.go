@@ -141,10 +141,9 @@ type Handlers interface {
 	// Get resolves a name, "" being the default. The error of an unknown or
 	// failed one names the handlers that work here.
 	Get(name string) (Handler, error)
-	// Serving resolves the handler of a pod that exists, in the revision that its
-	// record has, working or not: its containers must be stopped and removed all
-	// the same.
-	Serving(name, revision string) (Handler, error)
+	// Serving resolves the handler of a pod that exists, working or not: its
+	// containers must be stopped and removed all the same.
+	Serving(name string) (Handler, error)
 	// List describes all, working or not, in the order of their names.
 	List() []pod.HandlerInfo
 }

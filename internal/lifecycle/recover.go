@@ -209,7 +209,7 @@ func (c *Core) observePod(ctx context.Context, r *pod.Record) pod.Seen {
 	if seen.Err != nil || !seen.Alive || r.Sandbox.Pause == nil {
 		return seen
 	}
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		return pod.Seen{Err: err}
 	}
@@ -232,7 +232,7 @@ func (c *Core) settlePod(ctx context.Context, id pod.ID, e pod.Event, reason str
 // rollBackPod removes a pod whose making was cut off. The caller of RunPod
 // never got its id.
 func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		return fmt.Errorf("roll back pod %s: %w", r.ID.Short(), err)
 	}
@@ -267,7 +267,7 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 	if ctr.State == pod.Exited {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		if ctr.State == pod.Creating {
 			return err

@@ -46,7 +46,7 @@ func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := failpoint.Hit(removeEnded); err != nil {
 		return err
 	}
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", id.Short(), err)
 	}

@@ -85,7 +85,6 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 		Version:   pod.RecordVersion,
 		ID:        pod.NewID(),
 		Handler:   h.Info().Name,
-		Revision:  h.Info().Revision,
 		Requested: handler,
 		State:     pod.Creating,
 		CreatedAt: c.now(),

@@ -57,7 +57,7 @@ func (c *Core) stopContainer(ctx context.Context, id pod.ContainerID, grace time
 	if !mayLive(ctr.State) {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		return fmt.Errorf("stop container %s: %w", id.Short(), err)
 	}

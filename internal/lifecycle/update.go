@@ -75,7 +75,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if old.State != pod.Created && old.State != pod.Running {
 		return fmt.Errorf("it is %s: %w", old.State, errdefs.ErrPrecondition)
 	}
-	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	h, err := c.Handlers.Serving(r.Handler)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 
 // limit gives a running container the limits that its bundle says now.
 func (c *Core) limit(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
-	h, err := c.tried(r.Handler, r.Revision) // what a runtime takes for "no limit" is known then
+	h, err := c.tried(r.Handler) // what a runtime takes for "no limit" is known then
 	if err != nil {
 		return err
 	}

@@ -7,19 +7,15 @@ import "time"
 // Larger than other structs: it is all that callers are told of a handler, in one
 // object.
 type HandlerInfo struct {
-	Name     string `json:"name"`
-	Kind     string `json:"kind"` // "oci"
-	Path     string `json:"path"`
-	Runtime  string `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
-	Version  string `json:"version,omitempty"`
-	Revision string `json:"revision,omitempty"` // of definition and program
-	Digest   string `json:"digest,omitempty"`   // of the program, sha256 in hexadecimal
-	Default  bool   `json:"default,omitempty"`
-	Ready    bool   `json:"ready"`
-	Reason   string `json:"reason,omitempty"` // why it is not ready
-	Trying   bool   `json:"trying,omitempty"` // not ready because its first trial has not ended yet
-	// Draining says that it has pods and takes no new ones; Reason says since when.
-	Draining bool            `json:"draining,omitempty"`
+	Name     string          `json:"name"`
+	Kind     string          `json:"kind"` // "oci"
+	Path     string          `json:"path"`
+	Runtime  string          `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
+	Version  string          `json:"version,omitempty"`
+	Default  bool            `json:"default,omitempty"`
+	Ready    bool            `json:"ready"`
+	Reason   string          `json:"reason,omitempty"`     // why it is not ready
+	Trying   bool            `json:"trying,omitempty"`     // not ready because its first trial has not ended yet
 	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
 	Flaws    []Flaw          `json:"flaws,omitempty"`      // that are known of Version
 	Features HandlerFeatures `json:"features"`
@@ -51,18 +47,12 @@ type HandlerState string
 const (
 	HandlerUnverified HandlerState = "Unverified" // its first trial has not ended yet
 	HandlerReady      HandlerState = "Ready"
-	HandlerFailed     HandlerState = "Failed"   // Reason says why
-	HandlerDraining   HandlerState = "Draining" // it was removed and has pods
+	HandlerFailed     HandlerState = "Failed" // Reason says why
 )
-
-// HandlerUse is what a pod runs on. Revision is empty where nobody wrote it down.
-type HandlerUse struct{ Handler, Revision string }
 
 // State is the state that was observed.
 func (i *HandlerInfo) State() HandlerState {
 	switch {
-	case i.Draining:
-		return HandlerDraining
 	case i.Ready:
 		return HandlerReady
 	case i.Trying:

@@ -18,9 +18,8 @@ const RecordVersion = 1
 type Record struct {
 	Version    int          `json:"version"`
 	ID         ID           `json:"id"`
-	Handler    string       `json:"handler"`                   // the handler that runs the pod, never empty
-	Revision   string       `json:"handlerRevision,omitempty"` // of the handler, which the pod keeps; empty where none is kept
-	Requested  string       `json:"requestedHandler"`          // runtime_handler as the caller sent it
+	Handler    string       `json:"handler"`          // the handler that runs the pod, never empty
+	Requested  string       `json:"requestedHandler"` // runtime_handler as the caller sent it
 	State      State        `json:"state"`
 	Reason     string       `json:"reason,omitempty"` // why State is Unknown
 	CreatedAt  time.Time    `json:"createdAt"`
@@ -92,9 +91,6 @@ type User struct {
 	GID                int64   `json:"gid"`
 	SupplementalGroups []int64 `json:"supplementalGroups,omitempty"`
 }
-
-// Use is the handler that the pod is on.
-func (r *Record) Use() HandlerUse { return HandlerUse{r.Handler, r.Revision} }
 
 // Container returns the container with that id, or nil.
 func (r *Record) Container(id ContainerID) *Container {

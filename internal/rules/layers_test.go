@@ -62,8 +62,7 @@ var layers = []layer{
 
 	// The drivers: never lifecycle, never each other. A kind of driver has
 	// its common part in the folder above it.
-	{place: "internal/runtime", may: []string{"internal/runtime/shelf", "internal/pod", "@api", "@leaves"}},
-	{place: "internal/runtime/shelf", may: []string{"internal/pod", "@api", "@leaves"}},
+	{place: "internal/runtime", may: []string{"internal/pod", "@api", "@leaves"}},
 	{place: "internal/runtime/oci/release", may: []string{"internal/pod"}},
 	{place: "internal/runtime/oci/abilities", may: []string{"internal/pod", "internal/runtime/oci/release"}},
 	{place: "internal/runtime/oci/cgroup", may: []string{"@leaves"}},

@@ -21,9 +21,6 @@ type Definition struct {
 	v1alpha1.Handler
 	// Search is where a program that is named without a path is looked for.
 	Search []string
-	// Pinned is the program of a revision, an absolute path; empty for the one that
-	// the configuration names.
-	Pinned string
 }
 
 // Kind is Handler.Type, never empty.
@@ -37,9 +34,6 @@ func (d Definition) Kind() string {
 // Program is the absolute path of the handler's program at this moment. The
 // error says where it was looked for, and wraps errdefs.ErrNotFound.
 func (d Definition) Program() (string, error) {
-	if d.Pinned != "" {
-		return d.Pinned, executable(d.Pinned)
-	}
 	name := d.Path
 	if name == "" {
 		name = d.Name

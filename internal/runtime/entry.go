@@ -29,21 +29,18 @@ const believed = 3
 
 // entry is a handler and the result of its last trial.
 type entry[H any] struct {
-	def        Definition
-	kind       Kind[H]
-	cfg        Config
-	revisions  *revisions[H]
-	driver     H    // until a revision has been tried
-	discovered bool // and not configured
+	def    Definition
+	kind   Kind[H]
+	cfg    Config
+	driver H
 
-	last      atomic.Pointer[trial[H]]
+	last      atomic.Pointer[trial]
 	turn      chan struct{} // holds one token while a trial runs
 	refreshed background
 }
 
 // trial is what one trial found.
-type trial[H any] struct {
-	revision    *revision[H] // nil where none is kept
+type trial struct {
 	info        pod.HandlerInfo
 	fingerprint string
 	at          time.Time
@@ -53,37 +50,23 @@ type trial[H any] struct {
 	counts      time.Duration // how long it counts
 }
 
-func newEntry[H any](d Definition, kind Kind[H], cfg Config, kept *revisions[H]) *entry[H] {
-	e := &entry[H]{def: d, kind: kind, cfg: cfg, revisions: kept, turn: make(chan struct{}, 1)}
+func newEntry[H any](d Definition, kind Kind[H], cfg Config) *entry[H] {
+	e := &entry[H]{def: d, kind: kind, cfg: cfg, turn: make(chan struct{}, 1)}
 	e.driver = kind.Open(d, e.known)
 	return e
 }
 
 // known is what the last trial found.
-func (e *entry[H]) known() pod.HandlerInfo { return e.latest().info }
-
-// latest is the last trial, or one that says that there was none.
-func (e *entry[H]) latest() *trial[H] {
+func (e *entry[H]) known() pod.HandlerInfo {
 	if t := e.last.Load(); t != nil {
-		return t
+		return t.info
 	}
-	return &trial[H]{info: e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})}
+	return e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})
 }
-
-// driverOf is the driver of what a trial has tried.
-func (e *entry[H]) driverOf(t *trial[H]) H {
-	if t != nil && t.revision != nil {
-		return t.revision.driver
-	}
-	return e.driver
-}
-
-// busy says whether a trial is under way.
-func (e *entry[H]) busy() bool { return len(e.turn) > 0 }
 
 // usable is current, except that nobody waits for another trial of a handler that
 // works: it can only tell more of its features.
-func (e *entry[H]) usable(ctx context.Context) *trial[H] {
+func (e *entry[H]) usable(ctx context.Context) pod.HandlerInfo {
 	now := e.kind.Fingerprint(e.def)
 	t := e.last.Load()
 	if t == nil || t.fingerprint != now || !t.info.Ready {
@@ -92,29 +75,29 @@ func (e *entry[H]) usable(ctx context.Context) *trial[H] {
 	if !t.valid(now) {
 		e.refreshed.run(func() { e.current(context.Background()) })
 	}
-	return t
+	return t.info
 }
 
-// current is a trial that is still valid; if need be it waits for one until ctx
-// ends, and then it is the last one.
-func (e *entry[H]) current(ctx context.Context) *trial[H] {
+// current is the result of a trial that is still valid; if need be it waits for
+// one until ctx ends, and then tells what is known.
+func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
 	now := e.kind.Fingerprint(e.def)
 	if t := e.last.Load(); t.valid(now) {
-		return t
+		return t.info
 	}
 	select {
 	case e.turn <- struct{}{}:
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
-		return e.latest()
+		return e.known()
 	}
 	before := e.last.Load()
 	if before.valid(now) {
-		return before // another caller tried it
+		return before.info // another caller tried it
 	}
 	t := e.try(now, e.limit(before, now), nil)
 	e.keep(before, t)
-	return t
+	return e.known()
 }
 
 // verify tries the handler now, waits for that, and returns what this trial
@@ -135,7 +118,7 @@ func (e *entry[H]) verify(ctx context.Context, tell func(step string)) (pod.Hand
 
 // limit is how long a trial may take. Nobody waits for one that repeats another
 // of a handler that works, and the last one may have had too little time.
-func (e *entry[H]) limit(before *trial[H], now string) time.Duration {
+func (e *entry[H]) limit(before *trial, now string) time.Duration {
 	switch {
 	case before == nil || !before.info.Ready || before.fingerprint != now:
 		return e.cfg.ProbeTimeout
@@ -147,7 +130,7 @@ func (e *entry[H]) limit(before *trial[H], now string) time.Duration {
 
 // keep makes a trial the last one. What failed for the first time, and worked
 // before, is only noted.
-func (e *entry[H]) keep(before, t *trial[H]) {
+func (e *entry[H]) keep(before, t *trial) {
 	if before != nil && !t.settled && before.fingerprint == t.fingerprint {
 		if !before.settled {
 			t.counts = min(2*before.counts, retryLast)
@@ -159,7 +142,7 @@ func (e *entry[H]) keep(before, t *trial[H]) {
 			if !t.info.Ready {
 				e.cfg.Log.Warn("runtime handler fails its trial and worked before; it is tried again", "handler", e.def.Name, "failures", t.failures, "reason", t.info.Reason)
 			}
-			t.info, t.revision = before.info, before.revision
+			t.info = before.info
 		}
 	}
 	e.last.Store(t)
@@ -168,25 +151,15 @@ func (e *entry[H]) keep(before, t *trial[H]) {
 
 // try runs one trial. Its deadline is its own: the caller that happens to be
 // the first must not decide for the others how long it takes.
-func (e *entry[H]) try(fingerprint string, limit time.Duration, tell func(step string)) *trial[H] {
+func (e *entry[H]) try(fingerprint string, limit time.Duration, tell func(step string)) *trial {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if tell != nil {
 		ctx = stage.With(ctx, tell)
 	}
-	begin, d := time.Now(), e.def
-	kept := e.revisions.take(d, e.kind)
-	if kept != nil {
-		d.Pinned = kept.Program
-	}
-	t := &trial[H]{revision: kept, info: e.describe(e.kind.Probe(ctx, d)), fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), counts: retryFirst}
+	begin := time.Now()
+	t := &trial{info: e.describe(e.kind.Probe(ctx, e.def)), fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), counts: retryFirst}
 	t.info.VerifiedAt = t.at
-	if kept != nil {
-		t.info.Path, t.info.Revision, t.info.Digest = e.revisions.source(kept), kept.ID, kept.Digest
-	}
-	if kept != nil && t.info.Ready {
-		e.revisions.worked(kept, t.info)
-	}
 	t.settled = t.info.Ready && !t.info.Features.Unsure
 	if t.settled {
 		t.counts = verifyEvery - verifyEvery/10 + rand.N(verifyEvery/5)
@@ -207,7 +180,7 @@ func (e *entry[H]) describe(info pod.HandlerInfo) pod.HandlerInfo {
 }
 
 // report logs what is news.
-func (e *entry[H]) report(before, now *trial[H]) {
+func (e *entry[H]) report(before, now *trial) {
 	if before != nil && before.info.Ready == now.info.Ready && before.info.Reason == now.info.Reason && before.info.Version == now.info.Version {
 		return
 	}
@@ -227,7 +200,7 @@ func (e *entry[H]) report(before, now *trial[H]) {
 	log.Warn("runtime handler does not work", "reason", now.info.Reason)
 }
 
-func (t *trial[H]) valid(fingerprint string) bool {
+func (t *trial) valid(fingerprint string) bool {
 	return t != nil && t.fingerprint == fingerprint && time.Since(t.at) < t.counts
 }
 

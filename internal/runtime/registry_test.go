@@ -31,7 +31,6 @@ type lab struct {
 type driver struct {
 	name string
 	info func() pod.HandlerInfo
-	def  Definition
 }
 
 func newLab() *lab { return &lab{broken: map[string]string{}, print: map[string]string{}} }
@@ -67,7 +66,7 @@ func (l *lab) kinds() map[string]Kind[driver] {
 			defer l.mu.Unlock()
 			return l.print[d.Name]
 		},
-		Open: func(d Definition, info func() pod.HandlerInfo) driver { return driver{d.Name, info, d} },
+		Open: func(d Definition, info func() pod.HandlerInfo) driver { return driver{d.Name, info} },
 	}}
 }
 
@@ -121,7 +120,7 @@ func TestDefault(t *testing.T) {
 			for n, why := range test.broken {
 				l.change(n, why, "")
 			}
-			r := l.registry(t, Config{Wanted: Wanted{Handlers: configured(test.handlers...), Default: test.standard}})
+			r := l.registry(t, Config{Handlers: configured(test.handlers...), Default: test.standard})
 			got, err := r.Get("")
 			if err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)
@@ -141,7 +140,7 @@ func TestDefault(t *testing.T) {
 func TestUnknownNamesWhatExists(t *testing.T) {
 	l := newLab()
 	l.change("runc", "it is broken", "")
-	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("runc", "crun")}})
+	r := l.registry(t, Config{Handlers: configured("runc", "crun")})
 	_, err := r.Get("crum")
 	want := `there is no runtime handler "crum" here, did you mean "crun"? (handlers that work: crun; runc does not: it is broken): not found`
 	if !errors.Is(err, errdefs.ErrNotFound) || err.Error() != want {
@@ -151,10 +150,10 @@ func TestUnknownNamesWhatExists(t *testing.T) {
 	if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), "it is broken (handlers that work: crun)") {
 		t.Errorf("got %v", err)
 	}
-	if d, err := r.Serving("runc", ""); err != nil || d.name != "runc" {
+	if d, err := r.Serving("runc"); err != nil || d.name != "runc" {
 		t.Errorf("the handler of existing pods: %v", err)
 	}
-	if _, err := r.Serving("gone", ""); !errors.Is(err, errdefs.ErrPrecondition) {
+	if _, err := r.Serving("gone"); !errors.Is(err, errdefs.ErrPrecondition) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -162,14 +161,14 @@ func TestUnknownNamesWhatExists(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	dir := t.TempDir()
 	l := newLab()
-	r := l.registry(t, Config{Wanted: Wanted{Discover: true}, Search: []string{dir}})
+	r := l.registry(t, Config{Search: []string{dir}})
 	if _, err := r.Get(""); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), "neither crun nor runc is in "+dir) {
 		t.Errorf("with nothing installed: %v", err)
 	}
-	if d, err := r.Serving("runc", ""); err != nil || d.name != "runc" {
+	if d, err := r.Serving("runc"); err != nil || d.name != "runc" {
 		t.Errorf("a pod whose runtime was removed: %v", err)
 	}
-	r = l.registry(t, Config{Wanted: Wanted{Discover: true}, Search: []string{dir}})
+	r = l.registry(t, Config{Search: []string{dir}})
 	program(t, dir, "runc")
 	program(t, dir, "kata")
 	if d, err := r.Get(""); err != nil || d.name != "runc" {
@@ -182,7 +181,7 @@ func TestDiscovery(t *testing.T) {
 	if n := len(r.List()); n != 2 {
 		t.Errorf("there are %d handlers", n)
 	}
-	if _, err := l.registry(t, Config{Wanted: Wanted{Discover: true, Default: "kata"}, Search: []string{dir}}).Get(""); !errors.Is(err, errdefs.ErrNotFound) {
+	if _, err := l.registry(t, Config{Search: []string{dir}, Default: "kata"}).Get(""); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("a default that is not discovered: %v", err)
 	}
 }
@@ -190,7 +189,7 @@ func TestDiscovery(t *testing.T) {
 func TestTrialsAreRepeatedWhenDue(t *testing.T) {
 	l := newLab()
 	l.change("crun", "broken", "1")
-	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
+	r := l.registry(t, Config{Handlers: configured("crun")})
 	for range 3 {
 		if _, err := r.Get("crun"); err == nil {
 			t.Fatal("a broken handler was offered")
@@ -223,7 +222,7 @@ func TestTrialsAreRepeatedWhenDue(t *testing.T) {
 func TestATrialThatIsUnsure(t *testing.T) {
 	l := newLab()
 	l.unsure = true
-	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
+	r := l.registry(t, Config{Handlers: configured("crun")})
 	e := r.find("crun")
 	due := func() {
 		past := *e.last.Load()
@@ -271,7 +270,7 @@ func TestATrialThatIsUnsure(t *testing.T) {
 func TestOneTrialForAllWhoWait(t *testing.T) {
 	l := newLab()
 	l.block = make(chan struct{})
-	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun", "runc")}})
+	r := l.registry(t, Config{Handlers: configured("crun", "runc")})
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	all.Go(func() { _ = r.Run(ctx) })
@@ -308,21 +307,21 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 func TestATrialThatHangs(t *testing.T) {
 	l := newLab()
 	l.block = make(chan struct{})
-	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}, ProbeTimeout: 20 * time.Millisecond})
+	r := l.registry(t, Config{Handlers: configured("crun"), ProbeTimeout: 20 * time.Millisecond})
 	if _, err := r.Get("crun"); err == nil || !strings.Contains(err.Error(), "it hangs") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestConfigurationIsCheckedAndPassedOn(t *testing.T) {
-	if _, err := New(Config{Wanted: Wanted{Handlers: map[string]v1alpha1.Handler{"a": {Type: "vm"}}}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	if _, err := New(Config{Handlers: map[string]v1alpha1.Handler{"a": {Type: "vm"}}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := New(Config{Wanted: Wanted{Handlers: configured("a"), Default: "b"}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	if _, err := New(Config{Handlers: configured("a"), Default: "b"}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("an unknown default: %v", err)
 	}
 	h := v1alpha1.Handler{PrivilegedWithoutHostDevices: true, PodAnnotations: []string{"a/*"}, ContainerAnnotations: []string{"b"}}
-	r := newLab().registry(t, Config{Wanted: Wanted{Handlers: map[string]v1alpha1.Handler{"a": h}}})
+	r := newLab().registry(t, Config{Handlers: map[string]v1alpha1.Handler{"a": h}})
 	i := r.List()[0]
 	if i.Name != "a" || i.Kind != "oci" || !i.PrivilegedWithoutHostDevices || len(i.PodAnnotations) != 1 || len(i.ContainerAnnotations) != 1 {
 		t.Errorf("got %+v", i)

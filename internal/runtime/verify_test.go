@@ -16,7 +16,7 @@ import (
 func TestVerifiedEveryHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab()
-		r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
+		r := l.registry(t, Config{Handlers: configured("crun")})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
@@ -50,7 +50,7 @@ func TestVerifiedEveryHour(t *testing.T) {
 func TestOneFailureOfAHandlerThatWorked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab()
-		r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
+		r := l.registry(t, Config{Handlers: configured("crun")})
 		if _, err := r.Get("crun"); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestVerifyTellsTheSteps(t *testing.T) {
 		return probe(ctx, d)
 	}
 	kinds[KindOCI] = kind
-	r, err := New(Config{Wanted: Wanted{Handlers: configured("crun")}}, kinds)
+	r, err := New(Config{Handlers: configured("crun")}, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,6 @@ func TestStatesOfHandlers(t *testing.T) {
 		{pod.HandlerInfo{Ready: true}, pod.HandlerReady},
 		{pod.HandlerInfo{Trying: true, Reason: "x"}, pod.HandlerUnverified},
 		{pod.HandlerInfo{Reason: "x"}, pod.HandlerFailed},
-		{pod.HandlerInfo{Draining: true, Reason: "x"}, pod.HandlerDraining},
 	} {
 		if got := tt.info.State(); got != tt.want {
 			t.Errorf("%+v is %s", tt.info, got)

@@ -110,8 +110,6 @@ type Server interface {
 	Handlers(ctx context.Context, s Stream) error
 	// VerifyHandler reads a VerifyRequest and sends VerifyEvents.
 	VerifyHandler(ctx context.Context, s Stream) error
-	// ChangeHandler reads a ChangeRequest and sends VerifyEvents.
-	ChangeHandler(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -128,7 +126,6 @@ var desc = grpc.ServiceDesc{
 		stream("Profile", Server.Profile),
 		stream("Handlers", Server.Handlers),
 		stream("VerifyHandler", Server.VerifyHandler),
-		stream("ChangeHandler", Server.ChangeHandler),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }

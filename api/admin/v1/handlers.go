@@ -12,7 +12,7 @@ import (
 // Handler is what Fairlead says of a runtime handler beyond the CRI's Status.
 type Handler struct {
 	Name  string `json:"name"`
-	State string `json:"state"` // "Ready", "Failed", "Unverified" or "Draining"
+	State string `json:"state"` // "Ready", "Failed" or "Unverified"
 	// VerifiedAt is when the last trial that counts ended.
 	VerifiedAt time.Time `json:"verifiedAt,omitzero"`
 	// TrialStartMS is how long the container on trial took to start, in milliseconds.
@@ -36,7 +36,7 @@ type VerifyRequest struct {
 	Name string `json:"name"` // empty for the default
 }
 
-// VerifyEvent is a frame of the answers of VerifyHandler and ChangeHandler. The last one, and no other,
+// VerifyEvent is a frame of VerifyHandler's answer. The last one, and no other,
 // has Done.
 type VerifyEvent struct {
 	Step string `json:"step,omitempty"` // that begins now, for people
@@ -45,13 +45,6 @@ type VerifyEvent struct {
 	Works   bool     `json:"works,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // why it does not work
 	Handler *Handler `json:"handler,omitempty"`
-}
-
-// ChangeRequest is the only frame that ChangeHandler is asked with.
-type ChangeRequest struct {
-	Verb     string   `json:"verb"` // "add", "set" or "rm"
-	Name     string   `json:"name"`
-	Settings []string `json:"settings,omitempty"` // KEY=VALUE
 }
 
 // Handlers asks a daemon for its handlers.
@@ -71,17 +64,8 @@ func Handlers(ctx context.Context, conn grpc.ClientConnInterface) ([]Handler, er
 // VerifyHandler has a daemon try a handler. It calls step for each step as it
 // begins, and returns the last event.
 func VerifyHandler(ctx context.Context, conn grpc.ClientConnInterface, req VerifyRequest, step func(string)) (VerifyEvent, error) {
-	return follow(ctx, conn, "VerifyHandler", req, step)
-}
-
-// ChangeHandler has a daemon add, change or remove a handler, in the same way.
-func ChangeHandler(ctx context.Context, conn grpc.ClientConnInterface, req ChangeRequest, step func(string)) (VerifyEvent, error) {
-	return follow(ctx, conn, "ChangeHandler", req, step)
-}
-
-func follow(ctx context.Context, conn grpc.ClientConnInterface, method string, req any, step func(string)) (VerifyEvent, error) {
 	var e VerifyEvent
-	s, err := Open(ctx, conn, method)
+	s, err := Open(ctx, conn, "VerifyHandler")
 	if err != nil {
 		return e, err
 	}
