@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -32,30 +34,33 @@ type State struct {
 
 // Pack writes the state to a descriptor that survives an exec, marks all that
 // it names to survive too, and returns its number.
-func (s *State) Pack() (int, error) {
-	// One that was closed a moment ago must not cost the others.
-	for key, fd := range s.Held {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+func (s *State) Pack() (fd int, err error) {
+	fd = -1
+	defer func() {
+		if err != nil {
+			s.Unpacked(fd)
+		}
+	}()
+	// One that is closed at this moment must not cost the others.
+	for key, held := range s.Held {
+		if linux.KeepOnExec(held) != nil {
 			delete(s.Held, key)
+		}
+	}
+	for _, kept := range s.own() {
+		if err := linux.KeepOnExec(kept); err != nil {
+			return fd, fmt.Errorf("keep descriptor %d: %w", kept, err)
 		}
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
-		return -1, fmt.Errorf("encode state to hand over: %w", err)
+		return fd, fmt.Errorf("encode state to hand over: %w", err)
 	}
-	fd, err := unix.MemfdCreate("fairlead-monitor", 0)
-	if err != nil {
-		return -1, os.NewSyscallError("memfd_create", err)
+	if fd, err = unix.MemfdCreate("fairlead-monitor", 0); err != nil {
+		return fd, os.NewSyscallError("memfd_create", err)
 	}
 	if _, err := unix.Pwrite(fd, data, 0); err != nil {
-		_ = unix.Close(fd)
-		return -1, fmt.Errorf("write state to hand over: %w", err)
-	}
-	for _, kept := range s.descriptors() {
-		if err := linux.KeepOnExec(kept); err != nil {
-			_ = unix.Close(fd)
-			return -1, fmt.Errorf("keep descriptor %d: %w", kept, err)
-		}
+		return fd, fmt.Errorf("write state to hand over: %w", err)
 	}
 	return fd, nil
 }
@@ -88,7 +93,7 @@ func Unpack(fd int) (*State, error) {
 			delete(s.Held, key)
 		}
 	}
-	for _, kept := range s.descriptors() {
+	for _, kept := range s.own() {
 		if err := linux.CloseOnExec(kept); err != nil {
 			return nil, fmt.Errorf("take over descriptor %d: %w", kept, err)
 		}
@@ -97,16 +102,12 @@ func Unpack(fd int) (*State, error) {
 }
 
 func (s *State) descriptors() []int {
-	fds := make([]int, 0, len(s.Held)+3)
-	for _, fd := range s.Held {
-		fds = append(fds, fd)
-	}
-	for _, fd := range []int{s.Lock, s.Control, s.Ready} {
-		if fd > 0 {
-			fds = append(fds, fd)
-		}
-	}
-	return fds
+	return slices.AppendSeq(s.own(), maps.Values(s.Held))
+}
+
+// own are those without which the successor could not go on.
+func (s *State) own() []int {
+	return slices.DeleteFunc([]int{s.Lock, s.Control, s.Ready}, func(fd int) bool { return fd <= 0 })
 }
 
 // The flags by which a process is told what it is; users do not set them.
