@@ -79,7 +79,9 @@ func TestCounters(t *testing.T) {
 		}
 		want := inside(t, s, "eth0")
 		return got[0] == pod.InterfaceUsage{
-			Name: "eth0", Default: true, RxBytes: want.RxBytes, RxError: want.RxErrors, TxBytes: want.TxBytes, TxError: want.TxErrors,
+			Name: "eth0", Default: true,
+			RxBytes: want.RxBytes, RxError: want.RxErrors, RxPackets: want.RxPackets, RxDropped: want.RxDropped,
+			TxBytes: want.TxBytes, TxError: want.TxErrors, TxPackets: want.TxPackets, TxDropped: want.TxDropped,
 		}
 	})
 }
