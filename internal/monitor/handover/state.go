@@ -33,17 +33,21 @@ type State struct {
 }
 
 // Pack writes the state to a descriptor that survives an exec, marks all that
-// it names to survive too, and returns its number.
+// it names to survive too, and returns its number. The caller keeps reachable
+// what owns them until the exec: the collector closes a file that is not.
 func (s *State) Pack() (fd int, err error) {
-	fd = -1
+	if fd, err = unix.MemfdCreate("fairlead-monitor", 0); err != nil {
+		return -1, os.NewSyscallError("memfd_create", err)
+	}
 	defer func() {
 		if err != nil {
 			s.Unpacked(fd)
+			fd = -1
 		}
 	}()
-	// One that is closed at this moment must not cost the others.
+	// One that was closed must not cost the others. Its number may be taken again.
 	for key, held := range s.Held {
-		if linux.KeepOnExec(held) != nil {
+		if held == fd || linux.KeepOnExec(held) != nil {
 			delete(s.Held, key)
 		}
 	}
@@ -55,9 +59,6 @@ func (s *State) Pack() (fd int, err error) {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return fd, fmt.Errorf("encode state to hand over: %w", err)
-	}
-	if fd, err = unix.MemfdCreate("fairlead-monitor", 0); err != nil {
-		return fd, os.NewSyscallError("memfd_create", err)
 	}
 	if _, err := unix.Pwrite(fd, data, 0); err != nil {
 		return fd, fmt.Errorf("write state to hand over: %w", err)

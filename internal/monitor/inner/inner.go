@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	// They own what the successor gets; the collector must not close it before.
+	defer func() { runtime.KeepAlive(in); runtime.KeepAlive(listener) }()
 	in.wg.Go(func() { in.serve(ctx, listener) })
 	if err := in.link.Send(handover.Ready, ""); err != nil {
 		cfg.Log.Warn("outer process not told of readiness", "error", err)
@@ -265,11 +268,6 @@ func waitFor(wg *sync.WaitGroup, limit time.Duration) {
 
 func (in *Inner) execSelf() error {
 	_ = failpoint.Hit(atRest)
-	for _, fd := range []int{in.cfg.Lock, in.link.FD()} {
-		if err := linux.KeepOnExec(fd); err != nil {
-			return err
-		}
-	}
 	state := handover.State{Held: in.held(), Lock: in.cfg.Lock, Control: in.link.FD()}
 	fd, err := state.Pack()
 	if err != nil {

@@ -204,16 +204,48 @@ func (o *outer) receive(conn *wire.Conn) (bool, error) {
 	return true, nil
 }
 
+// sendHeld gives an inner process all that is held. One that got less would
+// wait for the rest, so it is replaced.
 func (o *outer) sendHeld(conn *wire.Conn) error {
+	err := o.sendAll(conn)
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		o.events <- event{stuck}
+	}
+	return err
+}
+
+func (o *outer) sendAll(conn *wire.Conn) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, fd := range o.held {
-		if err := conn.Send(handover.Message{Op: handover.Held, Key: key}, fd); err != nil {
+		err := conn.Send(handover.Message{Op: handover.Held, Key: key}, fd)
+		if errors.Is(err, unix.EBADF) {
+			o.cfg.Log.Error("a descriptor was lost", "key", key)
+			if err = o.lose(conn, key); err == nil {
+				continue
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("pass %s on: %w", key, err)
 		}
 	}
 	_ = failpoint.Hit(greeted)
 	return conn.Send(handover.Message{Op: handover.Begin})
+}
+
+// lose forgets what is not open. Nobody could reach the monitor without its
+// socket, so that one is made again.
+func (o *outer) lose(conn *wire.Conn, key string) error {
+	delete(o.held, key)
+	if key != handover.KeyListener {
+		return nil
+	}
+	listener, err := wire.Listen(Socket(o.cfg.StateDir))
+	if err != nil {
+		return err
+	}
+	o.held[key] = listener
+	return conn.Send(handover.Message{Op: handover.Held, Key: key}, listener)
 }
 
 func (o *outer) hold(key string, fd int) {

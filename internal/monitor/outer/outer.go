@@ -82,6 +82,10 @@ type attempt struct {
 // event is what the reader of the control connection leaves to the main loop.
 type event struct{ op handover.Op }
 
+// stuck is an event of the reader's own: the inner process waits for what does
+// not come.
+const stuck handover.Op = "stuck"
+
 // Run is the outer process. It returns when the monitor was shut down, or with
 // an error when it could not start.
 func Run(ctx context.Context, cfg Config) error {
@@ -210,6 +214,10 @@ func (o *outer) handle(e event) (stopping bool) {
 		o.upgrade()
 	case handover.Shutdown:
 		return true
+	case stuck:
+		if o.inner > 0 {
+			_ = unix.Kill(o.inner, unix.SIGKILL)
+		}
 	}
 	return false
 }
