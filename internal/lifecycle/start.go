@@ -89,7 +89,7 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 	}
 	stage.Enter(ctx, "run")
 	s := pod.StartRequest{
-		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr),
+		ID: string(ctr.ID), Bundle: pod.Bundle{Path: ctr.Bundle}, LogPath: r.LogPath(ctr), LogDir: r.Config.LogDirectory,
 		Stdin: ctr.Config.Process.Stdin, StdinOnce: ctr.Config.Process.StdinOnce, TTY: ctr.Config.Process.TTY,
 	}
 	if ctr.Config.Restore != "" {

@@ -10,6 +10,7 @@ type StartRequest struct {
 	ID        string // of the container, or of the pod for its own process
 	Bundle    Bundle
 	LogPath   string // absolute; empty discards the output
+	LogDir    string // of the pod; no link below it leads the log out of it
 	Stdin     bool
 	StdinOnce bool
 	TTY       bool

@@ -58,6 +58,9 @@ type StartRequest struct {
 	Owner Owner `json:"owner,omitzero"`
 	// LogPath is the log in the CRI's format. Empty: output is discarded.
 	LogPath string `json:"logPath,omitempty"`
+	// LogDir is the folder out of which no link on the way to LogPath leads. Empty:
+	// the folder of LogPath.
+	LogDir string `json:"logDir,omitempty"`
 	// LogMaxLine is the length in bytes at which a line is split; zero means
 	// DefaultLogMaxLine.
 	LogMaxLine int `json:"logMaxLine,omitempty"`

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -29,47 +28,28 @@ type Place struct {
 // discards.
 type File struct {
 	mu   sync.Mutex
-	path string
+	at   Target
 	file *os.File
 }
 
-// Open opens the log at path for appending, and makes it and its directory if
-// they are missing. The last element of path may not be a symbolic link, and
-// what is there must be a regular file: a FIFO could block the monitor.
-func Open(path string) (*File, error) {
-	defer leave(enter(path))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of log %s: %w", path, kind(err))
+// Open opens a log for appending, and makes it and its directory if they are
+// missing. It may not be a symbolic link, and what is there must be a regular
+// file: a FIFO could block the monitor.
+func Open(at Target) (*File, error) {
+	defer leave(enter(at.Path))
+	if err := at.make(); err != nil {
+		return nil, err
 	}
-	f, err := open(path)
+	f, err := at.open()
 	if err != nil {
 		return nil, err
 	}
-	return &File{path: path, file: f}, nil
+	return &File{at: at, file: f}, nil
 }
 
 // Later is Open at the first Append: for a log that may never be written to
 // again, and whose absence is not to be remedied before.
-func Later(path string) *File { return &File{path: path} }
-
-func open(path string) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_APPEND | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_LARGEFILE, 0o640)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("open log %s: it is a symbolic link, which the monitor does not follow: %w", path, errdefs.ErrInvalidArgument)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, kind(err))
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("open log %s: it is not a regular file: %w", path, errdefs.ErrInvalidArgument)
-	}
-	// Cleared so that the runtime treats it as a file, which never polls.
-	_ = unix.SetNonblock(fd, false)
-	return os.NewFile(uintptr(fd), path), nil
-}
+func Later(at Target) *File { return &File{at: at} }
 
 // kind adds to an error of the system what it means to a caller.
 func kind(err error) error {
@@ -90,9 +70,9 @@ func kind(err error) error {
 func (l *File) Append(entries []byte, arm func(Place), disarm func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer leave(enter(l.path))
+	defer leave(enter(l.at.Path))
 	if l.file == nil {
-		f, err := open(l.path)
+		f, err := l.at.open()
 		if err != nil {
 			return err
 		}
@@ -126,11 +106,11 @@ func (l *File) Reopen() error {
 	if l == nil {
 		return nil
 	}
-	defer leave(enter(l.path))
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
-		return fmt.Errorf("make the directory of log %s: %w", l.path, kind(err))
+	defer leave(enter(l.at.Path))
+	if err := l.at.make(); err != nil {
+		return err
 	}
-	f, err := open(l.path)
+	f, err := l.at.open()
 	if err != nil {
 		return err
 	}
@@ -159,6 +139,6 @@ func (l *File) Close() error {
 	if l.file == nil {
 		return nil
 	}
-	defer leave(enter(l.path))
+	defer leave(enter(l.at.Path))
 	return l.file.Close()
 }

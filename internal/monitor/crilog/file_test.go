@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func TestComplete(t *testing.T) {
 			if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			l, err := Open(path)
+			l, err := Open(Target{Path: path})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +48,7 @@ func TestComplete(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := Complete(path, place, []byte("entry\n"), true); err != nil {
+			if err := Complete(Target{Path: path}, place, []byte("entry\n"), true); err != nil {
 				t.Fatal(err)
 			}
 			if got, _ := os.ReadFile(now); string(got) != c.want {
@@ -58,7 +59,7 @@ func TestComplete(t *testing.T) {
 			}
 		})
 	}
-	if err := Complete(filepath.Join(t.TempDir(), "gone", "log"), Place{Ino: 1}, []byte("x"), true); err != nil {
+	if err := Complete(Target{Path: filepath.Join(t.TempDir(), "gone", "log")}, Place{Ino: 1}, []byte("x"), true); err != nil {
 		t.Errorf("log that is gone: %v", err)
 	}
 }
@@ -68,7 +69,7 @@ func TestOpenRefuses(t *testing.T) {
 	_ = os.Symlink(filepath.Join(dir, "target"), filepath.Join(dir, "link"))
 	_ = unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600)
 	for _, name := range []string{"link", "fifo", "."} {
-		if _, err := Open(filepath.Join(dir, name)); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		if _, err := Open(Target{Path: filepath.Join(dir, name)}); !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestLaterMakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l := Later(path)
+	l := Later(Target{Path: path})
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -91,5 +92,58 @@ func TestLaterMakesNothing(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(path); string(got) != "x\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// Containers may write below the folder of their pod's logs: no link there leads
+// out of it, when a log is opened, opened again or completed. The folder itself
+// may be a link.
+func TestLinksBelowTheFolder(t *testing.T) {
+	outside, parent := t.TempDir(), t.TempDir()
+	dir := filepath.Join(parent, "pod")
+	if err := os.Symlink(t.TempDir(), dir); err != nil {
+		t.Fatal(err)
+	}
+	at := Target{Dir: dir, Path: filepath.Join(dir, "a", "b", "0.log")}
+	l, err := Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	place, err := placeOf(l.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Complete(at, place, []byte("x\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(at.Path); string(got) != "x\n" {
+		t.Errorf("%q", got)
+	}
+	// The same file by another way, and the way led out.
+	if err := os.Mkdir(filepath.Join(outside, "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(at.Path, filepath.Join(outside, "b", "0.log")); err != nil {
+		t.Skipf("the temporary folders are on different file systems: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"opened again": l.Reopen(),
+		"completed":    Complete(at, place, []byte("x\ny\n"), false),
+		"opened":       func() error { _, err := Open(at); return err }(),
+		"elsewhere":    func() error { _, err := Open(Target{Dir: dir, Path: filepath.Join(outside, "log")}); return err }(),
+	} {
+		if !errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), "0.log") && name != "elsewhere" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, _ := os.ReadFile(filepath.Join(outside, "b", "0.log")); string(got) != "x\n" {
+		t.Errorf("the link was followed: %q", got)
 	}
 }

@@ -44,7 +44,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 	}
 	spec := record.Spec{
 		Kind: monitorv1.KindContainer, PIDFile: req.PIDFile, IODir: req.IODir, Label: req.Label, Owner: req.Owner,
-		LogPath: req.LogPath, LogMaxLine: req.LogMaxLine,
+		LogPath: req.LogPath, LogDir: req.LogDir, LogMaxLine: req.LogMaxLine,
 		Stdin: req.Stdin && !req.TTY, StdinOnce: req.StdinOnce, TTY: req.TTY,
 		Token: req.Token, Deadline: time.Now().Add(req.Timeout), Cgroup: req.Cgroup, Sandbox: req.Sandbox,
 	}

@@ -20,6 +20,7 @@ type Ident struct {
 }
 
 // Spec is what was asked for.
+// Larger because it is one record on disk, as flat as the request it is from.
 type Spec struct {
 	Kind       monitorv1.ProcessKind `json:"kind"`
 	PIDFile    string                `json:"pidFile"`
@@ -27,6 +28,7 @@ type Spec struct {
 	Label      string                `json:"label,omitempty"`
 	Owner      monitorv1.Owner       `json:"owner,omitzero"` // of the FIFOs
 	LogPath    string                `json:"logPath,omitempty"`
+	LogDir     string                `json:"logDir,omitempty"` // empty in the records of older monitors
 	LogMaxLine int                   `json:"logMaxLine,omitempty"`
 	Stdin      bool                  `json:"stdin,omitempty"`
 	StdinOnce  bool                  `json:"stdinOnce,omitempty"`

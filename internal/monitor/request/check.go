@@ -34,7 +34,7 @@ func CheckStart(r *monitorv1.StartRequest) error {
 		return wrong(r.ID, "ioDir is empty")
 	}
 	return checkPaths(r.ID, map[string]string{"pidFile": r.PIDFile}, map[string]string{
-		"ioDir": r.IODir, "logPath": r.LogPath, "runtimeLog": r.RuntimeLog, "cgroup": r.Cgroup,
+		"ioDir": r.IODir, "logPath": r.LogPath, "logDir": r.LogDir, "runtimeLog": r.RuntimeLog, "cgroup": r.Cgroup,
 	})
 }
 

@@ -42,7 +42,7 @@ func (s *Stdio) Restore(inputClosed bool) {
 
 func (s *Stdio) restoreOutputs() error {
 	if s.spec.LogPath != "" {
-		s.log = crilog.Later(s.spec.LogPath)
+		s.log = crilog.Later(s.logTarget())
 	}
 	if s.spec.TTY {
 		return nil
@@ -58,7 +58,7 @@ func (s *Stdio) restoreOutputs() error {
 // yet, and nothing but the slot has the bytes, it keeps the slot for Start and
 // returns true with the error.
 func (s *Stdio) Finish(slot *journal.Slot, step journal.Step) (kept bool, err error) {
-	left := stream.Left{LogPath: s.spec.LogPath, MaxLine: s.spec.LogMaxLine, FIFO: -1}
+	left := stream.Left{Log: s.logTarget(), MaxLine: s.spec.LogMaxLine, FIFO: -1}
 	if i := int(step.Stream) - 1; i >= 0 && i < len(s.sources) {
 		left.FIFO = linux.RawFD(s.sources[i])
 	}

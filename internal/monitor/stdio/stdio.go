@@ -71,6 +71,10 @@ const (
 	fifoErr = "stderr"
 )
 
+func (s *Stdio) logTarget() crilog.Target {
+	return crilog.Target{Dir: s.spec.LogDir, Path: s.spec.LogPath}
+}
+
 func (s *Stdio) path(name string) string { return filepath.Join(s.spec.IODir, name) }
 
 // closeGrace bounds how long Close waits for a copier that hangs in the kernel.
@@ -80,7 +84,7 @@ const closeGrace = time.Second
 // input, output, error. Close them with wire.CloseAll.
 func (s *Stdio) Create() ([]int, error) {
 	if s.spec.LogPath != "" {
-		log, err := crilog.Open(s.spec.LogPath)
+		log, err := crilog.Open(s.logTarget())
 		if err != nil {
 			return nil, err
 		}

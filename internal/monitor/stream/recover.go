@@ -11,7 +11,7 @@ import (
 // Left is what Finish needs to know about the container whose output a dead
 // monitor was copying.
 type Left struct {
-	LogPath string
+	Log     crilog.Target
 	MaxLine int
 	// FIFO is the read end of the stream, -1 for a terminal.
 	FIFO int
@@ -33,7 +33,7 @@ func finish(slot *journal.Slot, step journal.Step, left Left) error {
 	if step.Out > 0 {
 		place := crilog.Place{Dev: step.Dev, Ino: step.Ino, Offset: step.Offset}
 		again := unconsumed > 0 && unconsumed == step.Raw
-		if err := crilog.Complete(left.LogPath, place, slot.Entries(step.Out), again); err != nil {
+		if err := crilog.Complete(left.Log, place, slot.Entries(step.Out), again); err != nil {
 			return err
 		}
 	}
@@ -45,10 +45,10 @@ func finish(slot *journal.Slot, step journal.Step, left Left) error {
 	}
 	step.Out = 0
 	slot.Arm(step)
-	if step.Done == step.Raw || left.LogPath == "" {
+	if step.Done == step.Raw || left.Log.Path == "" {
 		return nil
 	}
-	log := crilog.Later(left.LogPath)
+	log := crilog.Later(left.Log)
 	err := appendTTY(log, slot, step, left.MaxLine)
 	if closed := log.Close(); err == nil {
 		err = closed

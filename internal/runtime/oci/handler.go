@@ -188,6 +188,7 @@ func (h *Handler) startRequest(s pod.StartRequest) (monitorv1.StartRequest, stri
 		Label:      has.Linux.MountLabel,
 		Owner:      has.Linux.Owner(has.Process.User),
 		LogPath:    s.LogPath,
+		LogDir:     s.LogDir,
 		LogMaxLine: h.cfg.LogMaxLine,
 		Stdin:      s.Stdin,
 		StdinOnce:  s.StdinOnce,
