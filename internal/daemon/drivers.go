@@ -144,7 +144,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	roots, err := rootfs.New(cfg.State, cfg.Root)
+	roots, err := rootfs.New(cfg.State, cfg.Root, p.images.ApplyChanges)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 
@@ -224,4 +225,10 @@ func plain(descs []ocispec.Descriptor) []ocispec.Descriptor {
 		out = append(out, ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, Platform: d.Platform})
 	}
 	return out
+}
+
+// ApplyChanges unpacks what a container had changed over the mounted root file
+// system at dir, within the limits of a layer.
+func (s *Store) ApplyChanges(ctx context.Context, dir string, tarball io.Reader) error {
+	return layer.ApplyChanges(ctx, dir, tarball, layer.Options{Dir: s.snapshotDir(), Limits: s.cfg.Limits})
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/containerd/containerd/v2/pkg/archive"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
@@ -28,7 +29,7 @@ func TestDiff(t *testing.T) {
 		write(t, filepath.Join(s.Lower[1], dir, "old"), "")
 	}
 	id := pod.NewContainerID()
-	r := &Roots{state: t.TempDir(), root: t.TempDir()}
+	r := &Roots{state: t.TempDir(), root: t.TempDir(), unpack: plain}
 	s.Dir = r.dir(id)
 	if err := Mount(context.Background(), s); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestDiff(t *testing.T) {
 func TestDiffOfARenamedFolder(t *testing.T) {
 	needRoot(t)
 	id := pod.NewContainerID()
-	r := &Roots{state: t.TempDir(), root: t.TempDir()}
+	r := &Roots{state: t.TempDir(), root: t.TempDir(), unpack: plain}
 	dir := filepath.Join(r.dir(id), "upper", "moved")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -136,7 +137,7 @@ func TestRestore(t *testing.T) {
 	s := newSpec(t, 1)
 	write(t, filepath.Join(s.Lower[0], "gone"), "")
 	id, from := pod.NewContainerID(), t.TempDir()
-	r := &Roots{state: t.TempDir(), root: t.TempDir()}
+	r := &Roots{state: t.TempDir(), root: t.TempDir(), unpack: plain}
 	s.Dir, s.Target = r.dir(id), r.target(id)
 	if err := Mount(context.Background(), s); err != nil {
 		t.Fatal(err)
@@ -177,4 +178,10 @@ func TestRestore(t *testing.T) {
 	if _, err := os.Stat(r.Images(id)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its memory stays: %v", err)
 	}
+}
+
+// plain unpacks whatever it is given.
+func plain(ctx context.Context, dir string, tarball io.Reader) error {
+	_, err := archive.Apply(ctx, dir, tarball)
+	return err
 }

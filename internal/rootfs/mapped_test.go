@@ -135,7 +135,7 @@ func TestMappedRoots(t *testing.T) {
 	s := newSpec(t, 2)
 	state, source := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(source, "file"), "content")
-	r, err := New(state, t.TempDir())
+	r, err := New(state, t.TempDir(), plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestMappedRoots(t *testing.T) {
 func TestRootsAreClosed(t *testing.T) {
 	s := newSpec(t, 1)
 	state := t.TempDir()
-	r, err := New(state, t.TempDir())
+	r, err := New(state, t.TempDir(), plain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/containerd/containerd/v2/pkg/archive"
-
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 )
@@ -48,8 +46,7 @@ func (r *Roots) apply(ctx context.Context, id pod.ContainerID, diff string) erro
 		return err
 	}
 	defer f.Close()
-	_, err = archive.Apply(ctx, r.target(id), f)
-	return err
+	return r.unpack(ctx, r.target(id), f)
 }
 
 // copyFiles copies the regular files of a folder, of which there are no others in

@@ -272,7 +272,7 @@ func TestMountErrors(t *testing.T) {
 func TestRoots(t *testing.T) {
 	s := newSpec(t, 2)
 	state, root := t.TempDir(), t.TempDir()
-	r, err := New(state, root)
+	r, err := New(state, root, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func BenchmarkMountUnmount(b *testing.B) {
 		}
 		lower = append(lower, dir)
 	}
-	r, err := New(base, base)
+	r, err := New(base, base, plain)
 	if err != nil {
 		b.Fatal(err)
 	}

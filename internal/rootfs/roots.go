@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,18 +29,23 @@ var (
 // STATE/containers/ID/rootfs, with the writable layer in ROOT/containers/ID.
 type Roots struct {
 	state, root string
+	unpack      Unpacker
 }
 
+// Unpacker unpacks an archive of changes, as a layer is one, over a mounted root
+// file system, and bounds what that may take.
+type Unpacker func(ctx context.Context, dir string, tarball io.Reader) error
+
 // New returns the Roots of a state and a root directory, both of which have to
-// exist. It fails where no writable layer can be kept.
-func New(state, root string) (*Roots, error) {
+// exist; unpack is for Restore alone. It fails where no writable layer can be kept.
+func New(state, root string, unpack Unpacker) (*Roots, error) {
 	if err := CheckDir(root); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(state); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	return &Roots{state: state, root: root}, nil
+	return &Roots{state: state, root: root, unpack: unpack}, nil
 }
 
 // Mount mounts the layers, topmost first, and the writable layer of a container

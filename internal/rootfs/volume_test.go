@@ -18,7 +18,7 @@ import (
 func volumes(t *testing.T, of *pod.Record) (r *Roots, id pod.ContainerID, requests []pod.VolumeRequest) {
 	t.Helper()
 	one, three := newSpec(t, 1), newSpec(t, 3)
-	r, err := New(t.TempDir(), t.TempDir())
+	r, err := New(t.TempDir(), t.TempDir(), plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestKeeperOfVolumes(t *testing.T) {
 func TestLayerPath(t *testing.T) {
 	needRoot(t)
 	root := t.TempDir()
-	r, err := New(t.TempDir(), root)
+	r, err := New(t.TempDir(), root, plain)
 	if err != nil {
 		t.Fatal(err)
 	}

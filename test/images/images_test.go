@@ -101,7 +101,7 @@ func TestBusyboxRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots, err := rootfs.New(state, root)
+	roots, err := rootfs.New(state, root, store.ApplyChanges)
 	if err != nil {
 		t.Skip(err)
 	}
