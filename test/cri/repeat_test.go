@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,19 @@ func TestLogPathStaysInTheLogDirectory(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "log_path") {
 				t.Errorf("log path %s: %v", path, err)
 			}
+		}
+		// By a link that a container with that folder mounted could have made.
+		cfg := node.Script("echo secret")
+		cfg.LogPath = "sub/outside.log"
+		if err := errors.Join(os.MkdirAll(s.Config.LogDirectory, 0o755), os.Symlink(n.Dir, filepath.Join(s.Config.LogDirectory, "sub"))); err != nil {
+			t.Fatal(err)
+		}
+		id, err := s.TryCreate(cfg)
+		if err == nil {
+			err = (&node.Container{Sandbox: s, ID: id, Config: cfg}).TryStart()
+		}
+		if err == nil || !strings.Contains(err.Error(), "symbolic link") {
+			t.Errorf("log path through a link: %v", err)
 		}
 		if _, err := os.Stat(outside); err == nil {
 			t.Error("a log was written outside the pod's log directory")
