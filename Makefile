@@ -40,21 +40,21 @@ build:
 
 ## test: install what the tests need, then run all of them with the race detector (needs root)
 .PHONY: test
-test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc
-	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
 
 ## test-guest: run what depends on cgroup v2 or a security module in a guest; RUN=, IN= and LSM= choose (needs root)
 .PHONY: test-guest
-test-guest: packages
+test-guest: packages $(TOOLS)/.runsc
 	@build/packages.sh $(GUEST_PACKAGES)
 	@PACKAGES='$(IN)' LSM='$(LSM)' TAGS='$(TAGS)' test/guest/suite '$(RUN)'
 
-## demo: install what the demo needs, then start pods under runc and crun (needs root)
+## demo: install what the demo needs, then start pods under runc, crun, gVisor and a shim (needs root)
 .PHONY: demo
-demo: packages build $(TOOLS)/withcgroups
+demo: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	$(TOOLS)/withcgroups build/demo.sh
 
 ## lint: go vet, staticcheck, gofumpt, and govulncheck where its database is reachable
@@ -89,32 +89,44 @@ verify: lint
 # that their releases name. containerd is built as its own Makefile does, and runc too.
 BENCH          := $(CURDIR)/bin/bench
 BENCH_PACKAGES := iptables libseccomp-dev pkg-config
+RUNC_SHIM       = CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpath -tags 'urfave_cli_no_docs no_grpc' -ldflags '-s -w'
 BENCH_RUN       = go run -tags '$(TAGS)' ./test/bench -programs $(BENCH) -fairlead bin
 
 .PHONY: $(BENCH)/peers
-$(BENCH)/peers: build
+$(BENCH)/peers: build $(TOOLS)/.runsc
 	@build/packages.sh $(PACKAGES) $(BENCH_PACKAGES)
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=1 go build -C test/bench/peers/containerd -trimpath -tags urfave_cli_no_docs \
 		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2' \
 		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd
-	CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpath -tags 'urfave_cli_no_docs no_grpc' -ldflags '-s -w' \
-		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	$(RUNC_SHIM) -o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	CGO_ENABLED=1 go build -C test/bench/peers/runc -trimpath -buildmode=pie -tags 'seccomp urfave_cli_no_docs' \
 		-ldflags '-s -w' -o $(BENCH)/ github.com/opencontainers/runc
+	build/shim.sh $(BENCH)/containerd-shim-runsc-v1
+	ln -f $(TOOLS)/runsc $(BENCH)/runsc
 	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
 	gcc -Os -Wall -static -s -o $(BENCH)/crun-1.1 test/bench/workload/crun.c
 
-## bench: measure Fairlead beside containerd for 20 minutes, write docs/performance.* (needs root)
+## bench: measure Fairlead beside containerd for 25 minutes, write docs/performance.* (needs root)
 .PHONY: bench
 bench: $(BENCH)/peers
 	@if [ -f docs/performance.json ]; then cp docs/performance.json $(BENCH)/last.json; fi
 	$(BENCH_RUN) -json docs/performance.json -page docs/performance.md
 
+## bench-page: write docs/performance.md from docs/performance.json anew, and measure nothing
+.PHONY: bench-page
+bench-page:
+	go run -tags '$(TAGS)' ./test/bench -redo -json docs/performance.json -page docs/performance.md
+
 ## bench-short: see in two minutes whether the benchmark works; its numbers mean little (needs root)
 .PHONY: bench-short
 bench-short: $(BENCH)/peers
 	$(BENCH_RUN) -short -json $(BENCH)/short.json -page $(BENCH)/short.md
+
+## bench-part: measure PART=gvisor, or serial, rest, ... alone; it writes nothing (needs root)
+.PHONY: bench-part
+bench-part: $(BENCH)/peers
+	$(BENCH_RUN) -only '$(PART)'
 
 ## bench-compare: say what the last make bench changed against the one before
 .PHONY: bench-compare
@@ -192,9 +204,10 @@ CRITEST_RUN       = $(CRITEST)/run -program $(CRITEST_PROGRAM) -ginkgo $(CRITEST
 	-runtime $(RUNTIME) -handler $(HANDLER) -nri-timeout $(NRI_TIMEOUT) -procs $(PROCS) -focus '$(FOCUS)' -skip '$(SKIP)'
 
 .PHONY: $(CRITEST)/programs
-$(CRITEST)/programs: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
+$(CRITEST)/programs: build $(TOOLS)/.runsc $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 	@build/packages.sh $(PACKAGES) $(CRITEST_PACKAGES)
-	@mkdir -p $(CRITEST)
+	@mkdir -p $(CRITEST) $(BENCH)
+	ln -f $(TOOLS)/runsc $(BENCH)/runsc
 	cd $(CRITEST_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath \
 		-ldflags '-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRITEST_RELEASE)' -o $(CRITEST)/critest sigs.k8s.io/cri-tools/cmd/critest
 	CGO_ENABLED=0 go build -C $(CRITEST_MODULE) -trimpath -ldflags '-s -w' -o $(CRITEST)/ github.com/onsi/ginkgo/v2/ginkgo
@@ -202,7 +215,7 @@ $(CRITEST)/programs: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(CRITEST)/run ./test/critest
 	@[ -e $(CRITEST)/busybox ] || build/unpack.sh $(CRITEST)/busybox busybox
 
-## critest: run cri-tools' validation suite on HANDLER=runc or crun; RUNTIME=containerd compares (needs root)
+## critest: run cri-tools' validation suite on HANDLER=runc, crun or runsc; RUNTIME=containerd compares (needs root)
 .PHONY: critest
 critest: $(CRITEST)/programs
 	$(CRITEST_RUN) $(CRITEST_FLAGS)
@@ -218,10 +231,10 @@ critest-guest: $(CRITEST)/programs
 	$(if $(filter selinux,$(LSM)),test/cri/testdata/selinux/load -o $(CRITEST)/policy)
 	$(CRITEST_GUEST) $(CRITEST_RUN) -tmp /scratch -limit 170m $(CRITEST_FLAGS)
 
-## critest-page: write docs/critest.md from the last runs of make critest and critest-guest
+## critest-page: write docs/critest.md from the last runs of make critest and critest-guest, and those in docs/critest.json
 .PHONY: critest-page
 critest-page:
-	go run ./test/critest/page -note "$$NOTE" $(CRITEST)/*/*.json
+	go run ./test/critest/page -note "$$NOTE" $(wildcard $(CRITEST)/*/*.json)
 
 ## packages: install the Debian packages that tests and demo need (a part of both)
 .PHONY: packages
@@ -248,6 +261,15 @@ $(TOOLS)/withcgroups:
 $(TOOLS)/.runsc: Makefile
 	@mkdir -p $(TOOLS)
 	CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(RUNSC)
+	@touch $@
+
+# The shims that are tested: containerd's for runc, of the release that the benchmark
+# compares with, and gVisor's, which the go command calls by its folder.
+$(TOOLS)/.shims: Makefile test/bench/peers/containerd/go.mod
+	@mkdir -p $(TOOLS)
+	$(RUNC_SHIM) -o $(TOOLS)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	CGO_ENABLED=0 GOBIN=$(TOOLS)/gvisor go install $(subst /runsc@,/shim@,$(RUNSC))
+	@mv $(TOOLS)/gvisor/shim $(TOOLS)/containerd-shim-runsc-v1 && rmdir $(TOOLS)/gvisor
 	@touch $@
 
 # One stamp for all tools, so that a changed version installs again.

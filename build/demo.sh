@@ -1,6 +1,7 @@
 #!/bin/bash
-# Shows Fairlead at work: the same Deployment on runc and on crun, and a class
-# that is refused because its runtime is missing. Used by make demo.
+# Shows Fairlead at work: the same Deployment on runc and on crun, a class that is
+# refused because its runtime is missing, and three kinds of runtime side by side.
+# Used by make demo.
 # Everything is below a temporary folder and is gone at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,6 +87,23 @@ else
 		die "This does not say what is missing and what there is."
 	echo "Refused, as it should be: a class never runs on another runtime than its handler's."
 fi
+
+say "Three classes side by side: runc, gVisor, and runc behind containerd's shim: fairlead run -f examples/kernels.yaml"
+{
+	cat "$dir/config.toml"
+	printf '[handlers.runc]\n[handlers.gvisor]\npath = "%s"\n' "$PWD/bin/tools/runsc"
+	printf '[handlers.runc-shim]\ntype = "shim"\nruntime_type = "io.containerd.runc.v2"\npath = "%s"\n' "$PWD/bin/tools/containerd-shim-runc-v2"
+} >"$dir/three.toml"
+go run ./build/packimage localhost/busybox:demo "$(command -v busybox)" "$dir/busybox.tar"
+fairlead image import "$dir/busybox.tar"
+three() { command fairlead --config "$dir/three.toml" --root "$dir/lib" --state "$dir/run" "$@"; }
+three handlers | cut -c "1-$(tput cols 2>/dev/null || echo 120)"
+three run -f examples/kernels.yaml | tee "$dir/kernels"
+for pod in on-runc on-a-shim; do
+	grep "^$pod/" "$dir/kernels" | grep -qF "kernel $(uname -r)" || die "Pod $pod does not see the kernel of this machine."
+done
+grep '^on-gvisor/' "$dir/kernels" | grep -q 'Starting gVisor' || die "Pod on-gvisor does not see a kernel of its own."
+echo "Two pods share this machine's kernel, $(uname -r); the one on gVisor has another."
 
 say "Nothing is left"
 left=$(processes; grep "$dir" /proc/self/mountinfo || true

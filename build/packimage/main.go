@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -30,8 +31,8 @@ func pack(name, program, archive string) error {
 		return err
 	}
 	img, err := images.Build(images.Spec{
-		Layers: []images.Layer{{Files: map[string]images.File{"program": {Body: body, Mode: 0o755}}}},
-		Config: ocispec.ImageConfig{Entrypoint: []string{"/program"}},
+		Layers: []images.Layer{{Files: map[string]images.File{filepath.Base(program): {Body: body, Mode: 0o755}}}},
+		Config: ocispec.ImageConfig{Entrypoint: []string{"/" + filepath.Base(program)}},
 	})
 	if err != nil {
 		return err

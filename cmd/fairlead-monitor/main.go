@@ -3,6 +3,8 @@
 // or of a sandbox, and as "fairlead-monitor stand-in" what a container inside a
 // sandbox has for a process on the host. As "fairlead-monitor trial" it is what runs
 // in a container by which a runtime handler is tried.
+// As "fairlead-monitor shim" it starts containers by containerd shims, and is what
+// these have for a process.
 package main
 
 import (
@@ -10,6 +12,7 @@ import (
 
 	"fairlead.run/internal/monitor"
 	"fairlead.run/internal/monitor/pause"
+	"fairlead.run/internal/monitor/shimcmd"
 	"fairlead.run/internal/monitor/standin"
 	"fairlead.run/internal/monitor/trial"
 )
@@ -27,6 +30,12 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		os.Exit(standin.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "shim" {
+		os.Exit(shimcmd.Main(os.Args[2:]))
+	}
+	if shimcmd.IsPublish(os.Args) {
+		os.Exit(shimcmd.Publish())
 	}
 	os.Exit(monitor.Main(version, os.Args[1:]))
 }

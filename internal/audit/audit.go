@@ -53,6 +53,7 @@ type Outcome struct {
 	Repaired bool
 	Err      error // why a repair did not succeed, or was not tried
 	part     int
+	asked    bool // a pod.Examiner said it
 }
 
 // Left says whether something of the report still stands.
@@ -98,6 +99,7 @@ func (a *Auditor) Look(ctx context.Context) (Report, error) {
 			out.Findings = append(out.Findings, Outcome{Finding: f, part: n})
 		}
 	}
+	a.ask(ctx, records, &out)
 	slices.SortStableFunc(out.Findings, func(x, y Outcome) int { return x.rank - y.rank })
 	return out, a.confirm(ctx, &out)
 }
@@ -150,7 +152,7 @@ var errGone = errors.New("it is in order by now")
 // stands looks whether a finding is still true. The pod is held.
 func (a *Auditor) stands(ctx context.Context, o *Outcome, r *pod.Record) error {
 	k := a.parts[o.part].Keeper
-	held, err := k.Held(ctx, []*pod.Record{r})
+	held, err := a.seen(ctx, o, r)
 	if err != nil {
 		return err
 	}
@@ -163,6 +165,15 @@ func (a *Auditor) stands(ctx context.Context, o *Outcome, r *pod.Record) error {
 		}
 	}
 	return errGone
+}
+
+// seen is what a finding's part has of one pod, or what it says when it asks
+// others about it.
+func (a *Auditor) seen(ctx context.Context, o *Outcome, r *pod.Record) ([]pod.Held, error) {
+	if o.asked {
+		return examine(ctx, a.parts[o.part], r)
+	}
+	return a.parts[o.part].Keeper.Held(ctx, []*pod.Record{r})
 }
 
 // hold keeps others from the pod of a finding, and from its container.

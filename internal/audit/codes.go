@@ -85,7 +85,7 @@ var rules = []Rule{
 	{Kind: pod.KindCgroup, Problem: Missing, Means: "a cgroup of the pod is gone", Repair: "make it again with its limits", Advice: removeContainer, can: ofPod},
 	{Kind: pod.KindAttachment, Problem: Missing, Means: "the network ledger has lost the pod", Repair: "write the entry again", Advice: removePod},
 	{Kind: pod.KindTable, Problem: Missing, Means: "the nftables table or a part of it is gone", Repair: "make it anew"},
-	{Kind: pod.KindLink, Problem: Missing, Means: "the pod's interface is gone", Repair: "connect the pod again, with its addresses", Advice: removePod},
+	{Kind: pod.KindLink, Problem: Missing, Means: "the pod's interface on the built-in bridge is gone", Repair: "connect the pod again, with its addresses", Advice: removePod},
 	{Kind: pod.KindElement, Problem: Missing, Means: "a host port of the pod is not translated any more", Repair: "make the nftables table anew"},
 	{Kind: pod.KindProcess, Problem: Missing, Means: "the monitor does not know the container, so nobody will record its end", Advice: removeContainer},
 	{Kind: pod.KindState, Problem: Missing, Means: "the OCI runtime does not know the container, so exec and update fail", Advice: removeContainer},
@@ -95,7 +95,7 @@ var rules = []Rule{
 	{Kind: pod.KindWritable, Problem: Missing, Means: "the writable layer of the container is gone", Advice: removeContainer},
 
 	{Kind: pod.KindFolder, Problem: Faulty, Means: "a file of the pod is gone", Repair: "write it again, for containers that are made from now on"},
-	{Kind: pod.KindLink, Problem: Faulty, Means: "the pod's interface is not connected", Repair: "put it back on the bridge"},
+	{Kind: pod.KindLink, Problem: Faulty, Means: "the pod's interface is not on the built-in bridge", Repair: "put it back on the bridge"},
 	{Kind: pod.KindBundle, Problem: Faulty, Means: "the container has no config.json any more", Advice: removeContainer},
 	{Kind: pod.KindCheckpoint, Problem: Faulty, Means: "a checkpoint was cut off, and its container may be frozen", Advice: "start the daemon, which lets the container go on"},
 	{Kind: pod.KindAddress, Problem: Faulty, Means: "the pod's interface does not have the pod's address", Advice: "a process with NET_ADMIN in the pod may want it so; if not, remove the pod"},

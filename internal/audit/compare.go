@@ -58,10 +58,12 @@ func compare(v views, wants func(*pod.Record) []pod.Held) []Finding {
 		}
 		out = append(out, describe(h, Missing, known[h.Owner])...)
 	}
-	slices.SortFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.Thing.Name, b.Thing.Name))
-	})
+	slices.SortFunc(out, func(a, b Finding) int { return compareFindings(&a, &b) })
 	return out
+}
+
+func compareFindings(a, b *Finding) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.Thing.Name, b.Thing.Name))
 }
 
 // judge says what is wrong with something that is there, if anything is.

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unicode"
 
@@ -57,19 +58,40 @@ type app struct {
 	config   []string
 	flags    []*config.Flag
 	output   string
+
+	// again gets an element for SIGHUP once it is not nil: then that does not end
+	// the command.
+	again atomic.Pointer[chan struct{}]
 }
 
 // Main runs the command line and returns the process's exit code. Version is
 // Fairlead's.
 func Main(version string, args []string) int {
-	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		ends = append(ends, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	a := &app{version: version, in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		go a.hangUp(hangups, stop) // ends with the process
+	}
 	return a.run(ctx, args)
+}
+
+// hangUp ends the command for a signal, or has it read its configuration again if
+// that is what it does.
+func (a *app) hangUp(signals <-chan os.Signal, end func()) {
+	for range signals {
+		again := a.again.Load()
+		if again == nil {
+			end()
+			return
+		}
+		select {
+		case *again <- struct{}{}:
+		default: // it is about to
+		}
+	}
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
@@ -176,7 +198,7 @@ func (a *app) root() *cobra.Command {
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
 		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
-		a.debugCommand(), a.versionCommand())
+		a.configCommand(), a.debugCommand(), a.versionCommand())
 	return cmd
 }
 

@@ -41,8 +41,9 @@ func (a *app) connect(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// dialDaemon connects to the daemon that runs, and starts none.
-func (a *app) dialDaemon(ctx context.Context) (*endpoint.Endpoint, error) {
+// dialDaemon connects to the daemon that runs, and starts none; useless says why
+// that would be of no use.
+func (a *app) dialDaemon(ctx context.Context, useless string) (*endpoint.Endpoint, error) {
 	cfg, err := a.loadConfig()
 	if err != nil {
 		return nil, err
@@ -51,7 +52,14 @@ func (a *app) dialDaemon(ctx context.Context) (*endpoint.Endpoint, error) {
 	if where == "" {
 		where = address(cfg)
 	}
-	return endpoint.Dial(ctx, where)
+	e, err := endpoint.Dial(ctx, where)
+	if a.endpoint != "" || !errors.Is(err, errdefs.ErrNotFound) && !errors.Is(err, errdefs.ErrUnavailable) {
+		return e, err
+	}
+	if err := needRoot(where); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("no daemon runs that stays, and %s; start one with fairlead runtime: %w", useless, err)
 }
 
 // address is where the daemon of this configuration serves.

@@ -49,7 +49,7 @@ func (a *app) debugProfileCommand() *cobra.Command {
 
 // profile asks the daemon that runs. One of our own would have nothing to do.
 func (a *app) profile(ctx context.Context, req adminv1.ProfileRequest, file string) error {
-	e, err := a.dialDaemon(ctx)
+	e, err := a.dialDaemon(ctx, "without one there is nothing to look into")
 	if err != nil {
 		return fmt.Errorf("profile the daemon: %w", err)
 	}

@@ -28,7 +28,8 @@ func (a *app) handlersCommand() *cobra.Command {
 		Use:   "handlers",
 		Short: "List the runtime handlers of this machine, and why one does not work",
 		Long: "List the runtime handlers of this machine. Each is tried before it is offered: a container is really run\n" +
-			"on it. That is done again when its program or its configuration changes, and every hour.\n\n" +
+			"on it. That is done again when its program or its configuration changes, and every hour. One that was\n" +
+			"removed and still has pods is Draining.\n\n" +
 			"With -o wide: when it was tried last; the median start of a pod with one container (RunPodSandbox,\n" +
 			"CreateContainer and StartContainer) of those that the daemon remembers; the memory of what the runtime\n" +
 			"keeps beside a container; what it can do; and how many pods use it.",
@@ -46,7 +47,7 @@ func (a *app) handlersCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd)
 	cmd.Flags().Lookup("output").Usage = "table, wide, json or yaml"
-	cmd.AddCommand(a.handlersVerifyCommand())
+	cmd.AddCommand(a.handlersVerifyCommand(), a.handlersOverheadCommand(), a.handlersAddCommand(), a.handlersSetCommand(), a.handlersRemoveCommand())
 	return cmd
 }
 
@@ -92,11 +93,20 @@ func (h *handlerRow) cells(wide bool) []string {
 	}
 	cells := []string{h.Name, h.Kind, h.Version, yesNo(h.Default), state}
 	if d := h.Details; wide && d != nil {
-		cells = append(cells, ago(d.VerifiedAt), inMS(d.StartP50MS), size(d.OverheadBytes), strconv.Itoa(d.Pods), strings.Join(d.Features, ","))
+		cells = append(cells, ago(d.VerifiedAt), inMS(d.StartP50MS), size(overheadOf(d)), strconv.Itoa(d.Pods), strings.Join(d.Features, ","))
 	} else if wide {
 		cells = append(cells, "", "", "", "", "")
 	}
 	return append(cells, h.Path, flaws(h.Handler), h.Reason)
+}
+
+// overheadOf is the memory beside a pod: what was measured of pods, or else what
+// the trial has found beside a container.
+func overheadOf(h *adminv1.Handler) int64 {
+	if o := h.Overhead; o != nil {
+		return o.MemoryP99 + o.MonitorMemory
+	}
+	return h.OverheadBytes
 }
 
 func ago(t time.Time) string {

@@ -10,6 +10,7 @@ import (
 
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/node/inventory"
+	"fairlead.run/internal/node/runner"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -19,16 +20,17 @@ func (a *app) imageCommand() *cobra.Command {
 }
 
 func (a *app) imagePullCommand() *cobra.Command {
-	return &cobra.Command{
+	var platform string
+	cmd := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Pull images from their registries",
 		Args:  args("IMAGE..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return a.with(cmd.Context(), func(s *session) error {
-				p := &puller{session: s, display: newDisplay(a.err)}
+				p := &puller{session: s, display: newDisplay(a.err), platform: platform}
 				defer p.display.close()
 				for _, image := range list {
-					id, err := p.Pull(cmd.Context(), image, nil)
+					id, err := p.Pull(cmd.Context(), runner.Pull{Image: image})
 					if err != nil {
 						return err
 					}
@@ -38,6 +40,8 @@ func (a *app) imagePullCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&platform, "platform", "", "variant to pull, as linux/arm64 (default: that of this machine)")
+	return cmd
 }
 
 func (a *app) imageListCommand() *cobra.Command {

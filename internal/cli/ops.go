@@ -23,7 +23,8 @@ func (a *app) opsCommand() *cobra.Command {
 			"long it has been at work, its stage and since when it has been at that one, and how many callers\n" +
 			"wait for its end. An operation goes on when its callers have given up; the same request then joins it.\n\n" +
 			"One that stays at a stage for long is stuck there: looking at a host path, for example, that is on a\n" +
-			"file system whose server is dead. Other pods do not wait for it.",
+			"file system whose server is dead. Other pods do not wait for it.\n\n" +
+			"Where no daemon runs (fairlead runtime), there is nothing to list.",
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkOutput(); err != nil {
@@ -38,7 +39,7 @@ func (a *app) opsCommand() *cobra.Command {
 
 // ops asks the daemon that runs. To start one for this would be pointless.
 func (a *app) ops(ctx context.Context) error {
-	e, err := a.dialDaemon(ctx)
+	e, err := a.dialDaemon(ctx, "without one nothing is in flight")
 	if err != nil {
 		return fmt.Errorf("list operations: %w", err)
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 func (a *app) psCommand() *cobra.Command {
-	var all bool
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List pods, with their class, handler and address",
+		Long:  "List all pods that were not removed, those that have ended included, with their class, handler and address.",
 		Args:  args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkOutput(); err != nil {
@@ -23,7 +23,6 @@ func (a *app) psCommand() *cobra.Command {
 			return a.with(cmd.Context(), func(s *session) error { return a.ps(cmd.Context(), s) })
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "list pods that have ended too, which is so without it anyway")
 	a.outputFlag(cmd)
 	return cmd
 }
@@ -34,7 +33,7 @@ func (a *app) ps(ctx context.Context, s *session) error {
 		return err
 	}
 	inventory.AddDetails(ctx, s.Runtime, pods)
-	defer a.explainUnknown(pods)
+	defer a.explain(pods)
 	return a.print(pods, func() [][]string {
 		rows := [][]string{{"POD", "CLASS", "HANDLER", "ADDRESS", "STATE", "CONTAINERS", "AGE", "ID"}}
 		for _, p := range pods {
@@ -53,15 +52,18 @@ func (a *app) ps(ctx context.Context, s *session) error {
 	})
 }
 
-// explainUnknown says why pods and containers could not be observed; a table
-// has no room for that.
-func (a *app) explainUnknown(pods []inventory.Pod) {
+// explain says why pods and containers could not be observed, and whose network
+// is not in order; a table has no room for that.
+func (a *app) explain(pods []inventory.Pod) {
 	if a.output != "table" {
 		return
 	}
 	for _, p := range pods {
 		if p.Reason != "" {
 			a.note("pod %s is Unknown: %s", p.ShortName(), p.Reason)
+		}
+		if p.NetworkFault != "" {
+			a.note("the network of pod %s is not in order: %s; fairlead fsck says what helps", p.ShortName(), p.NetworkFault)
 		}
 		for _, c := range p.Containers {
 			if c.Message != "" {

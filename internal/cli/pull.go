@@ -16,27 +16,39 @@ import (
 // puller pulls with progress where the runtime is Fairlead, and by the CRI
 // alone elsewhere.
 type puller struct {
-	session *session
-	display *display
+	session  *session
+	display  *display
+	platform string // "linux/arm64"; "" is this machine's
 }
 
 // Pull implements runner.Puller.
-func (p *puller) Pull(ctx context.Context, image string, auth *runner.Auth) (string, error) {
-	bar := p.display.begin(image)
-	ref, err := p.pull(ctx, image, auth, bar)
+func (p *puller) Pull(ctx context.Context, pull runner.Pull) (string, error) {
+	bar := p.display.begin(pull.Image)
+	ref, err := p.pull(ctx, pull, bar)
 	bar.end(err)
 	return ref, err
 }
 
-func (p *puller) pull(ctx context.Context, image string, auth *runner.Auth, bar *bar) (string, error) {
+func (p *puller) pull(ctx context.Context, pull runner.Pull, bar *bar) (string, error) {
 	if p.session.Conn() != nil && p.session.Name == "fairlead" {
-		img, err := adminPull(ctx, p.session, adminv1.PullRequest{Ref: image, Auth: adminAuth(auth)}, bar.update)
+		img, err := adminPull(ctx, p.session, p.adminRequest(pull), bar.update)
 		if status.Code(err) != codes.Unimplemented {
 			return img.ID, err
 		}
 	}
+	if p.platform != "" {
+		return "", fmt.Errorf("pull %s for %s: the CRI has no field for a platform, and this runtime has no other way; leave --platform out, or pull by Fairlead's own daemon", pull.Image, p.platform)
+	}
 	bar.show()
-	return runner.CRIPuller{Images: p.session.Images}.Pull(ctx, image, auth)
+	return runner.CRIPuller{Images: p.session.Images}.Pull(ctx, pull)
+}
+
+func (p *puller) adminRequest(pull runner.Pull) adminv1.PullRequest {
+	r := adminv1.PullRequest{Ref: pull.Image, Auth: adminAuth(pull.Auth), Platform: p.platform}
+	for _, m := range pull.For {
+		r.For = append(r.For, adminv1.PodName{Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUid()})
+	}
+	return r
 }
 
 func adminAuth(a *runner.Auth) *adminv1.Auth {

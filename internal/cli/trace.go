@@ -22,8 +22,12 @@ func (a *app) traceCommand() *cobra.Command {
 		Short: "Show where the time of a pod's start went",
 		Long: "Show how long each operation on a pod and its containers took, and each of its stages: its start, and\n" +
 			"its end as far as it has come to that. POD is a name, namespace/name, or the start of an id.\n\n" +
+			"The pulls that waited for its images are there, too, where the caller said which pod they were for, as\n" +
+			"a kubelet and fairlead run do. Layers are unpacked while others are fetched: \"unpack layers\" is what\n" +
+			"remained when the last had come.\n\n" +
 			"The daemon remembers the last 512 operations of all pods, until it ends. What it is doing at this\n" +
-			"moment is what fairlead ops lists. The pulling of images is in its metrics.",
+			"moment is what fairlead ops lists. A pod that fairlead run --detach has left while no daemon ran cannot\n" +
+			"be traced: what had started it is gone.",
 		Args: args("POD"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if err := a.checkOutput(); err != nil {
@@ -38,7 +42,7 @@ func (a *app) traceCommand() *cobra.Command {
 
 // trace asks the daemon that runs: another remembers nothing.
 func (a *app) trace(ctx context.Context, ref string) error {
-	e, err := a.dialDaemon(ctx)
+	e, err := a.dialDaemon(ctx, "only that one which has started a pod remembers how")
 	if err != nil {
 		return fmt.Errorf("trace pod %s: %w", ref, err)
 	}

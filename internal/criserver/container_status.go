@@ -90,7 +90,7 @@ func containerInfo(p *pod.Record, c *pod.Container) containerDetails {
 		Process: c.Process, Config: encodeContainerConfig(&c.Config),
 	}
 	if c.Process != nil && c.State == pod.Running {
-		d.PID = c.Process.PID
+		d.PID = c.Process.Inside()
 	}
 	return d
 }

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
 )
 
 // No call of the CRI is answered by generated code: not those that are refused
@@ -77,5 +79,15 @@ func TestUpdatePodSandboxResources(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "overhead.cpu_period") {
 		t.Error(err)
+	}
+}
+
+func TestAnnotationsOfAnUpdateAreRefused(t *testing.T) {
+	s := newFake().server(t, nil)
+	_, err := s.UpdateContainerResources(t.Context(), &cri.UpdateContainerResourcesRequest{
+		ContainerId: "c", Linux: &cri.LinuxContainerResources{CpuShares: 2}, Annotations: map[string]string{"a": "b"},
+	})
+	if !errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), "annotations is set") {
+		t.Errorf("%v", err)
 	}
 }

@@ -62,6 +62,7 @@ type podDetails struct {
 	PID            int                   `json:"pid"`
 	State          pod.State             `json:"state"`
 	Reason         string                `json:"reason,omitempty"`
+	NetworkFault   string                `json:"networkFault,omitempty"`
 	Handler        string                `json:"runtimeHandler"`
 	NetNS          string                `json:"netnsPath"`
 	Sandbox        pod.Sandbox           `json:"sandbox"`
@@ -74,8 +75,11 @@ func podInfo(p *pod.Record) podDetails {
 		State: p.State, Reason: p.Reason, Handler: p.Handler, NetNS: p.Sandbox.NetNS,
 		Sandbox: p.Sandbox, Config: encodePodConfig(&p.Config), ContainerCount: len(p.Containers),
 	}
+	if p.State == pod.Running {
+		d.NetworkFault = p.NetworkFault
+	}
 	if p.Sandbox.Pause != nil {
-		d.PID = p.Sandbox.Pause.PID
+		d.PID = p.Sandbox.Pause.Inside()
 	}
 	return d
 }

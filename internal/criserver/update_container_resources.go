@@ -12,6 +12,9 @@ func (s *Server) UpdateContainerResources(ctx context.Context, r *cri.UpdateCont
 	if r.GetWindows() != nil {
 		d.fail("windows", "is set, but this node runs Linux")
 	}
+	if len(r.GetAnnotations()) > 0 {
+		d.fail("annotations", "is set, and no annotation changes what a container is limited to")
+	}
 	res := d.resources("linux", r.GetLinux())
 	if res == nil {
 		d.fail("linux", "is required")

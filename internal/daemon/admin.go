@@ -6,10 +6,13 @@ import (
 
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/audit"
+	"fairlead.run/internal/daemon/overhead"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/image"
 	"fairlead.run/internal/image/refs"
 	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/lifecycle/ops"
+	"fairlead.run/internal/pod"
 	"fairlead.run/internal/runtime"
 )
 
@@ -17,7 +20,10 @@ import (
 type admin struct {
 	pods     *lifecycle.Core
 	images   *image.Store
+	pulls    pulls
 	handlers *runtime.Registry[lifecycle.Handler]
+	changes  *changer
+	meter    *overhead.Meter
 	auditor  func(verifyContent bool) *audit.Auditor
 }
 
@@ -64,14 +70,18 @@ func (a admin) Pull(ctx context.Context, s adminv1.Stream) error {
 	if err := adminv1.SendJSON(s, adminv1.PullEvent{Phase: string(image.PhaseResolving)}); err != nil {
 		return err
 	}
-	pull := image.PullRequest{Ref: req.Ref, Progress: func(p image.Progress) { _ = adminv1.SendJSON(s, pullEvent(p)) }}
+	pull := image.PullRequest{Ref: req.Ref, Platform: req.Platform, Progress: func(p image.Progress) { _ = adminv1.SendJSON(s, pullEvent(p)) }}
 	if c := req.Auth; c != nil {
 		pull.Auth = &image.Auth{
 			Username: c.Username, Password: c.Password, Auth: c.Auth, ServerAddress: c.ServerAddress,
 			IdentityToken: c.IdentityToken, RegistryToken: c.RegistryToken,
 		}
 	}
-	img, err := a.images.Pull(ctx, pull)
+	var of ops.Ended
+	for _, p := range req.For {
+		of.For = append(of.For, pod.Metadata{Name: p.Name, Namespace: p.Namespace, UID: p.UID})
+	}
+	img, err := a.pulls.pull(ctx, pull, of)
 	if err != nil {
 		return err
 	}

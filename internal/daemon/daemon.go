@@ -18,6 +18,8 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/criserver"
+	"fairlead.run/internal/daemon/confwatch"
+	"fairlead.run/internal/daemon/overhead"
 	"fairlead.run/internal/daemon/tracing"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
@@ -35,10 +37,15 @@ var (
 // leaveTimeout bounds what is tidied when a daemon without pods ends.
 const leaveTimeout = 15 * time.Second
 
+// Source is where the configuration of a daemon can be read again.
+type Source = confwatch.Source
+
 // Options are what a daemon needs beside its configuration.
 type Options struct {
 	Version string
 	Log     *slog.Logger
+	// Source is where the configuration is read again; without Load it is not.
+	Source Source
 }
 
 // Daemon is everything behind one CRI socket. Make one with Open, serve it with
@@ -47,6 +54,7 @@ type Daemon struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	version  string
+	source   Source
 	parts    *parts
 	core     *lifecycle.Core
 	streams  *streaming.Server
@@ -62,7 +70,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
 	}
 	saveMemory()
-	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version}
+	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version, source: o.Source}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -74,9 +82,11 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if d.core, err = lifecycle.New(ctx, d.parts.core, o.Log); err != nil {
 		return nil, err
 	}
+	d.parts.changes.pods.Store(d.core)
 	if d.parts.plugins != nil {
 		d.parts.plugins.Attach(d.core)
 	}
+	warnOfReach(cfg, o.Log)
 	d.streams, err = streaming.New(streaming.Config{
 		Core: d.core, Dial: d.parts.dial, Log: o.Log, Address: cfg.Streaming.Address,
 		IdleTimeout: cfg.Streaming.IdleTimeout.Duration, OpenTimeout: cfg.Streaming.TokenTTL.Duration,
@@ -103,13 +113,14 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 }
 
 func (d *Daemon) openServer() (*criserver.Server, error) {
+	pulled := pulls{criImages{d.parts.images}, d.core.Pulled}
 	return criserver.New(criserver.Config{
 		Pods: d.core, Containers: d.core, Events: d.core, Handlers: d.parts.handlers,
-		Network: d.parts.network, Images: countedImages{criImages{d.parts.images}, d.parts.gauges}, Streams: d.streams, Stats: d.parts.meter,
+		Network: d.parts.network, Images: pulled, Streams: d.streams, Stats: d.parts.meter,
 		Log: d.log, Version: d.version, SystemdCgroups: systemdCgroups(d.cfg),
 		Settings: d.cfg, Details: d.details,
 		Register: func(r grpc.ServiceRegistrar) {
-			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, handlers: d.parts.handlers, auditor: d.auditor})
+			adminv1.Register(r, admin{pods: d.core, images: d.parts.images, pulls: pulled, handlers: d.parts.handlers, changes: d.parts.changes, meter: overhead.New(d.parts.handlers), auditor: d.auditor})
 		},
 	})
 }
@@ -150,6 +161,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the watch over the ends of containers", func() error { return quiet(ctx, d.parts.kept.Run(ctx)) })
 	g.run("the network", func() error { return quiet(ctx, d.parts.network.Run(ctx)) })
 	g.run("the trial of handlers", func() error { return quiet(ctx, d.tryHandlers(ctx)) })
+	g.run("the tidying of handlers", func() error { return d.pruneHandlers(ctx) })
+	if d.source.Load != nil {
+		g.run("the watch over the configuration", func() error { return d.followConfig(ctx) })
+	}
 	g.run("the end of what an earlier daemon left", func() error { return d.tidyInherited(ctx) })
 	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
 		d.log.Warn("systemd was not told that the daemon is ready", "error", err)

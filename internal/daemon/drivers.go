@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 
 	config "fairlead.run/api/config/v1alpha1"
 	monitorv1 "fairlead.run/api/monitor/v1"
@@ -23,6 +24,7 @@ import (
 	"fairlead.run/internal/rootfs"
 	"fairlead.run/internal/runtime"
 	"fairlead.run/internal/runtime/oci"
+	"fairlead.run/internal/runtime/shim"
 	"fairlead.run/internal/sandbox"
 	"fairlead.run/internal/selinux"
 	"fairlead.run/internal/spec"
@@ -54,6 +56,7 @@ type parts struct {
 	core     lifecycle.Drivers
 	keepers  keepers
 	gauges   *gauges
+	changes  *changer
 	busy     chan struct{}   // gets an element when an operation ended, for rest
 	traces   *tracing.Sender // nil without a collector
 	plugins  *nri.Driver     // nil if they are disabled
@@ -126,12 +129,20 @@ func openParts(ctx context.Context, cfg *config.Config, o Options) (_ *parts, er
 	p.core.Ended = func(e ops.Ended) {
 		p.gauges.ended(e)
 		p.traces.Ended(e)
-		select {
-		case p.busy <- struct{}{}:
-		default:
+		signal(p.busy)
+		if e.Kind == ops.KindPod && (e.Verb == ops.Remove || e.Verb == ops.Run) {
+			signal(p.changes.fewer)
 		}
 	}
 	return p, nil
+}
+
+// signal puts an element into a channel of one, unless there is one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // openCore makes the drivers that only the core knows.
@@ -139,7 +150,7 @@ func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) e
 	systemd := systemdCgroups(cfg)
 	boxes, err := sandbox.New(sandbox.Config{
 		StateDir: cfg.State, SystemdCgroups: systemd, Cgroup: podCgroup(cfg.State), Sysctls: sandbox.UnprivilegedSysctls(),
-		Waiter: waiter(monitor),
+		Waiter: waiter(monitor), Log: log,
 	})
 	if err != nil {
 		return err
@@ -184,7 +195,7 @@ func (p *parts) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn,
 	if !r.Sandbox.OwnKernel {
 		return network.DialInNetNS(ctx, r.Sandbox.NetNS, port)
 	}
-	h, err := p.handlers.Serving(r.Handler)
+	h, err := p.handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +228,13 @@ func imageSettings(cfg *config.Config, log *slog.Logger) image.Config {
 }
 
 func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, log *slog.Logger) error {
+	_, idle := m.(idleMonitor)
+	shims, err := shim.New(shim.Config{StateDir: cfg.State, Monitor: program, Systemd: systemdCgroups(cfg)})
+	if err != nil {
+		return err
+	}
 	driver, err := oci.New(oci.Config{
+		Adapt:    shims.Adapter,
 		StateDir: cfg.State, Systemd: systemdCgroups(cfg), Monitor: m, StandIn: program,
 		UserNS:     (&mapper{state: cfg.State, root: cfg.Root, monitor: program}).try,
 		LogMaxLine: cfg.Containers.MaxLogLine, Log: log,
@@ -225,12 +242,19 @@ func (p *parts) openHandlers(cfg *config.Config, m oci.Monitor, program string, 
 	if err != nil {
 		return err
 	}
-	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: cfg.Handlers}
-	p.handlers, err = runtime.New(runtime.Config{Handlers: cfg.Handlers, Default: cfg.DefaultHandler, Log: log},
+	p.changes = &changer{dir: addedFolder(cfg), log: log, base: cfg, fewer: make(chan struct{}, 1)}
+	p.handlers, err = runtime.New(
+		runtime.Config{Wanted: firstHandlers(cfg, log), Shelf: filepath.Join(cfg.Root, "handlers"), Idle: idle, Uses: p.changes.uses, Log: log},
 		map[string]runtime.Kind[lifecycle.Handler]{
-			runtime.KindOCI: oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
+			runtime.KindOCI:  oci.Kind(driver, func(h *oci.Handler) lifecycle.Handler { return h }),
+			runtime.KindShim: shim.Kind(shims, driver, func(h *oci.Handler) lifecycle.Handler { return h }),
 		})
-	return err
+	if err != nil {
+		return err
+	}
+	p.keepers.handlers = oci.Keeper{Driver: driver, Handlers: p.handlers.Described}
+	p.changes.registry = p.handlers
+	return nil
 }
 
 func (p *parts) openBundles(cfg *config.Config, monitor string, roots *rootfs.Roots, log *slog.Logger) (*spec.Builder, error) {

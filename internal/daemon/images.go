@@ -51,21 +51,8 @@ func imageConfig(c *ocispec.ImageConfig) pod.ImageConfig {
 	return out
 }
 
-// criImages is the image store in the terms of the CRI server.
+// criImages is the image store in the terms of the CRI server, but for its pulls.
 type criImages struct{ store *image.Store }
-
-func (i criImages) Pull(ctx context.Context, p criserver.ImagePull) (string, error) {
-	// A kubelet gives a slow pull up and asks again: it is to find it further on.
-	req := image.PullRequest{Ref: p.Ref, Stay: true}
-	if a := p.Auth; a != nil {
-		req.Auth = &image.Auth{
-			RegistryToken: a.RegistryToken, IdentityToken: a.IdentityToken,
-			Username: a.Username, Password: a.Password, Auth: a.Auth, ServerAddress: a.ServerAddress,
-		}
-	}
-	img, err := i.store.Pull(ctx, req)
-	return img.ID, err
-}
 
 func (i criImages) List(ctx context.Context) ([]criserver.Image, error) {
 	found, err := i.store.List(ctx, image.Filter{})

@@ -52,7 +52,7 @@ type insider interface {
 }
 
 func (p *parts) usageInside(ctx context.Context, r *pod.Record) (map[pod.ContainerID]pod.InsideUsage, error) {
-	h, err := p.handlers.Serving(r.Handler)
+	h, err := p.handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return nil, err
 	}

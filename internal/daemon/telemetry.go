@@ -2,13 +2,10 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net"
-	"time"
 
 	config "fairlead.run/api/config/v1alpha1"
-	"fairlead.run/internal/criserver"
 	"fairlead.run/internal/lifecycle/ops"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/telemetry"
@@ -42,7 +39,7 @@ func newGauges() *gauges {
 	g.podErrors = r.Counter("fairlead_pod_sandbox_errors_total", "Pods that could not be made (RunPodSandbox).", byHandler)
 	g.operations = r.Histogram("fairlead_operation_seconds", "How long operations on pods and containers took that succeeded.", "operation", byHandler)
 	g.failures = r.Counter("fairlead_operation_errors_total", "Operations on pods and containers that failed.", "operation", byHandler)
-	g.pulls = r.Histogram("fairlead_image_pull_seconds", "How long the callers of image pulls waited that succeeded.", byHandler)
+	g.pulls = r.Histogram("fairlead_image_pull_seconds", "How long those waited who asked for an image to be pulled, where it succeeded.", byHandler)
 	g.pullErrors = r.Counter("fairlead_image_pull_errors_total", "Image pulls that failed.", byHandler)
 	g.monitorEnds = r.Counter("fairlead_monitor_lost_total", "How often the monitor was away; it is started again if nobody else does it.")
 	g.monitorEnds.Add(0) // so that it is told before the first time
@@ -97,6 +94,10 @@ func tellStates(tell func(float64, ...string), pods []*pod.Record, each func(*po
 // ended is told of each operation that ended.
 func (g *gauges) ended(e ops.Ended) {
 	handler, seconds := g.label(e.Handler), e.Took.Seconds()
+	if e.Kind == ops.KindImage {
+		outcomes{g.pulls, g.pullErrors}.count(e.Err, seconds, handler)
+		return
+	}
 	if e.Verb == ops.Run && e.Kind == ops.KindPod {
 		outcomes{g.podStarts, g.podErrors}.count(e.Err, seconds, handler)
 	}
@@ -118,19 +119,6 @@ func (o outcomes) count(err error, seconds float64, labels ...string) {
 	}
 	o.took.Observe(seconds, labels...)
 	o.failed.Add(0, labels...)
-}
-
-// countedImages is the image store with its pulls counted.
-type countedImages struct {
-	criserver.Images
-	gauges *gauges
-}
-
-func (i countedImages) Pull(ctx context.Context, p criserver.ImagePull) (string, error) {
-	began := time.Now()
-	id, err := i.Images.Pull(ctx, p)
-	outcomes{i.gauges.pulls, i.gauges.pullErrors}.count(err, time.Since(began).Seconds(), i.gauges.label(p.Handler))
-	return id, err
 }
 
 // openMetrics listens where metrics are told, and is nil if they are not.

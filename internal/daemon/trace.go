@@ -20,7 +20,7 @@ func (a admin) Trace(_ context.Context, s adminv1.Stream) error {
 		return fmt.Errorf("trace a pod: %w", err)
 	}
 	reply := adminv1.TraceReply{Operations: []adminv1.Past{}}
-	for _, e := range a.pods.Past(r.ID) {
+	for _, e := range a.pods.Past(r) {
 		past := adminv1.Past{
 			Verb: e.Verb, Kind: e.Kind, Name: e.Name, Handler: e.Handler, Began: e.Began, MS: float64(e.Took) / float64(time.Millisecond),
 		}

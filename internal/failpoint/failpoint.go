@@ -40,10 +40,12 @@ import (
 
 // The environment variables that name the places which shall fail. The monitor
 // has one of its own because it inherits the daemon's environment, and each
-// process refuses names that are not compiled into it.
+// process refuses names that are not compiled into it. So has what it starts for
+// containers of shims.
 const (
 	Env        = "FAIRLEAD_FAILPOINTS"
 	MonitorEnv = "FAIRLEAD_MONITOR_FAILPOINTS"
+	ShimEnv    = "FAIRLEAD_SHIM_FAILPOINTS"
 )
 
 // ErrInjected is wrapped by the error of a place whose action is "error".
@@ -83,7 +85,7 @@ func Names() []string {
 // Enable arms the places that spec names and disarms all others; the empty
 // spec turns everything off. A spec that is wrong in any part changes nothing,
 // and its error lists the names that exist. A program calls it once, with the
-// value of Env or MonitorEnv, before it starts to work.
+// value of its variable, before it starts to work.
 func Enable(spec string) error {
 	armed, err := parse(spec, Names())
 	if err != nil {

@@ -79,6 +79,7 @@ func (s *Store) pull(ctx context.Context, name string, req PullRequest, track *p
 	if _, digested := named.(reference.Digested); !digested {
 		names = append(names, reference.TrimNamed(named).Name()+"@"+target.Digest.String())
 	}
+	track.Enter(progress.Recording)
 	img, err = s.record(ctx, a, recording{target, req.Platform, names})
 	if err != nil {
 		return Image{}, err
@@ -146,7 +147,7 @@ func (s *Store) putAll(ctx context.Context, rec images.Image, names []string) er
 	return nil
 }
 
-// put creates the record or points it to the new target. A pin stays.
+// put creates the record or points it to the new target.
 func (s *Store) put(ctx context.Context, rec images.Image) error {
 	store := s.images()
 	old, err := store.Get(ctx, rec.Name)
@@ -156,13 +157,6 @@ func (s *Store) put(ctx context.Context, rec images.Image) error {
 	}
 	if err != nil {
 		return err
-	}
-	if v, ok := old.Labels[labelPinned]; ok {
-		labels := map[string]string{labelPinned: v}
-		for k, v := range rec.Labels {
-			labels[k] = v
-		}
-		rec.Labels = labels
 	}
 	if old.Target.Digest == rec.Target.Digest && old.Labels[labelPlatform] == rec.Labels[labelPlatform] {
 		return nil

@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -156,7 +157,8 @@ func TestPinnedByConfiguration(t *testing.T) {
 	if !pinned(x) || pinned(y) || !pinned(z) {
 		t.Errorf("pinned: %t %t %t", pinned(x), pinned(y), pinned(z))
 	}
-	if err := s.Tag(t.Context(), y.ID, "docker.io/library/short:latest"); err != nil || !pinned(y) {
+	short := bytes.NewReader(ociArchive(t, images.Named{Image: y}))
+	if _, err := s.Import(t.Context(), short, image.ImportOptions{Ref: "docker.io/library/short:latest"}); err != nil || !pinned(y) {
 		t.Errorf("a short name: %v", err)
 	}
 	pull(t, s, reg.Push("app:1", simple(t, "newer"))) // the tag moves on

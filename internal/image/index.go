@@ -172,7 +172,7 @@ func (x *index) add(rec images.Image, l *loaded, pinned bool) {
 	case refs.Digest:
 		img.RepoDigests = append(img.RepoDigests, rec.Name)
 	}
-	img.Pinned = img.Pinned || pinned || rec.Labels[labelPinned] == "true"
+	img.Pinned = img.Pinned || pinned
 	x.byName[rec.Name] = img
 	x.names[img.ID] = append(x.names[img.ID], rec.Name)
 }

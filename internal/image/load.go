@@ -13,12 +13,9 @@ import (
 	"fairlead.run/internal/image/documents"
 )
 
-// Labels of image records. Only this package writes them; nothing that an
+// A label of image records. Only this package writes them; nothing that an
 // image says about itself gets here.
-const (
-	labelPlatform = "fairlead.run/platform" // the variant of an index that was unpacked
-	labelPinned   = "fairlead.run/pinned"
-)
+const labelPlatform = "fairlead.run/platform" // the variant of an index that was unpacked
 
 // loaded is what the blobs of an image say, without its names.
 type loaded struct {

@@ -18,6 +18,7 @@ type (
 	Progress      = progress.State
 	LayerProgress = progress.Layer
 	Phase         = progress.Phase
+	Passage       = progress.Passage
 )
 
 // The phases, in order.
@@ -26,6 +27,7 @@ const (
 	PhaseWaiting     = progress.Waiting
 	PhaseDownloading = progress.Downloading
 	PhaseUnpacking   = progress.Unpacking
+	PhaseRecording   = progress.Recording
 	PhaseDone        = progress.Done
 )
 
@@ -35,6 +37,9 @@ type PullRequest struct {
 	Auth     *Auth          // nil: credentials come from docker config files, if any
 	Platform string         // "linux/arm64"; empty: the store's
 	Progress func(Progress) // called about ten times a second on the caller's goroutine, and once at the end
+	// Passed, unless nil, is called once, on the caller's goroutine when its wait is
+	// over: with all phases that the pull has come to, whoever began it.
+	Passed func([]Passage)
 	// Stay has the pull go on after its last caller has given up, for one who
 	// may come back and ask again.
 	Stay bool
@@ -56,7 +61,7 @@ func (s *Store) Pull(ctx context.Context, req PullRequest) (Image, error) {
 		return Image{}, fmt.Errorf("pull image %s: %w", name, err)
 	}
 	img, err := s.flying.Do(ctx, inflight.Task{
-		Key: pullKey(name, req), Verb: "pull", Name: name, Stay: req.Stay, Report: req.Progress,
+		Key: pullKey(name, req), Verb: "pull", Name: name, Stay: req.Stay, Report: req.Progress, Passed: req.Passed,
 	}, func(ctx context.Context, track *progress.Tracker) (Image, error) {
 		return s.pull(ctx, name, req, track)
 	})

@@ -317,6 +317,18 @@ func (b *book) list() []*pod.Record {
 	return all
 }
 
+// named is the pod with that metadata that was not stopped, or "" if there is none.
+func (b *book) named(m pod.Metadata) pod.ID {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for id, r := range b.pods {
+		if r.Config.Metadata == m && r.State != pod.Exited {
+			return id
+		}
+	}
+	return ""
+}
+
 // live says whether the pod exists and was not stopped.
 func (b *book) live(id pod.ID) bool {
 	r, err := b.pod(id)

@@ -117,7 +117,7 @@ func (c *Core) oneOfPod(ctx context.Context, id pod.ID) (unlock func(), err erro
 
 // checkpointer is the handler of a pod, if it can make checkpoints here.
 func (c *Core) checkpointer(r *pod.Record) (Checkpointer, error) {
-	h, err := c.tried(r.Handler)
+	h, err := c.tried(r.Handler, r.Revision)
 	if err == nil && !h.Info().Features.Checkpoints {
 		h, err = c.Handlers.Get(r.Handler) // criu may have been installed meanwhile
 	}
@@ -252,7 +252,7 @@ func (c *Core) thawOne(ctx context.Context, id pod.ContainerID) error {
 	if err := c.Checkpoints.EndWriters(ctx, id); err != nil {
 		return err
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 	if same, err := sameContainer(r, &cfg); same != "" || err != nil {
 		return same, err
 	}
-	h, err := c.tried(r.Handler)
+	h, err := c.tried(r.Handler, r.Revision)
 	if err != nil {
 		return "", err
 	}
@@ -102,8 +102,8 @@ func (c *Core) createContainer(ctx context.Context, id pod.ID, cfg pod.Container
 // tried resolves a handler of which is known what it can do. After a restart it
 // is not until the trial is over, and what nobody knows of would be left out: the
 // filter of system calls, and the labels.
-func (c *Core) tried(name string) (Handler, error) {
-	h, err := c.Handlers.Serving(name)
+func (c *Core) tried(name, revision string) (Handler, error) {
+	h, err := c.Handlers.Serving(name, revision)
 	if err != nil || h.Info().Ready {
 		return h, err
 	}

@@ -69,7 +69,7 @@ func (c *Core) recordEnd(ctx context.Context, id string, e pod.Exit) error {
 	}
 	if ended {
 		c.tellEndLater(ctx, ctr.ID)
-		c.tidyLater(ctx, r.Handler, ctr.ID)
+		c.tidyLater(ctx, r.Use(), ctr.ID)
 	}
 	return failpoint.Hit(exitRecorded)
 }
@@ -102,16 +102,16 @@ func end(ctr *pod.Container, e pod.Exit) error {
 
 // tidyLater is tidy that nobody waits for. A core that is ending leaves it to
 // RemoveContainer.
-func (c *Core) tidyLater(ctx context.Context, handler string, id pod.ContainerID) {
+func (c *Core) tidyLater(ctx context.Context, use pod.HandlerUse, id pod.ContainerID) {
 	_ = c.inAir.Begin(ctx, ops.Task{About: c.aboutContainer(ops.Tidy, id)}, func(ctx context.Context) error {
-		c.tidy(ctx, handler, id)
+		c.tidy(ctx, use, id)
 		return nil
 	})
 }
 
 // tidy lets the runtime forget a container that ended, so that removing it
 // later is quick. A failure is not final: RemoveContainer repeats it.
-func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
+func (c *Core) tidy(ctx context.Context, use pod.HandlerUse, id pod.ContainerID) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
 	defer cancel()
 	stage.Enter(ctx, "wait for its turn")
@@ -121,7 +121,7 @@ func (c *Core) tidy(ctx context.Context, handler string, id pod.ContainerID) {
 	}
 	defer unlock()
 	stage.Enter(ctx, "delete from runtime")
-	h, err := c.Handlers.Serving(handler)
+	h, err := c.Handlers.Serving(use.Handler, use.Revision)
 	if err == nil {
 		err = h.Delete(ctx, string(id))
 	}

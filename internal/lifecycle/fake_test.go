@@ -31,6 +31,7 @@ type host struct {
 	once     map[string]error // as fail, for one call
 	calls    map[string]int
 	hold     map[string]chan struct{} // a step waits for it
+	hangs    map[string]bool          // a step that ends with its context
 	feed     chan ended
 	stuck    bool  // processes do not die
 	limit    int64 // of memory, in the bundle that was updated last
@@ -78,6 +79,21 @@ func (h *host) step(name string) error {
 		<-hold
 	}
 	return err
+}
+
+// stepIn is step for one that ends when it is given up.
+func (h *host) stepIn(ctx context.Context, name string) error {
+	if err := h.step(name); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	hangs := h.hangs[name]
+	h.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // make notes that a thing exists even where the step fails: the caller's undo
@@ -241,6 +257,12 @@ func (f fakeNetwork) Attach(_ context.Context, r *pod.Record) ([]netip.Addr, err
 func (f fakeNetwork) Detach(_ context.Context, id pod.ID) error {
 	return f.drop("net.detach", "net "+string(id))
 }
+
+// Check fails as "net.check NAME" says.
+func (f fakeNetwork) Check(_ context.Context, r *pod.Record) error {
+	return f.step("net.check " + r.Config.Metadata.Name)
+}
+
 func (f fakeNetwork) Status(context.Context) error { return nil }
 func (f fakeNetwork) Reconcile(_ context.Context, live func(pod.ID) bool) error {
 	if err := f.step("net.reconcile"); err != nil {
@@ -334,14 +356,21 @@ func (f fakeBundles) Write(_ context.Context, in BundleRequest) (pod.Bundle, err
 	return pod.Bundle{Path: "/b", StopSignal: "SIGTERM"}, f.make("bundle.write", "bundle "+string(in.Container.ID))
 }
 
+func (f fakeBundles) CheckSandbox(context.Context, *pod.Record, pod.HandlerInfo) error {
+	return f.step("bundle.check")
+}
+
 func (f fakeBundles) WriteSandbox(_ context.Context, r *pod.Record, _ pod.HandlerInfo) (pod.Bundle, error) {
 	return pod.Bundle{Path: "/b"}, f.make("bundle.sandbox", "bundle "+string(r.ID))
 }
 
 func (f fakeBundles) Update(_ context.Context, _ *pod.Record, c *pod.Container) error {
-	f.mu.Lock()
-	f.limit = c.Config.Resources.MemoryLimit
-	f.mu.Unlock()
+	f.set(func() {
+		f.limit = 0
+		if c.Config.Resources != nil {
+			f.limit = c.Config.Resources.MemoryLimit
+		}
+	})
 	return f.step("bundle.update")
 }
 
@@ -363,7 +392,7 @@ func (f fakeHandlers) Get(name string) (Handler, error) {
 	return fakeHandler{f.host, name}, nil
 }
 
-func (f fakeHandlers) Serving(name string) (Handler, error) {
+func (f fakeHandlers) Serving(name, _ string) (Handler, error) {
 	return fakeHandler{f.host, name}, f.step("serving")
 }
 func (f fakeHandlers) List() []pod.HandlerInfo { return nil }
@@ -374,8 +403,8 @@ func (f fakeHandler) Info() pod.HandlerInfo {
 	return pod.HandlerInfo{Name: f.name, Ready: !f.untried, Features: pod.HandlerFeatures{Checkpoints: f.able}}
 }
 
-func (f fakeHandler) Start(_ context.Context, s StartRequest) (pod.RunningProcess, error) {
-	if err := f.step("start"); err != nil {
+func (f fakeHandler) Start(ctx context.Context, s StartRequest) (pod.RunningProcess, error) {
+	if err := f.stepIn(ctx, "start"); err != nil {
 		return pod.RunningProcess{}, err
 	}
 	f.mu.Lock()
@@ -388,8 +417,8 @@ func (f fakeHandler) Start(_ context.Context, s StartRequest) (pod.RunningProces
 	return p, nil
 }
 
-func (f fakeHandler) Exec(context.Context, ExecRequest) (Exec, error) {
-	return fakeExec{f.host}, f.step("exec")
+func (f fakeHandler) Exec(ctx context.Context, _ ExecRequest) (Exec, error) {
+	return fakeExec{f.host}, f.stepIn(ctx, "exec")
 }
 
 type fakeExec struct{ *host }
@@ -413,7 +442,9 @@ func (f fakeHandler) Kill(_ context.Context, c *pod.Container, sig string, all b
 	return nil
 }
 
-func (f fakeHandler) Update(context.Context, string, pod.Bundle) error { return f.step("update") }
+func (f fakeHandler) Update(ctx context.Context, _ string, _ pod.Bundle) error {
+	return f.stepIn(ctx, "update")
+}
 
 func (f fakeHandler) Delete(_ context.Context, id string) error {
 	if err := f.step("delete"); err != nil {

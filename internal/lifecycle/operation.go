@@ -10,9 +10,18 @@ import (
 // Operations returns what is in flight, the oldest first.
 func (c *Core) Operations() []ops.Operation { return c.inAir.List() }
 
-// Past returns the last operations on a pod and its containers, as far as they
-// are remembered, the oldest first.
-func (c *Core) Past(id pod.ID) []ops.Ended { return c.past.Of(id) }
+// Past returns the last operations on a pod and its containers and the last pulls
+// for it, as far as they are remembered, the oldest first.
+func (c *Core) Past(r *pod.Record) []ops.Ended { return c.past.Of(r.ID, r.Config.Metadata) }
+
+// Pulled is told of each wait for the pull of an image that is over. The core
+// pulls none itself.
+func (c *Core) Pulled(e ops.Ended) {
+	if len(e.For) == 1 {
+		e.Pod = c.book.named(e.For[0])
+	}
+	c.ended(e)
+}
 
 // StartMedians is how long the start of a pod with one container takes, by handler,
 // as far as some have been started lately.

@@ -47,6 +47,9 @@ type Network interface {
 	Attach(ctx context.Context, r *pod.Record) ([]netip.Addr, error)
 	// Detach is idempotent, and no error for a pod that never was attached.
 	Detach(ctx context.Context, id pod.ID) error
+	// Check says what of a running pod's network is not in order: an error that
+	// wraps errdefs.ErrPrecondition. Any other says that it could not be found out.
+	Check(ctx context.Context, r *pod.Record) error
 	// Status is nil while pods can be attached, or says why not.
 	Status(ctx context.Context) error
 	// Reconcile releases every attachment that an earlier process left and whose
@@ -125,6 +128,9 @@ type Labels interface {
 type Bundles interface {
 	// Write makes the bundle and returns who the process runs as.
 	Write(ctx context.Context, in BundleRequest) (pod.Bundle, error)
+	// CheckSandbox refuses what the pod's own process could not have, also where
+	// the pod has none.
+	CheckSandbox(ctx context.Context, r *pod.Record, h pod.HandlerInfo) error
 	// WriteSandbox makes the bundle of the pod's own process.
 	WriteSandbox(ctx context.Context, r *pod.Record, h pod.HandlerInfo) (pod.Bundle, error)
 	// Update rewrites the resources in the bundle of a container.
@@ -141,9 +147,10 @@ type Handlers interface {
 	// Get resolves a name, "" being the default. The error of an unknown or
 	// failed one names the handlers that work here.
 	Get(name string) (Handler, error)
-	// Serving resolves the handler of a pod that exists, working or not: its
-	// containers must be stopped and removed all the same.
-	Serving(name string) (Handler, error)
+	// Serving resolves the handler of a pod that exists, in the revision that its
+	// record has, working or not: its containers must be stopped and removed all
+	// the same.
+	Serving(name, revision string) (Handler, error)
 	// List describes all, working or not, in the order of their names.
 	List() []pod.HandlerInfo
 }
@@ -175,6 +182,12 @@ func warm(h Handler) {
 	if w, ok := h.(Warmer); ok {
 		w.Warm()
 	}
+}
+
+// Quitter is a Handler that can give up a start that an earlier daemon has begun,
+// and waits for its end. There need not be one.
+type Quitter interface {
+	GiveUp(ctx context.Context, id string) error
 }
 
 // Together is a Handler that may run all containers of a pod in the pod's own

@@ -45,8 +45,8 @@ const (
 // deletes nothing but what an operation left half made.
 func (c *Core) recover(ctx context.Context) {
 	begin := c.now()
-	var all, pods errgroup.Group
-	all.Go(func() error { // waits for no pod: one of them may hang
+	var released, checked, pods errgroup.Group
+	released.Go(func() error { // waits for no pod: one of them may hang
 		c.release(ctx)
 		return nil
 	})
@@ -64,8 +64,14 @@ func (c *Core) recover(ctx context.Context) {
 	if n := len(c.inherited); n > 0 {
 		c.log.Info("pods of an earlier daemon were looked at", "pods", n, "took", c.now().Sub(begin), "hang", len(c.Recovering()))
 	}
-	_ = all.Wait()
+	todo := networksOf(c.inherited)
+	checked.Go(func() error { // no request waits for it
+		c.checkNetworks(ctx, todo)
+		return nil
+	})
+	_ = released.Wait()
 	c.inherited = nil
+	_ = checked.Wait()
 }
 
 // turns leave a processor to those who call meanwhile: looks at pods hardly wait,
@@ -209,7 +215,7 @@ func (c *Core) observePod(ctx context.Context, r *pod.Record) pod.Seen {
 	if seen.Err != nil || !seen.Alive || r.Sandbox.Pause == nil {
 		return seen
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return pod.Seen{Err: err}
 	}
@@ -232,9 +238,14 @@ func (c *Core) settlePod(ctx context.Context, id pod.ID, e pod.Event, reason str
 // rollBackPod removes a pod whose making was cut off. The caller of RunPod
 // never got its id.
 func (c *Core) rollBackPod(ctx context.Context, r *pod.Record) error {
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return fmt.Errorf("roll back pod %s: %w", r.ID.Short(), err)
+	}
+	if q, ok := h.(Quitter); ok {
+		if err := q.GiveUp(ctx, string(r.ID)); err != nil {
+			return err
+		}
 	}
 	if err := c.dropProcess(ctx, h, string(r.ID)); err != nil {
 		return err
@@ -267,7 +278,7 @@ func (c *Core) recoverContainer(ctx context.Context, r *pod.Record, ctr *pod.Con
 	if ctr.State == pod.Exited {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		if ctr.State == pod.Creating {
 			return err

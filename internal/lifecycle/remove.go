@@ -29,6 +29,11 @@ func (c *Core) RemoveContainer(ctx context.Context, id pod.ContainerID) error {
 		if err := c.unfreeze(ctx, id); err != nil {
 			return "", err
 		}
+		lift, err := c.inAir.Abandon(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		defer lift()
 		if err := c.removeContainer(ctx, id); err != nil {
 			return "", err
 		}
@@ -46,7 +51,10 @@ func (c *Core) removeContainer(ctx context.Context, id pod.ContainerID) error {
 	if err := failpoint.Hit(removeEnded); err != nil {
 		return err
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	if err := c.inAir.AwaitExecs(ctx, id); err != nil {
+		return err
+	}
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", id.Short(), err)
 	}

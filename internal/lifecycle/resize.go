@@ -72,7 +72,7 @@ func (c *Core) resizePod(ctx context.Context, id pod.ID, containers, overhead *p
 
 // passOverhead gives a pod's new overhead to a sandbox that has limits of its own.
 func (c *Core) passOverhead(ctx context.Context, r *pod.Record) error {
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err == nil {
 		err = c.makeRoom(ctx, h, r, nil)
 	}

@@ -85,10 +85,14 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 		Version:   pod.RecordVersion,
 		ID:        pod.NewID(),
 		Handler:   h.Info().Name,
+		Revision:  h.Info().Revision,
 		Requested: handler,
 		State:     pod.Creating,
 		CreatedAt: c.now(),
 		Config:    cfg,
+	}
+	if err := c.Bundles.CheckSandbox(ctx, r, h.Info()); err != nil {
+		return "", fmt.Errorf("run pod %s: %w", podName(cfg.Metadata, ""), err)
 	}
 	defer c.unmadePod(ctx, r.ID, &err)
 	var u undo.Stack
@@ -201,6 +205,9 @@ func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h H
 	if err != nil {
 		return err
 	}
+	for _, w := range b.Warnings {
+		c.log.Warn("a wish of the pod cannot be met on this host", "pod", r.ID, "wish", w)
+	}
 	if err := failpoint.Hit(runBundled); err != nil {
 		return err
 	}
@@ -209,9 +216,9 @@ func (c *Core) startPause(ctx context.Context, u *undo.Stack, r *pod.Record, h H
 	if err != nil {
 		return err
 	}
-	r.Sandbox.Pause, r.Sandbox.OwnKernel = &p, h.Info().SandboxProcess
+	r.Sandbox.Pause, r.Sandbox.OwnKernel = &p, h.Info().OwnKernel
 	if r.Config.Security.Namespaces.PID == pod.NamespacePod {
-		r.Sandbox.PIDNS = fmt.Sprintf("/proc/%d/ns/pid", p.PID)
+		r.Sandbox.PIDNS = fmt.Sprintf("/proc/%d/ns/pid", p.Inside())
 	}
 	return failpoint.Hit(runPaused)
 }

@@ -48,7 +48,7 @@ func (c *Core) Exec(ctx context.Context, id pod.ContainerID, o ExecOptions) (_ E
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (c *Core) startContainer(ctx context.Context, id pod.ContainerID) error {
 	case r.State != pod.Running:
 		return fmt.Errorf("pod %s is %s: %w", r.ID.Short(), r.State, errdefs.ErrPrecondition)
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *Core) launch(ctx context.Context, h Handler, r *pod.Record, ctr *pod.Co
 	}
 	c.tell(ctx, pod.PluginStarted, ctr.ID)
 	if now.State == pod.Exited {
-		c.tidy(ctx, r.Handler, ctr.ID)
+		c.tidy(ctx, r.Use(), ctr.ID)
 	}
 	return nil
 }

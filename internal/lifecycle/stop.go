@@ -23,18 +23,25 @@ var (
 // period: SIGKILL to the first process, then to everything in the cgroup.
 const ladder = 900 * time.Millisecond
 
+// startPatience is how long a stop waits for a start that is under way, as far as
+// its grace allows. Starts take some milliseconds.
+const startPatience = time.Second
+
 // StopContainer sends the container's stop signal, after grace SIGKILL to its
 // first process, and then to everything in its cgroup. It returns when the
 // container has ended, at most two seconds after grace. Calls do not wait for
 // each other: one with a shorter grace ends the container earlier, and only the
-// first sends the stop signal. A container that does not run, or that nobody
-// knows, is no error.
+// first sends the stop signal. A container that is being started is stopped when
+// it has, or its start is given up. One that does not run, or that nobody knows,
+// is no error.
 func (c *Core) StopContainer(ctx context.Context, id pod.ContainerID, grace time.Duration) error {
 	// A client that gives up does not leave a container half stopped.
 	_, err := c.inAir.Do(ctx, ops.Task{About: c.aboutContainer(ops.Stop, id), Grace: grace}, func(ctx context.Context) (string, error) {
-		if err := c.inAir.Settle(ctx, startKey(id)); err != nil {
-			return "", err // it may be about to run
+		begun := time.Now()
+		if err := c.inAir.EndStart(ctx, id, min(grace, startPatience)); err != nil {
+			return "", err
 		}
+		grace := max(0, grace-time.Since(begun))
 		if err := c.unfreeze(ctx, id); err != nil {
 			return "", err
 		}
@@ -57,9 +64,17 @@ func (c *Core) stopContainer(ctx context.Context, id pod.ContainerID, grace time
 	if !mayLive(ctr.State) {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	if err := c.endContainer(ctx, r, ctr, grace); err != nil {
+		return err
+	}
+	c.inAir.QuitExecs(id)
+	return nil
+}
+
+func (c *Core) endContainer(ctx context.Context, r *pod.Record, ctr *pod.Container, grace time.Duration) error {
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
-		return fmt.Errorf("stop container %s: %w", id.Short(), err)
+		return fmt.Errorf("stop container %s: %w", ctr.ID.Short(), err)
 	}
 	if grace > 0 {
 		if stopped, err := c.terminate(ctx, h, ctr, grace); stopped || err != nil {

@@ -112,7 +112,7 @@ func (c *Core) killAll(ctx context.Context, r *pod.Record) error {
 	if r.Sandbox.Pause == nil {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return fmt.Errorf("stop the process of pod %s: %w", r.ID.Short(), err)
 	}

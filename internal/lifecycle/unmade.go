@@ -63,7 +63,7 @@ func (c *Core) takeContainerBack(ctx context.Context, id pod.ContainerID) error 
 	if ctr.State != pod.Creating {
 		return nil
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"fairlead.run/internal/errdefs"
@@ -75,7 +76,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if old.State != pod.Created && old.State != pod.Running {
 		return fmt.Errorf("it is %s: %w", old.State, errdefs.ErrPrecondition)
 	}
-	h, err := c.Handlers.Serving(r.Handler)
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
 	if err != nil {
 		return err
 	}
@@ -84,8 +85,15 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
+	hung := false
 	if old.State == pod.Running { // from the bundle, so after it was put back
-		u.Push("put the limits back", func(ctx context.Context) error { return c.limit(ctx, r, old) })
+		u.Push("put the limits back", func(ctx context.Context) error {
+			if hung {
+				c.limitLater(old.ID)
+				return nil
+			}
+			return c.limit(ctx, r, old)
+		})
 	}
 	u.Push("put the bundle back", func(ctx context.Context) error { return c.Bundles.Update(ctx, r, old) })
 	stage.Enter(ctx, "write bundle")
@@ -98,6 +106,7 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	if old.State == pod.Running {
 		stage.Enter(ctx, "update")
 		if err := c.limit(ctx, r, updated); err != nil {
+			hung = ctx.Err() != nil || errors.Is(err, errdefs.ErrDeadline)
 			return err
 		}
 	}
@@ -112,9 +121,31 @@ func (c *Core) applyResources(ctx context.Context, r *pod.Record, old, updated *
 	return err
 }
 
+// limitLater gives a running container the limits that are on record, after a
+// runtime has hung that was to change them. Whoever waits for the container's lock
+// is not kept waiting for as long again.
+func (c *Core) limitLater(id pod.ContainerID) {
+	t := ops.Task{Key: "limit " + string(id), About: c.aboutContainer(ops.Update, id)}
+	c.later.Add("put the limits of container "+string(id)+" back", func(ctx context.Context) error {
+		_, err := c.inAir.Do(ctx, t, func(ctx context.Context) (string, error) {
+			r, ctr, unlock, err := c.own(ctx, id)
+			if err != nil {
+				return "", ignoreUnknown(err)
+			}
+			defer unlock()
+			if ctr.State != pod.Running {
+				return "", nil
+			}
+			stage.Enter(ctx, "update")
+			return "", c.limit(ctx, r, ctr)
+		})
+		return err
+	})
+}
+
 // limit gives a running container the limits that its bundle says now.
 func (c *Core) limit(ctx context.Context, r *pod.Record, ctr *pod.Container) error {
-	h, err := c.tried(r.Handler) // what a runtime takes for "no limit" is known then
+	h, err := c.tried(r.Handler, r.Revision) // what a runtime takes for "no limit" is known then
 	if err != nil {
 		return err
 	}

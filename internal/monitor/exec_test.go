@@ -16,7 +16,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/monitor/client"
+	"fairlead.run/internal/monitor/linux"
 )
 
 func (n *node) exec(id, script string) monitorv1.ExecRequest {
@@ -64,7 +64,7 @@ func TestExecTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ResizeTerminal(master, 55, 44); err != nil {
+	if err := linux.SetWindowSize(master, 55, 44); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = master.WriteString("word\n")

@@ -54,6 +54,7 @@ var places = map[string]func(*placed){
 	"monitor.attach.left":            (*placed).detach,
 	"monitor.signal.sent":            (*placed).signalled,
 	"monitor.close-stdin.recorded":   (*placed).closeStdin,
+	"monitor.give-up.marked":         (*placed).giveUp,
 	"monitor.give.taken":             (*placed).give,
 	"monitor.forget.io-closed":       (*placed).forget,
 	"monitor.forget.unrecorded":      (*placed).forget,
@@ -382,6 +383,14 @@ func (n *placed) closeStdin() {
 	n.aim()
 	n.again("close input", func() error { return n.CloseStdin(n.ctx, "a") })
 	n.ended("a", 6, "")
+}
+
+func (n *placed) giveUp() {
+	hung := n.hang(n.hanging("a"))
+	n.aim()
+	n.giveUpUntil("a", hung)
+	n.started(n.shell("a", "echo here; exit 6"))
+	n.ended("a", 6, "here\n")
 }
 
 func (n *placed) forget() {

@@ -61,7 +61,10 @@ type Driver interface {
 	// attached is no error. After an error the caller may try again.
 	Detach(ctx context.Context, id pod.ID) error
 
-	// Check says whether the pod's network still is as Attach left it.
+	// Check says whether the pod's network still is as Attach left it. An error
+	// that wraps errdefs.ErrPrecondition says what is not in order, one that wraps
+	// errdefs.ErrNotFound that the pod is not attached; any other, that it could
+	// not be found out. See Inspect.
 	Check(ctx context.Context, id pod.ID) error
 
 	// Status says why pods cannot be attached now, or nil.

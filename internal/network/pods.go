@@ -22,6 +22,9 @@ func (p Pods) Attach(ctx context.Context, r *pod.Record) ([]netip.Addr, error) {
 // Detach is Driver.Detach.
 func (p Pods) Detach(ctx context.Context, id pod.ID) error { return p.Driver.Detach(ctx, id) }
 
+// Check is Inspect.
+func (p Pods) Check(ctx context.Context, r *pod.Record) error { return Inspect(ctx, p.Driver, r) }
+
 // Status is Driver.Status.
 func (p Pods) Status(ctx context.Context) error { return p.Driver.Status(ctx) }
 

@@ -27,7 +27,7 @@ func podView(r *pod.Record) *api.PodSandbox {
 		},
 	}
 	if p := r.Sandbox.Pause; p != nil {
-		out.Pid = uint32(p.PID)
+		out.Pid = uint32(p.Inside())
 	}
 	for _, ip := range r.Sandbox.IPs {
 		out.Ips = append(out.Ips, ip.String())
@@ -60,7 +60,7 @@ func containerView(r *pod.Record, c *pod.Container, s *specs.Spec) *api.Containe
 		Linux: &api.LinuxContainer{Resources: toNRI(c.Limits())},
 	}
 	if c.Process != nil && c.State == pod.Running {
-		out.Pid = uint32(c.Process.PID)
+		out.Pid = uint32(c.Process.Inside())
 	}
 	for _, d := range c.Config.CDIDevices {
 		out.CDIDevices = append(out.CDIDevices, &api.CDIDevice{Name: d})

@@ -7,25 +7,35 @@ import "time"
 // Larger than other structs: it is all that callers are told of a handler, in one
 // object.
 type HandlerInfo struct {
-	Name     string          `json:"name"`
-	Kind     string          `json:"kind"` // "oci"
-	Path     string          `json:"path"`
-	Runtime  string          `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
-	Version  string          `json:"version,omitempty"`
-	Default  bool            `json:"default,omitempty"`
-	Ready    bool            `json:"ready"`
-	Reason   string          `json:"reason,omitempty"`     // why it is not ready
-	Trying   bool            `json:"trying,omitempty"`     // not ready because its first trial has not ended yet
+	Name     string `json:"name"`
+	Kind     string `json:"kind"` // "oci", "shim"
+	Path     string `json:"path"`
+	Runtime  string `json:"runtime,omitempty"` // what the program calls itself: "runc", "crun"
+	Version  string `json:"version,omitempty"`
+	Revision string `json:"revision,omitempty"` // of definition and program
+	Digest   string `json:"digest,omitempty"`   // of the program, sha256 in hexadecimal
+	Default  bool   `json:"default,omitempty"`
+	Ready    bool   `json:"ready"`
+	Reason   string `json:"reason,omitempty"` // why it is not ready
+	Trying   bool   `json:"trying,omitempty"` // not ready because its first trial has not ended yet
+	Late     bool   `json:"late,omitempty"`   // not ready because its trial ran out of time: another may do better
+	// Draining says that it has pods and takes no new ones; Reason says since when.
+	Draining bool            `json:"draining,omitempty"`
 	OCI      string          `json:"ociVersion,omitempty"` // the ociVersion that it accepts in config.json
 	Flaws    []Flaw          `json:"flaws,omitempty"`      // that are known of Version
 	Features HandlerFeatures `json:"features"`
 	Trial    HandlerTrial    `json:"trial,omitzero"`
 	// VerifiedAt is when the trial ended of which this tells; zero before the first.
 	VerifiedAt time.Time `json:"verifiedAt,omitzero"`
+	// Since is when it was first found ready, or not ready, as it is now.
+	Since time.Time `json:"since,omitzero"`
 	// PrivilegedWithoutHostDevices keeps host devices from privileged containers.
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
 	// SandboxProcess says that every pod of this handler needs a process of its own.
 	SandboxProcess bool `json:"sandboxProcess,omitempty"`
+	// OwnKernel says that the containers of a pod run inside that process, and are
+	// none of the host's.
+	OwnKernel bool `json:"ownKernel,omitempty"`
 	// PodAnnotations and ContainerAnnotations name what may pass to the runtime:
 	// whole names, or their beginning and "*". No other annotation ever does.
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`
@@ -47,12 +57,18 @@ type HandlerState string
 const (
 	HandlerUnverified HandlerState = "Unverified" // its first trial has not ended yet
 	HandlerReady      HandlerState = "Ready"
-	HandlerFailed     HandlerState = "Failed" // Reason says why
+	HandlerFailed     HandlerState = "Failed"   // Reason says why
+	HandlerDraining   HandlerState = "Draining" // it was removed and has pods
 )
+
+// HandlerUse is what a pod runs on. Revision is empty where nobody wrote it down.
+type HandlerUse struct{ Handler, Revision string }
 
 // State is the state that was observed.
 func (i *HandlerInfo) State() HandlerState {
 	switch {
+	case i.Draining:
+		return HandlerDraining
 	case i.Ready:
 		return HandlerReady
 	case i.Trying:
@@ -70,6 +86,20 @@ type HandlerTrial struct {
 	Overhead int64 `json:"overheadBytes,omitempty"`
 }
 
+// Cost is what something takes without doing anything.
+type Cost struct {
+	Memory int64   // bytes
+	CPU    float64 // thousandths of a processor
+}
+
+// HandlerCosts is what was measured of pods that do nothing.
+type HandlerCosts struct {
+	// Pods has, for each pod, what runs beside its workload.
+	Pods []Cost
+	// Monitor is what the node's monitor takes more for one such pod.
+	Monitor Cost
+}
+
 // HandlerFeatures are abilities, observed and not assumed.
 type HandlerFeatures struct {
 	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts,omitempty"`
@@ -79,7 +109,12 @@ type HandlerFeatures struct {
 	Seccomp          bool   `json:"seccomp,omitempty"`
 	AppArmor         bool   `json:"appArmor,omitempty"`
 	SELinux          bool   `json:"selinux,omitempty"`
-	Checkpoints      bool   `json:"checkpoints,omitempty"`
+	// Devices are those of the host in containers, Resize is to change limits of one
+	// that runs, Stats are those of each container.
+	Devices     bool `json:"devices,omitempty"`
+	Resize      bool `json:"resize,omitempty"`
+	Stats       bool `json:"stats,omitempty"`
+	Checkpoints bool `json:"checkpoints,omitempty"`
 	// NoCheckpoints is why there are none.
 	NoCheckpoints string `json:"noCheckpoints,omitempty"`
 	// Unsure says that the machine was too busy to try all of them.

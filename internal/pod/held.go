@@ -70,3 +70,12 @@ type Keeper interface {
 	// errdefs.ErrPrecondition and says what helps.
 	Restore(ctx context.Context, r *Record, h Held) error
 }
+
+// Examiner is a Keeper of which some faults only others can tell, who have to be
+// asked about each pod: that costs processes and time.
+type Examiner interface {
+	// Examine lists what of a running pod is not in order, beside what Held says.
+	// An error says that this could not be found out; one that wraps
+	// errdefs.ErrNotFound, that there is nothing to ask about.
+	Examine(ctx context.Context, r *Record) ([]Held, error)
+}

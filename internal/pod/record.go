@@ -16,17 +16,21 @@ const RecordVersion = 1
 // Record is everything that Fairlead knows about one pod and its containers.
 // It is the only place where these facts are kept; memory is a cache of it.
 type Record struct {
-	Version    int          `json:"version"`
-	ID         ID           `json:"id"`
-	Handler    string       `json:"handler"`          // the handler that runs the pod, never empty
-	Requested  string       `json:"requestedHandler"` // runtime_handler as the caller sent it
-	State      State        `json:"state"`
-	Reason     string       `json:"reason,omitempty"` // why State is Unknown
-	CreatedAt  time.Time    `json:"createdAt"`
-	Config     Config       `json:"config"`
-	Sandbox    Sandbox      `json:"sandbox"`
-	Labels     Labels       `json:"labels,omitzero"` // of its own process, and of the files that its containers share
-	Containers []*Container `json:"containers,omitempty"`
+	Version   int    `json:"version"`
+	ID        ID     `json:"id"`
+	Handler   string `json:"handler"`                   // the handler that runs the pod, never empty
+	Revision  string `json:"handlerRevision,omitempty"` // of the handler, which the pod keeps; empty where none is kept
+	Requested string `json:"requestedHandler"`          // runtime_handler as the caller sent it
+	State     State  `json:"state"`
+	Reason    string `json:"reason,omitempty"` // why State is Unknown
+	// NetworkFault is what was not in order with the network of the pod, which
+	// runs all the same, when it was last checked; "" if nothing was.
+	NetworkFault string       `json:"networkFault,omitempty"`
+	CreatedAt    time.Time    `json:"createdAt"`
+	Config       Config       `json:"config"`
+	Sandbox      Sandbox      `json:"sandbox"`
+	Labels       Labels       `json:"labels,omitzero"` // of its own process, and of the files that its containers share
+	Containers   []*Container `json:"containers,omitempty"`
 }
 
 // Sandbox is what holds a pod together on this host.
@@ -73,6 +77,17 @@ type RunningProcess struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// AskedToEnd says that it was sent its stop signal.
 	AskedToEnd bool `json:"askedToEnd,omitempty"`
+	// Task is the container's own process on this host, where PID is that of one
+	// that stands in for it and lives as long. Zero where there is none.
+	Task int `json:"task,omitempty"`
+}
+
+// Inside is the process that has the container's namespaces.
+func (p RunningProcess) Inside() int {
+	if p.Task != 0 {
+		return p.Task
+	}
+	return p.PID
 }
 
 // ContainerImage is the image that a container was made from.
@@ -91,6 +106,9 @@ type User struct {
 	GID                int64   `json:"gid"`
 	SupplementalGroups []int64 `json:"supplementalGroups,omitempty"`
 }
+
+// Use is the handler that the pod is on.
+func (r *Record) Use() HandlerUse { return HandlerUse{r.Handler, r.Revision} }
 
 // Container returns the container with that id, or nil.
 func (r *Record) Container(id ContainerID) *Container {

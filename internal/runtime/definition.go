@@ -11,8 +11,11 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// KindOCI is the kind of a handler whose configuration names none.
-const KindOCI = "oci"
+// The kinds of handlers. A handler whose configuration names none is KindOCI.
+const (
+	KindOCI  = "oci"
+	KindShim = "shim"
+)
 
 // Definition describes a handler before anybody has tried it.
 type Definition struct {
@@ -21,6 +24,9 @@ type Definition struct {
 	v1alpha1.Handler
 	// Search is where a program that is named without a path is looked for.
 	Search []string
+	// Pinned is the program of a revision, an absolute path; empty for the one that
+	// the configuration names.
+	Pinned string
 }
 
 // Kind is Handler.Type, never empty.
@@ -34,9 +40,15 @@ func (d Definition) Kind() string {
 // Program is the absolute path of the handler's program at this moment. The
 // error says where it was looked for, and wraps errdefs.ErrNotFound.
 func (d Definition) Program() (string, error) {
+	if d.Pinned != "" {
+		return d.Pinned, executable(d.Pinned)
+	}
 	name := d.Path
 	if name == "" {
 		name = d.Name
+	}
+	if d.Path == "" && d.Kind() == KindShim {
+		name = v1alpha1.ShimProgram(d.RuntimeType)
 	}
 	if filepath.IsAbs(name) {
 		return name, executable(name)

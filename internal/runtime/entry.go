@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
 )
@@ -29,18 +31,22 @@ const believed = 3
 
 // entry is a handler and the result of its last trial.
 type entry[H any] struct {
-	def    Definition
-	kind   Kind[H]
-	cfg    Config
-	driver H
+	def        Definition
+	kind       Kind[H]
+	cfg        Config
+	revisions  *revisions[H]
+	driver     H    // until a revision has been tried
+	discovered bool // and not configured
+	origin     atomic.Pointer[string]
 
-	last      atomic.Pointer[trial]
+	last      atomic.Pointer[trial[H]]
 	turn      chan struct{} // holds one token while a trial runs
 	refreshed background
 }
 
 // trial is what one trial found.
-type trial struct {
+type trial[H any] struct {
+	revision    *revision[H] // nil where none is kept
 	info        pod.HandlerInfo
 	fingerprint string
 	at          time.Time
@@ -50,23 +56,42 @@ type trial struct {
 	counts      time.Duration // how long it counts
 }
 
-func newEntry[H any](d Definition, kind Kind[H], cfg Config) *entry[H] {
-	e := &entry[H]{def: d, kind: kind, cfg: cfg, turn: make(chan struct{}, 1)}
+func newEntry[H any](d Definition, kind Kind[H], cfg Config, kept *revisions[H]) *entry[H] {
+	e := &entry[H]{def: d, kind: kind, cfg: cfg, revisions: kept, turn: make(chan struct{}, 1)}
 	e.driver = kind.Open(d, e.known)
 	return e
 }
 
-// known is what the last trial found.
-func (e *entry[H]) known() pod.HandlerInfo {
-	if t := e.last.Load(); t != nil {
-		return t.info
+// describedAt notes where the handler is described.
+func (e *entry[H]) describedAt(w Wanted) {
+	if w.Origin != nil {
+		where := w.Origin(e.def.Name)
+		e.origin.Store(&where)
 	}
-	return e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})
+}
+
+// known is what the last trial found.
+func (e *entry[H]) known() pod.HandlerInfo { return e.latest().info }
+
+// latest is the last trial, or one that says that there was none.
+func (e *entry[H]) latest() *trial[H] {
+	if t := e.last.Load(); t != nil {
+		return t
+	}
+	return &trial[H]{info: e.describe(pod.HandlerInfo{Reason: errTried.Error(), Trying: true})}
+}
+
+// driverOf is the driver of what a trial has tried.
+func (e *entry[H]) driverOf(t *trial[H]) H {
+	if t != nil && t.revision != nil {
+		return t.revision.driver
+	}
+	return e.driver
 }
 
 // usable is current, except that nobody waits for another trial of a handler that
 // works: it can only tell more of its features.
-func (e *entry[H]) usable(ctx context.Context) pod.HandlerInfo {
+func (e *entry[H]) usable(ctx context.Context) *trial[H] {
 	now := e.kind.Fingerprint(e.def)
 	t := e.last.Load()
 	if t == nil || t.fingerprint != now || !t.info.Ready {
@@ -75,29 +100,31 @@ func (e *entry[H]) usable(ctx context.Context) pod.HandlerInfo {
 	if !t.valid(now) {
 		e.refreshed.run(func() { e.current(context.Background()) })
 	}
-	return t.info
+	return t
 }
 
-// current is the result of a trial that is still valid; if need be it waits for
-// one until ctx ends, and then tells what is known.
-func (e *entry[H]) current(ctx context.Context) pod.HandlerInfo {
+// current is a trial that is still valid; if need be it waits for one until ctx
+// ends, and then it is the last one.
+func (e *entry[H]) current(ctx context.Context) *trial[H] {
 	now := e.kind.Fingerprint(e.def)
 	if t := e.last.Load(); t.valid(now) {
-		return t.info
+		return t
 	}
 	select {
 	case e.turn <- struct{}{}:
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
-		return e.known()
+		return e.latest()
 	}
 	before := e.last.Load()
 	if before.valid(now) {
-		return before.info // another caller tried it
+		return before // another caller tried it
 	}
-	t := e.try(now, e.limit(before, now), nil)
-	e.keep(before, t)
-	return e.known()
+	if closed(e.cfg.over) {
+		return e.latest()
+	}
+	e.tryOnce(before, now, nil)
+	return e.latest()
 }
 
 // verify tries the handler now, waits for that, and returns what this trial
@@ -109,16 +136,25 @@ func (e *entry[H]) verify(ctx context.Context, tell func(step string)) (pod.Hand
 	case <-ctx.Done():
 		return pod.HandlerInfo{}, context.Cause(ctx)
 	}
-	before, now := e.last.Load(), e.kind.Fingerprint(e.def)
-	t := e.try(now, e.limit(before, now), tell)
+	return e.tryOnce(e.last.Load(), e.kind.Fingerprint(e.def), tell), nil
+}
+
+// tryOnce runs a trial and makes it the last one, unless it was given up. It
+// returns what this one found. The caller has the turn.
+func (e *entry[H]) tryOnce(before *trial[H], now string, tell func(step string)) pod.HandlerInfo {
+	kept := e.revisions.hold(e.def, e.kind)
+	defer e.revisions.release(kept)
+	t := e.try(kept, now, e.limit(before, now), tell)
 	found := t.info
-	e.keep(before, t)
-	return found, nil
+	if !closed(e.cfg.over) {
+		e.keep(before, t)
+	}
+	return found
 }
 
 // limit is how long a trial may take. Nobody waits for one that repeats another
 // of a handler that works, and the last one may have had too little time.
-func (e *entry[H]) limit(before *trial, now string) time.Duration {
+func (e *entry[H]) limit(before *trial[H], now string) time.Duration {
 	switch {
 	case before == nil || !before.info.Ready || before.fingerprint != now:
 		return e.cfg.ProbeTimeout
@@ -130,7 +166,7 @@ func (e *entry[H]) limit(before *trial, now string) time.Duration {
 
 // keep makes a trial the last one. What failed for the first time, and worked
 // before, is only noted.
-func (e *entry[H]) keep(before, t *trial) {
+func (e *entry[H]) keep(before, t *trial[H]) {
 	if before != nil && !t.settled && before.fingerprint == t.fingerprint {
 		if !before.settled {
 			t.counts = min(2*before.counts, retryLast)
@@ -142,8 +178,11 @@ func (e *entry[H]) keep(before, t *trial) {
 			if !t.info.Ready {
 				e.cfg.Log.Warn("runtime handler fails its trial and worked before; it is tried again", "handler", e.def.Name, "failures", t.failures, "reason", t.info.Reason)
 			}
-			t.info = before.info
+			t.info, t.revision = before.info, before.revision
 		}
+	}
+	if t.info.Since = t.at; before != nil && before.info.Ready == t.info.Ready {
+		t.info.Since = before.info.Since
 	}
 	e.last.Store(t)
 	e.report(before, t)
@@ -151,21 +190,40 @@ func (e *entry[H]) keep(before, t *trial) {
 
 // try runs one trial. Its deadline is its own: the caller that happens to be
 // the first must not decide for the others how long it takes.
-func (e *entry[H]) try(fingerprint string, limit time.Duration, tell func(step string)) *trial {
+func (e *entry[H]) try(kept *revision[H], fingerprint string, limit time.Duration, tell func(step string)) *trial[H] {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	go func(ended <-chan struct{}) {
+		select {
+		case <-e.cfg.over:
+			cancel()
+		case <-ended:
+		}
+	}(ctx.Done())
 	if tell != nil {
 		ctx = stage.With(ctx, tell)
 	}
-	begin := time.Now()
-	t := &trial{info: e.describe(e.kind.Probe(ctx, e.def)), fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), counts: retryFirst}
+	begin, d := time.Now(), e.def
+	if kept != nil {
+		d.Pinned = kept.Program
+	}
+	t := &trial[H]{revision: kept, info: e.describe(e.kind.Probe(ctx, d)), fingerprint: fingerprint, at: time.Now(), took: time.Since(begin), counts: retryFirst}
 	t.info.VerifiedAt = t.at
+	if kept != nil {
+		t.info.Path, t.info.Revision, t.info.Digest = e.revisions.source(kept), kept.ID, kept.Digest
+	}
+	if kept != nil && t.info.Ready {
+		e.revisions.worked(kept, t.info)
+	}
 	t.settled = t.info.Ready && !t.info.Features.Unsure
 	if t.settled {
 		t.counts = verifyEvery - verifyEvery/10 + rand.N(verifyEvery/5)
 	}
 	if !t.info.Ready {
 		t.failures = 1
+		if where := e.origin.Load(); where != nil {
+			t.info.Reason += " (" + *where + ")"
+		}
 	}
 	return t
 }
@@ -180,7 +238,7 @@ func (e *entry[H]) describe(info pod.HandlerInfo) pod.HandlerInfo {
 }
 
 // report logs what is news.
-func (e *entry[H]) report(before, now *trial) {
+func (e *entry[H]) report(before, now *trial[H]) {
 	if before != nil && before.info.Ready == now.info.Ready && before.info.Reason == now.info.Reason && before.info.Version == now.info.Version {
 		return
 	}
@@ -200,7 +258,20 @@ func (e *entry[H]) report(before, now *trial) {
 	log.Warn("runtime handler does not work", "reason", now.info.Reason)
 }
 
-func (t *trial) valid(fingerprint string) bool {
+// refusal says why pods do not get a handler that does not work, and whether a
+// caller may ask again soon.
+func (t *trial[H]) refusal() (string, error) {
+	if t.info.Trying {
+		return t.info.Reason, errdefs.ErrUnavailable
+	}
+	why := fmt.Sprintf("%s, since %s", t.info.Reason, t.info.Since.UTC().Format(time.RFC3339))
+	if t.info.Late && t.failures < believed {
+		return why, errdefs.ErrUnavailable
+	}
+	return why, errdefs.ErrPrecondition
+}
+
+func (t *trial[H]) valid(fingerprint string) bool {
 	return t != nil && t.fingerprint == fingerprint && time.Since(t.at) < t.counts
 }
 

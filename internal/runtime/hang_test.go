@@ -37,7 +37,7 @@ func TestAHandlerThatHangsDelaysNoList(t *testing.T) {
 				hang("fingerprint", d.Name)
 				return fingerprint(d)
 			}
-			r, err := New(Config{Handlers: configured("crun", "runc"), Log: slog.New(slog.DiscardHandler), ProbeTimeout: time.Millisecond, Search: []string{t.TempDir()}},
+			r, err := New(Config{Wanted: Wanted{Handlers: configured("crun", "runc")}, Log: slog.New(slog.DiscardHandler), ProbeTimeout: time.Millisecond, Search: []string{t.TempDir()}},
 				map[string]Kind[driver]{KindOCI: kind})
 			if err != nil {
 				t.Fatal(err)
@@ -69,7 +69,7 @@ func TestAHandlerThatHangsDelaysNoList(t *testing.T) {
 			if _, err := r.Get("runc"); err != nil {
 				t.Errorf("another handler: %v", err)
 			}
-			if _, err := r.Serving("crun"); err != nil {
+			if _, err := r.Serving("crun", ""); err != nil {
 				t.Errorf("for the pods that exist: %v", err)
 			}
 			close(release)
@@ -93,7 +93,7 @@ func TestGetOfAHandlerThatHangsEnds(t *testing.T) {
 		<-release
 		return pod.HandlerInfo{}
 	}
-	r, err := New(Config{Handlers: configured("crun"), Log: slog.New(slog.DiscardHandler), ProbeTimeout: time.Millisecond},
+	r, err := New(Config{Wanted: Wanted{Handlers: configured("crun")}, Log: slog.New(slog.DiscardHandler), ProbeTimeout: time.Millisecond},
 		map[string]Kind[driver]{KindOCI: kind})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestRunEndsAfterTrials(t *testing.T) {
 		cleaned.Store(true)
 		return pod.HandlerInfo{}
 	}
-	r, err := New(Config{Handlers: configured("crun"), Log: slog.New(slog.DiscardHandler)}, map[string]Kind[driver]{KindOCI: kind})
+	r, err := New(Config{Wanted: Wanted{Handlers: configured("crun")}, Log: slog.New(slog.DiscardHandler)}, map[string]Kind[driver]{KindOCI: kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestRunEndsWhileAHandlerHangs(t *testing.T) {
 		<-release
 		return ""
 	}
-	r, err := New(Config{Handlers: configured("crun"), Log: slog.New(slog.DiscardHandler)}, map[string]Kind[driver]{KindOCI: kind})
+	r, err := New(Config{Wanted: Wanted{Handlers: configured("crun")}, Log: slog.New(slog.DiscardHandler)}, map[string]Kind[driver]{KindOCI: kind})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // addMissing adds the configured default to the list of all handlers, if it is
 // none of them: then whoever looks at the list sees why pods are refused.
 func (r *Registry[H]) addMissing(list []pod.HandlerInfo) []pod.HandlerInfo {
-	if r.cfg.Default == "" || r.find(r.cfg.Default) != nil {
+	if d := r.set.Load().wanted.Default; d == "" || r.find(d) != nil {
 		return list
 	}
 	return append(list, r.missing())
@@ -28,7 +28,7 @@ func (r *Registry[H]) warnMissing() {
 // missing describes the configured default where no handler has its name. That
 // can only be where no handler is configured.
 func (r *Registry[H]) missing() pod.HandlerInfo {
-	d := r.cfg.Default
+	d := r.set.Load().wanted.Default
 	why := fmt.Sprintf("default_handler = %q names no handler of this node; describe it in a table [handlers.%s], or name another", d, d)
 	if slices.Contains(discoverable, d) {
 		why = fmt.Sprintf("default_handler = %q is not installed: it is not in %s", d, strings.Join(r.cfg.Search, ", "))

@@ -13,7 +13,7 @@ import (
 func TestDefaultThatDoesNotExist(t *testing.T) {
 	for name, want := range map[string]string{"zz": "describe it in a table [handlers.zz]", "crun": "is not installed"} {
 		var logged bytes.Buffer
-		r, err := New(Config{Default: name, Search: []string{t.TempDir()}, Log: slog.New(slog.NewTextHandler(&logged, nil))}, newLab().kinds())
+		r, err := New(Config{Wanted: Wanted{Discover: true, Default: name}, Search: []string{t.TempDir()}, Log: slog.New(slog.NewTextHandler(&logged, nil))}, newLab().kinds())
 		if err != nil {
 			t.Fatal(err)
 		}

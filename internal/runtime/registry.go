@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairlead.run/api/config/v1alpha1"
@@ -18,12 +19,14 @@ import (
 
 // Config is what a Registry is made from.
 type Config struct {
-	// Handlers are the configured ones. With none, those of crun and runc that
-	// are installed are the handlers, now or later.
-	Handlers map[string]v1alpha1.Handler
-	// Default is the configured name of the default handler; empty means crun if
-	// it works here, else runc, else the first that works.
-	Default string
+	Wanted
+	// Shelf is the folder of the revisions that pods are on; empty for none, and
+	// then pods are always on what is on the disk.
+	Shelf string
+	// Idle leaves the shelf as it is.
+	Idle bool
+	// Uses counts the pods of each revision. Nil where nobody knows.
+	Uses func() map[pod.HandlerUse]int
 	// Search is where programs are looked for; nil means SearchPath().
 	Search []string
 	// ProbeTimeout bounds one trial of a handler; zero means 15 seconds,
@@ -31,6 +34,8 @@ type Config struct {
 	ProbeTimeout time.Duration
 	// Log gets what trials found; nil means slog.Default().
 	Log *slog.Logger
+
+	over chan struct{} // closed when Run ends: trials under way are given up
 }
 
 // Kind is what a Registry needs to know of one kind of handler. H is the type
@@ -49,14 +54,17 @@ type Kind[H any] struct {
 
 // Registry keeps handlers. H is the type of their drivers.
 type Registry[H any] struct {
-	cfg      Config
-	kinds    map[string]Kind[H]
-	discover bool
+	cfg       Config
+	kinds     map[string]Kind[H]
+	revisions *revisions[H]
 
-	mu      sync.Mutex
-	entries map[string]*entry[H]
-	found   background    // looks for programs that were installed meanwhile
-	news    chan struct{} // gets an element when there may be something to try
+	// set is replaced as a whole: by who has writer, and where a program is
+	// discovered. Readers take no lock.
+	set    atomic.Pointer[set[H]]
+	writer sync.Mutex
+	found  background    // looks for programs that were installed meanwhile
+	news   chan struct{} // gets an element when there may be something to try
+	giveUp func()        // closes cfg.over
 }
 
 // New makes a registry. It tries nothing yet: Run does, and until then whoever
@@ -71,25 +79,26 @@ func New[H any](cfg Config, kinds map[string]Kind[H]) (*Registry[H], error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Registry[H]{cfg: cfg, kinds: kinds, discover: len(cfg.Handlers) == 0, entries: map[string]*entry[H]{}, news: make(chan struct{}, 1)}
-	for name, h := range cfg.Handlers {
-		d := Definition{Name: name, Handler: h, Search: cfg.Search}
-		kind, ok := kinds[d.Kind()]
-		if !ok {
-			return nil, fmt.Errorf("configure handler %s: there is no kind %q, but %s: %w", name, d.Kind(),
-				strings.Join(slices.Sorted(maps.Keys(kinds)), ", "), errdefs.ErrInvalidArgument)
-		}
-		r.entries[name] = newEntry(d, kind, cfg)
+	cfg.over = make(chan struct{})
+	r := &Registry[H]{cfg: cfg, kinds: kinds, revisions: openRevisions(cfg, kinds), news: make(chan struct{}, 1)}
+	r.giveUp = sync.OnceFunc(func() { close(cfg.over) })
+	first, _, err := r.plan(cfg.Wanted)
+	if err != nil {
+		return nil, err
 	}
-	if d := cfg.Default; d != "" && !r.discover && r.entries[d] == nil {
-		return nil, fmt.Errorf("configure the default handler: there is no %q, but %s: %w", d,
-			strings.Join(r.names(), ", "), errdefs.ErrInvalidArgument)
+	r.set.Store(first)
+	if !cfg.Idle {
+		r.revisions.tidy()
+		r.revisions.retire(func(name string) bool {
+			return first.entries[name] != nil || first.wanted.Discover && slices.Contains(discoverable, name)
+		})
 	}
 	return r, nil
 }
 
 // Run tries all handlers at once, and each again when its time has come, until
-// ctx ends. Nobody has to wait for it before asking for a handler.
+// ctx ends, and then gives up those under way. Nobody has to wait for it before
+// asking for a handler.
 func (r *Registry[H]) Run(ctx context.Context) error {
 	r.found.run(r.discoverNew)
 	r.found.await(ctx)
@@ -104,6 +113,7 @@ func (r *Registry[H]) Run(ctx context.Context) error {
 		now := time.Now()
 		r.refresh(ctx, func(e *entry[H]) bool { return !e.due().After(now) })
 	}
+	r.giveUp()
 	r.leave(context.WithoutCancel(ctx), r.all())
 	return ctx.Err()
 }
@@ -169,7 +179,8 @@ func (r *Registry[H]) leave(ctx context.Context, all []*entry[H]) {
 
 // Get resolves a name, "" being the default. The error of a name that stands
 // for no handler wraps errdefs.ErrNotFound, that of one that does not work here
-// errdefs.ErrUnavailable; both name the handlers that do.
+// errdefs.ErrPrecondition, or errdefs.ErrUnavailable where another trial may soon
+// find that it does. All name the handlers that work.
 func (r *Registry[H]) Get(name string) (H, error) {
 	var none H
 	// A trial has its own deadline. This is for one that does not keep it.
@@ -183,24 +194,35 @@ func (r *Registry[H]) Get(name string) (H, error) {
 	if e == nil {
 		return none, r.unknown(ctx, name)
 	}
-	if info := e.usable(ctx); !info.Ready {
-		return none, fmt.Errorf("runtime handler %q does not work here: %s (%s): %w", e.def.Name, info.Reason, r.inventory(ctx, e), errdefs.ErrUnavailable)
+	t := e.usable(ctx)
+	if !t.info.Ready {
+		why, kind := t.refusal()
+		return none, fmt.Errorf("runtime handler %q does not work here: %s (%s): %w", e.def.Name, why, r.inventory(ctx, e), kind)
 	}
-	return e.driver, nil
+	return e.driverOf(t), nil
 }
 
-// Serving resolves the handler of a pod that exists. It does not matter whether
-// the handler works for new pods.
-func (r *Registry[H]) Serving(name string) (H, error) {
+// Serving resolves the handler of a pod that exists, in the revision that it was
+// started with, if that is known. It does not matter whether the handler works
+// for new pods, or is still configured.
+func (r *Registry[H]) Serving(name, revision string) (H, error) {
+	if revision != "" {
+		if k := r.revisions.find(name, revision); k != nil {
+			return k.driver, nil
+		}
+	}
 	e := r.find(name)
-	if e == nil && r.discover && slices.Contains(discoverable, name) {
+	if k := r.revisions.find(name, ""); e == nil && k != nil {
+		return k.driver, nil
+	}
+	if e == nil && r.set.Load().wanted.Discover && slices.Contains(discoverable, name) {
 		e = r.add(name) // its program is gone; its pods are not
 	}
 	if e == nil {
 		var none H
 		return none, fmt.Errorf("find runtime handler %q of an existing pod: it is in no configuration file any more; put it back until the pod is removed: %w", name, errdefs.ErrPrecondition)
 	}
-	return e.driver, nil
+	return e.driverOf(e.last.Load()), nil
 }
 
 // List describes all handlers in the order of their names. It waits a moment
@@ -226,7 +248,9 @@ func (r *Registry[H]) List() []pod.HandlerInfo {
 		info.Default = e == standard
 		list = append(list, info)
 	}
-	return r.addMissing(list)
+	list = append(r.addMissing(list), r.draining()...)
+	slices.SortFunc(list, func(a, b pod.HandlerInfo) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 // NameOf is the handler that a name stands for, "" being the default, as far as
@@ -236,10 +260,27 @@ func (r *Registry[H]) NameOf(name string) string {
 	if name == "" {
 		e = r.defaultKnown()
 	}
+	if e == nil && name != "" && r.revisions.find(name, "") != nil {
+		return name // it drains
+	}
 	if e == nil {
 		return ""
 	}
 	return e.def.Name
+}
+
+// Offers says whether there is a handler for new pods, working or not.
+func (r *Registry[H]) Offers(name string) bool { return r.find(name) != nil }
+
+// Described is how a handler is described, or was when its last pod was started.
+func (r *Registry[H]) Described(name string) v1alpha1.Handler {
+	if e := r.find(name); e != nil {
+		return e.def.Handler
+	}
+	if k := r.revisions.find(name, ""); k != nil {
+		return k.Definition
+	}
+	return v1alpha1.Handler{}
 }
 
 const (
@@ -252,7 +293,7 @@ const (
 // defaultEntry is the handler that "" stands for, or nil. The configured one is
 // it whether it works or not: pods must not change their runtime by surprise.
 func (r *Registry[H]) defaultEntry(ctx context.Context) *entry[H] {
-	return r.defaultThat(func(e *entry[H]) bool { return e.usable(ctx).Ready })
+	return r.defaultThat(func(e *entry[H]) bool { return e.usable(ctx).info.Ready })
 }
 
 // defaultKnown is defaultEntry by what is known already.
@@ -261,8 +302,8 @@ func (r *Registry[H]) defaultKnown() *entry[H] {
 }
 
 func (r *Registry[H]) defaultThat(works func(*entry[H]) bool) *entry[H] {
-	if r.cfg.Default != "" {
-		return r.find(r.cfg.Default)
+	if d := r.set.Load().wanted.Default; d != "" {
+		return r.find(d)
 	}
 	all := r.all()
 	for _, name := range append(slices.Clone(discoverable), r.names()...) {
@@ -275,22 +316,16 @@ func (r *Registry[H]) defaultThat(works func(*entry[H]) bool) *entry[H] {
 }
 
 // find returns the entry of a name, or nil.
-func (r *Registry[H]) find(name string) *entry[H] {
-	for _, e := range r.all() {
-		if e.def.Name == name {
-			return e
-		}
-	}
-	return nil
-}
+func (r *Registry[H]) find(name string) *entry[H] { return r.set.Load().entries[name] }
 
 // discoverNew adds the programs that have been installed since the last call.
 func (r *Registry[H]) discoverNew() {
-	if !r.discover {
+	now := r.set.Load()
+	if !now.wanted.Discover {
 		return
 	}
 	for _, name := range discoverable {
-		if r.has(name) {
+		if now.entries[name] != nil {
 			continue
 		}
 		if _, err := (Definition{Name: name, Search: r.cfg.Search}).Program(); err == nil {
@@ -301,58 +336,69 @@ func (r *Registry[H]) discoverNew() {
 
 // all returns the entries in the order of their names.
 func (r *Registry[H]) all() []*entry[H] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	now := r.set.Load()
 	var list []*entry[H]
-	for _, name := range slices.Sorted(maps.Keys(r.entries)) {
-		list = append(list, r.entries[name])
+	for _, name := range now.names() {
+		list = append(list, now.entries[name])
 	}
 	return list
 }
 
+// add adds a handler that was discovered, unless it is there already, or a
+// change that was made meanwhile leaves it out.
 func (r *Registry[H]) add(name string) *entry[H] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e, ok := r.entries[name]
-	if kind, known := r.kinds[KindOCI]; !ok && known {
-		e = newEntry(Definition{Name: name, Search: r.cfg.Search}, kind, r.cfg)
-		r.entries[name] = e
-		select {
-		case r.news <- struct{}{}:
-		default:
+	for {
+		now := r.set.Load()
+		kind, known := r.kinds[KindOCI]
+		if e := now.entries[name]; e != nil || !known || !now.wanted.Discover {
+			return e
+		}
+		e := newEntry(Definition{Name: name, Search: r.cfg.Search}, kind, r.cfg, r.revisions)
+		e.discovered = true
+		next := &set[H]{wanted: now.wanted, since: time.Now(), entries: maps.Clone(now.entries)}
+		next.entries[name] = e
+		if r.set.CompareAndSwap(now, next) {
+			r.tellNews()
+			return e
 		}
 	}
-	return e
 }
 
-func (r *Registry[H]) has(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.entries[name] != nil
-}
-
-func (r *Registry[H]) names() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.entries))
-}
+func (r *Registry[H]) names() []string { return r.set.Load().names() }
 
 func (r *Registry[H]) unknown(ctx context.Context, name string) error {
-	names := r.names()
+	names, standard := r.names(), r.set.Load().wanted.Default
+	if name != "" {
+		if err := r.refuseDraining(name, r.inventory(ctx, nil)); err != nil {
+			return err
+		}
+	}
 	switch {
-	case len(names) == 0 && (name != "" || r.cfg.Default == ""):
+	case len(names) == 0 && (name != "" || standard == ""):
 		return fmt.Errorf("find runtime handler %q: none exists; neither crun nor runc is in %s; install one, or describe handlers in /etc/fairlead/config.toml: %w",
 			name, strings.Join(r.cfg.Search, ", "), errdefs.ErrNotFound)
-	case name == "" && r.cfg.Default != "":
+	case name == "" && standard != "":
 		return fmt.Errorf("find the default runtime handler: %s (%s): %w", r.missing().Reason, r.inventory(ctx, nil), errdefs.ErrNotFound)
 	case name == "":
-		return fmt.Errorf("find a default runtime handler: none works here (%s): %w", r.inventory(ctx, nil), errdefs.ErrUnavailable)
+		return fmt.Errorf("find a default runtime handler: none works here (%s): %w", r.inventory(ctx, nil), r.whyNoDefault())
 	}
 	hint := ""
 	if near := v1alpha1.Nearest(name, names); near != "" {
 		hint = fmt.Sprintf(", did you mean %q?", near)
 	}
-	return fmt.Errorf("there is no runtime handler %q here%s (%s): %w", name, hint, r.inventory(ctx, nil), errdefs.ErrNotFound)
+	return fmt.Errorf("there is no runtime handler %q here%s (handlers are as they are since %s; %s): %w", name, hint,
+		r.set.Load().since.UTC().Format(time.RFC3339), r.inventory(ctx, nil), errdefs.ErrNotFound)
+}
+
+// whyNoDefault is the kind of the error where no handler works that could be the
+// default.
+func (r *Registry[H]) whyNoDefault() error {
+	for _, e := range r.all() {
+		if _, kind := e.latest().refusal(); kind == errdefs.ErrUnavailable {
+			return kind
+		}
+	}
+	return errdefs.ErrPrecondition
 }
 
 // inventory tells which handlers work and which do not, and why, apart from
@@ -360,7 +406,7 @@ func (r *Registry[H]) unknown(ctx context.Context, name string) error {
 func (r *Registry[H]) inventory(ctx context.Context, about *entry[H]) string {
 	var works, fails []string
 	for _, e := range r.all() {
-		switch info := e.current(ctx); {
+		switch info := e.current(ctx).info; {
 		case e == about:
 		case info.Ready:
 			works = append(works, info.Name)

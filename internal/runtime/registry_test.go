@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type lab struct {
 type driver struct {
 	name string
 	info func() pod.HandlerInfo
+	def  Definition
 }
 
 func newLab() *lab { return &lab{broken: map[string]string{}, print: map[string]string{}} }
@@ -66,7 +68,7 @@ func (l *lab) kinds() map[string]Kind[driver] {
 			defer l.mu.Unlock()
 			return l.print[d.Name]
 		},
-		Open: func(d Definition, info func() pod.HandlerInfo) driver { return driver{d.Name, info} },
+		Open: func(d Definition, info func() pod.HandlerInfo) driver { return driver{d.Name, info, d} },
 	}}
 }
 
@@ -111,7 +113,7 @@ func TestDefault(t *testing.T) {
 		"else the first":               {handlers: []string{"b", "a"}, want: "a"},
 		"else the first that works":    {handlers: []string{"b", "a"}, broken: map[string]string{"a": "x"}, want: "b"},
 		"the configured one":           {handlers: []string{"crun", "a"}, standard: "a", want: "a"},
-		"no other than the configured": {handlers: []string{"crun", "a"}, standard: "a", broken: map[string]string{"a": "broken so"}, want: `runtime handler "a" does not work here: broken so (handlers that work: crun)`},
+		"no other than the configured": {handlers: []string{"crun", "a"}, standard: "a", broken: map[string]string{"a": "broken so"}, want: `runtime handler "a" does not work here: broken so, since `},
 		"none works":                   {handlers: []string{"crun"}, broken: map[string]string{"crun": "broken so"}, want: "none works here (handlers that work: none; crun does not: broken so)"},
 	}
 	for name, test := range tests {
@@ -120,7 +122,7 @@ func TestDefault(t *testing.T) {
 			for n, why := range test.broken {
 				l.change(n, why, "")
 			}
-			r := l.registry(t, Config{Handlers: configured(test.handlers...), Default: test.standard})
+			r := l.registry(t, Config{Wanted: Wanted{Handlers: configured(test.handlers...), Default: test.standard}})
 			got, err := r.Get("")
 			if err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)
@@ -140,20 +142,23 @@ func TestDefault(t *testing.T) {
 func TestUnknownNamesWhatExists(t *testing.T) {
 	l := newLab()
 	l.change("runc", "it is broken", "")
-	r := l.registry(t, Config{Handlers: configured("runc", "crun")})
+	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("runc", "crun")}})
 	_, err := r.Get("crum")
-	want := `there is no runtime handler "crum" here, did you mean "crun"? (handlers that work: crun; runc does not: it is broken): not found`
-	if !errors.Is(err, errdefs.ErrNotFound) || err.Error() != want {
+	since := time.Now().UTC().Format("2006-01-02T15")
+	want := regexp.MustCompile(`^there is no runtime handler "crum" here, did you mean "crun"\? \(handlers are as they are since ` + since +
+		`:\S+; handlers that work: crun; runc does not: it is broken\): not found$`)
+	if !errors.Is(err, errdefs.ErrNotFound) || !want.MatchString(err.Error()) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	_, err = r.Get("runc")
-	if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), "it is broken (handlers that work: crun)") {
+	want = regexp.MustCompile(`it is broken, since ` + since + `:\S+ \(handlers that work: crun\)`)
+	if !errors.Is(err, errdefs.ErrPrecondition) || !want.MatchString(err.Error()) {
 		t.Errorf("got %v", err)
 	}
-	if d, err := r.Serving("runc"); err != nil || d.name != "runc" {
+	if d, err := r.Serving("runc", ""); err != nil || d.name != "runc" {
 		t.Errorf("the handler of existing pods: %v", err)
 	}
-	if _, err := r.Serving("gone"); !errors.Is(err, errdefs.ErrPrecondition) {
+	if _, err := r.Serving("gone", ""); !errors.Is(err, errdefs.ErrPrecondition) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -161,14 +166,14 @@ func TestUnknownNamesWhatExists(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	dir := t.TempDir()
 	l := newLab()
-	r := l.registry(t, Config{Search: []string{dir}})
+	r := l.registry(t, Config{Wanted: Wanted{Discover: true}, Search: []string{dir}})
 	if _, err := r.Get(""); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), "neither crun nor runc is in "+dir) {
 		t.Errorf("with nothing installed: %v", err)
 	}
-	if d, err := r.Serving("runc"); err != nil || d.name != "runc" {
+	if d, err := r.Serving("runc", ""); err != nil || d.name != "runc" {
 		t.Errorf("a pod whose runtime was removed: %v", err)
 	}
-	r = l.registry(t, Config{Search: []string{dir}})
+	r = l.registry(t, Config{Wanted: Wanted{Discover: true}, Search: []string{dir}})
 	program(t, dir, "runc")
 	program(t, dir, "kata")
 	if d, err := r.Get(""); err != nil || d.name != "runc" {
@@ -181,7 +186,7 @@ func TestDiscovery(t *testing.T) {
 	if n := len(r.List()); n != 2 {
 		t.Errorf("there are %d handlers", n)
 	}
-	if _, err := l.registry(t, Config{Search: []string{dir}, Default: "kata"}).Get(""); !errors.Is(err, errdefs.ErrNotFound) {
+	if _, err := l.registry(t, Config{Wanted: Wanted{Discover: true, Default: "kata"}, Search: []string{dir}}).Get(""); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("a default that is not discovered: %v", err)
 	}
 }
@@ -189,7 +194,7 @@ func TestDiscovery(t *testing.T) {
 func TestTrialsAreRepeatedWhenDue(t *testing.T) {
 	l := newLab()
 	l.change("crun", "broken", "1")
-	r := l.registry(t, Config{Handlers: configured("crun")})
+	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
 	for range 3 {
 		if _, err := r.Get("crun"); err == nil {
 			t.Fatal("a broken handler was offered")
@@ -222,7 +227,7 @@ func TestTrialsAreRepeatedWhenDue(t *testing.T) {
 func TestATrialThatIsUnsure(t *testing.T) {
 	l := newLab()
 	l.unsure = true
-	r := l.registry(t, Config{Handlers: configured("crun")})
+	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
 	e := r.find("crun")
 	due := func() {
 		past := *e.last.Load()
@@ -270,12 +275,12 @@ func TestATrialThatIsUnsure(t *testing.T) {
 func TestOneTrialForAllWhoWait(t *testing.T) {
 	l := newLab()
 	l.block = make(chan struct{})
-	r := l.registry(t, Config{Handlers: configured("crun", "runc")})
-	var all sync.WaitGroup
+	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun", "runc")}})
+	var all, callers sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	all.Go(func() { _ = r.Run(ctx) })
 	for range 10 {
-		all.Go(func() {
+		callers.Go(func() {
 			if _, err := r.Get("crun"); err != nil {
 				t.Error(err)
 			}
@@ -294,9 +299,7 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 		t.Errorf("List waited for %s", took)
 	}
 	close(l.block)
-	for _, e := range r.all() {
-		e.refreshed.await(t.Context())
-	}
+	callers.Wait() // a registry that ends gives its trials up
 	cancel()
 	all.Wait()
 	if n := l.trials.Load(); n != 2 {
@@ -307,21 +310,21 @@ func TestOneTrialForAllWhoWait(t *testing.T) {
 func TestATrialThatHangs(t *testing.T) {
 	l := newLab()
 	l.block = make(chan struct{})
-	r := l.registry(t, Config{Handlers: configured("crun"), ProbeTimeout: 20 * time.Millisecond})
+	r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}, ProbeTimeout: 20 * time.Millisecond})
 	if _, err := r.Get("crun"); err == nil || !strings.Contains(err.Error(), "it hangs") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestConfigurationIsCheckedAndPassedOn(t *testing.T) {
-	if _, err := New(Config{Handlers: map[string]v1alpha1.Handler{"a": {Type: "vm"}}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	if _, err := New(Config{Wanted: Wanted{Handlers: map[string]v1alpha1.Handler{"a": {Type: "vm"}}}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := New(Config{Handlers: configured("a"), Default: "b"}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	if _, err := New(Config{Wanted: Wanted{Handlers: configured("a"), Default: "b"}}, newLab().kinds()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("an unknown default: %v", err)
 	}
 	h := v1alpha1.Handler{PrivilegedWithoutHostDevices: true, PodAnnotations: []string{"a/*"}, ContainerAnnotations: []string{"b"}}
-	r := newLab().registry(t, Config{Handlers: map[string]v1alpha1.Handler{"a": h}})
+	r := newLab().registry(t, Config{Wanted: Wanted{Handlers: map[string]v1alpha1.Handler{"a": h}}})
 	i := r.List()[0]
 	if i.Name != "a" || i.Kind != "oci" || !i.PrivilegedWithoutHostDevices || len(i.PodAnnotations) != 1 || len(i.ContainerAnnotations) != 1 {
 		t.Errorf("got %+v", i)

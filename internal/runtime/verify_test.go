@@ -2,10 +2,15 @@ package runtime
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"fairlead.run/internal/errdefs"
 
 	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
@@ -16,7 +21,7 @@ import (
 func TestVerifiedEveryHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab()
-		r := l.registry(t, Config{Handlers: configured("crun")})
+		r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
@@ -50,7 +55,7 @@ func TestVerifiedEveryHour(t *testing.T) {
 func TestOneFailureOfAHandlerThatWorked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab()
-		r := l.registry(t, Config{Handlers: configured("crun")})
+		r := l.registry(t, Config{Wanted: Wanted{Handlers: configured("crun")}})
 		if _, err := r.Get("crun"); err != nil {
 			t.Fatal(err)
 		}
@@ -72,6 +77,47 @@ func TestOneFailureOfAHandlerThatWorked(t *testing.T) {
 	})
 }
 
+// A daemon that ends gives up the trials under way, so that they tidy up after
+// themselves before it has gone. What such a trial says is nobody's news.
+func TestTrialsAreGivenUpAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		kinds := l.kinds()
+		kind := kinds[KindOCI]
+		begun, tidied := make(chan struct{}), false
+		kind.Probe = func(ctx context.Context, _ Definition) pod.HandlerInfo {
+			close(begun)
+			<-ctx.Done()
+			time.Sleep(leaveTime / 2)
+			tidied = true
+			return pod.HandlerInfo{Reason: "it was cut off"}
+		}
+		kinds[KindOCI] = kind
+		var log strings.Builder
+		r, err := New(Config{
+			Wanted: Wanted{Handlers: configured("crun")}, ProbeTimeout: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}, kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		<-begun
+		cancel()
+		<-ended
+		if !tidied {
+			t.Error("Run has ended before the trial had tidied up")
+		}
+		if strings.Contains(log.String(), "cut off") {
+			t.Errorf("the log tells of the trial: %s", log.String())
+		}
+		if _, err := r.Get("crun"); !errors.Is(err, errdefs.ErrUnavailable) {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
 func TestVerifyTellsTheSteps(t *testing.T) {
 	l := newLab()
 	kinds := l.kinds()
@@ -83,7 +129,7 @@ func TestVerifyTellsTheSteps(t *testing.T) {
 		return probe(ctx, d)
 	}
 	kinds[KindOCI] = kind
-	r, err := New(Config{Handlers: configured("crun")}, kinds)
+	r, err := New(Config{Wanted: Wanted{Handlers: configured("crun")}}, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,9 +155,45 @@ func TestStatesOfHandlers(t *testing.T) {
 		{pod.HandlerInfo{Ready: true}, pod.HandlerReady},
 		{pod.HandlerInfo{Trying: true, Reason: "x"}, pod.HandlerUnverified},
 		{pod.HandlerInfo{Reason: "x"}, pod.HandlerFailed},
+		{pod.HandlerInfo{Draining: true, Reason: "x"}, pod.HandlerDraining},
 	} {
 		if got := tt.info.State(); got != tt.want {
 			t.Errorf("%+v is %s", tt.info, got)
 		}
 	}
+}
+
+// A refusal says since when, and whether it is worth asking again soon: a trial
+// that ran out of time is, until that has happened again and again.
+func TestRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		kinds := l.kinds()
+		kind, late := kinds[KindOCI], true
+		kind.Probe = func(context.Context, Definition) pod.HandlerInfo {
+			return pod.HandlerInfo{Reason: "it did not end in time", Late: late}
+		}
+		kinds[KindOCI] = kind
+		w := Wanted{Handlers: configured("crun"), Origin: func(name string) string { return "handlers." + name + " in a file" }}
+		r, err := New(Config{Wanted: w, Log: slog.New(slog.DiscardHandler)}, kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		since := time.Now().UTC().Format(time.RFC3339)
+		for i := range believed + 1 {
+			want := errdefs.ErrUnavailable
+			if i >= believed-1 {
+				want = errdefs.ErrPrecondition
+			}
+			_, err := r.Get("crun")
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), "it did not end in time (handlers.crun in a file), since "+since) {
+				t.Errorf("after %d trials: %v, want %v", i+1, err, want)
+			}
+			time.Sleep(retryLast)
+		}
+		late = false
+		if _, err := r.Get(""); !errors.Is(err, errdefs.ErrPrecondition) {
+			t.Errorf("the default: %v", err)
+		}
+	})
 }

@@ -33,7 +33,11 @@ func (d *Driver) createCgroup(ctx context.Context, id pod.ID, c *pod.Config) (st
 		return c.CgroupParent, checkParent(c.CgroupParent, d.cfg.SystemdCgroups)
 	}
 	own, name := d.ownCgroup(id)
-	own.Resources = limits(c.Resources, c.Overhead)
+	var warnings []string
+	var err error
+	if own.Resources, warnings, err = limitsOf(atCreation, c); err != nil {
+		return "", err
+	}
 	if d.cfg.SystemdCgroups {
 		// If this fails, a slice that another has just started may stay when it
 		// is empty. That systemd cannot be asked at all, the next step says.
@@ -41,8 +45,9 @@ func (d *Driver) createCgroup(ctx context.Context, id pod.ID, c *pod.Config) (st
 	}
 	// The folder above goes with its last pod, which may be just now.
 	for try := 0; ; try++ {
-		err := apply(own)
+		swap, err := apply(own)
 		if err == nil {
+			d.warn(id, append(warnings, swap...))
 			if d.cfg.SystemdCgroups {
 				_ = adoptSlices(ctx, name) // as above; the next pod tries again
 			}
@@ -60,15 +65,19 @@ func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
-func apply(c *cgroups.Cgroup) error {
+func apply(c *cgroups.Cgroup) (warnings []string, err error) {
 	m, err := manager.New(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := m.Apply(-1); err != nil { // no process goes into it
-		return err
+		return nil, err
 	}
-	return setLimits(m, c.Resources)
+	warnings, err = canHave(atCreation, m, c.Resources)
+	if err == nil {
+		err = setLimits(m, c.Resources)
+	}
+	return warnings, err
 }
 
 // learning is for the library: at its first call it finds out the names of some
@@ -79,6 +88,14 @@ var learning struct {
 }
 
 func setLimits(m cgroups.Manager, r *cgroups.Resources) error {
+	err := learnAndSet(m, r)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE) {
+		return fmt.Errorf("the kernel does not take a limit: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return err
+}
+
+func learnAndSet(m cgroups.Manager, r *cgroups.Resources) error {
 	if learning.over.Load() {
 		return m.Set(r)
 	}
@@ -160,42 +177,3 @@ func removeEmpty(dir string) error {
 	}
 	return err
 }
-
-// limits of a pod are those of its containers together and of what running
-// them costs. A limit that only one side has is no limit of the pod.
-func limits(containers, overhead *pod.Resources) *cgroups.Resources {
-	out := &cgroups.Resources{SkipDevices: true}
-	if containers == nil {
-		return out
-	}
-	extra := overhead
-	if extra == nil {
-		extra = &pod.Resources{}
-	}
-	if containers.CPUShares > 0 {
-		out.CpuShares = uint64(containers.CPUShares + max(extra.CPUShares, 0))
-		out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(out.CpuShares)
-	}
-	if containers.CPUQuota > 0 {
-		period := containers.CPUPeriod
-		if period <= 0 {
-			period = defaultPeriod
-		}
-		out.CpuPeriod = uint64(period)
-		out.CpuQuota = containers.CPUQuota
-		if extra.CPUQuota > 0 {
-			other := extra.CPUPeriod
-			if other <= 0 {
-				other = defaultPeriod
-			}
-			out.CpuQuota += extra.CPUQuota * period / other
-		}
-	}
-	if containers.MemoryLimit > 0 {
-		out.Memory = containers.MemoryLimit + max(extra.MemoryLimit, 0)
-	}
-	return out
-}
-
-// defaultPeriod is the kernel's, in us.
-const defaultPeriod = 100_000

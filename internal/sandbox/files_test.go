@@ -2,11 +2,13 @@ package sandbox
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
@@ -157,11 +159,37 @@ func TestCgroupNames(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	got := limits(&pod.Resources{CPUQuota: 50_000}, &pod.Resources{CPUQuota: 10_000, CPUPeriod: 50_000, MemoryLimit: 5, CPUShares: 9})
+	got := together(&pod.Resources{CPUQuota: 50_000}, &pod.Resources{CPUQuota: 10_000, CPUPeriod: 50_000, MemoryLimit: 5, CPUShares: 9})
 	if got.CpuQuota != 70_000 || got.CpuPeriod != 100_000 || got.Memory != 0 || got.CpuShares != 0 {
 		t.Errorf("quota %d of %d, memory %d, shares %d", got.CpuQuota, got.CpuPeriod, got.Memory, got.CpuShares)
 	}
-	if got := limits(nil, &pod.Resources{MemoryLimit: 5}); got.Memory != 0 {
+	if got := together(nil, &pod.Resources{MemoryLimit: 5}); got.Memory != 0 {
 		t.Errorf("overhead alone limits to %d", got.Memory)
+	}
+	// What is too much for the kernel, or for a number, stays the most that there is.
+	got = together(&pod.Resources{CPUQuota: 1<<44 - 1, CPUPeriod: 1_000_000, MemoryLimit: math.MaxInt64, MemorySwapLimit: math.MaxInt64},
+		&pod.Resources{CPUQuota: 1<<44 - 1, CPUPeriod: 1000, MemoryLimit: math.MaxInt64})
+	if got.CpuQuota != 1<<44-1 || got.Memory != math.MaxInt64 || got.MemorySwap != math.MaxInt64 {
+		t.Errorf("quota %d, memory %d, swap %d", got.CpuQuota, got.Memory, got.MemorySwap)
+	}
+	got = together(&pod.Resources{MemoryLimit: 10, MemorySwapLimit: 15}, &pod.Resources{MemoryLimit: 5})
+	if got.Memory != 15 || got.MemorySwap != 20 {
+		t.Errorf("memory %d, swap %d", got.Memory, got.MemorySwap)
+	}
+	if got := together(&pod.Resources{MemoryLimit: 10, MemorySwapLimit: -1}, nil); got.MemorySwap != -1 {
+		t.Errorf("swap %d, and no limit was asked for", got.MemorySwap)
+	}
+}
+
+// What a file of cgroup v2 has by default it gets back, and what is not known is
+// not guessed.
+func TestRestoreFiles(t *testing.T) {
+	want := &cgroups.Resources{Unified: map[string]string{"memory.low": "7"}}
+	must(t, restoreFiles(map[string]string{"memory.high": "5", "memory.low": "6"}, want))
+	if want.Unified["memory.high"] != "max" || want.Unified["memory.low"] != "7" {
+		t.Errorf("%v", want.Unified)
+	}
+	if err := restoreFiles(map[string]string{"io.max": "8:0 rbps=1"}, want); !errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), `resources.unified["io.max"]`) {
+		t.Errorf("io.max: %v", err)
 	}
 }

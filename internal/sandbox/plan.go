@@ -20,6 +20,10 @@ func (d *Driver) plan(c *pod.Config) (*plan, error) {
 	if err := checkUser(n); err != nil {
 		return nil, err
 	}
+	// A cgroup of the caller's has limits already, and these have to be right all the same.
+	if _, _, err := limitsOf(atCreation, c); err != nil {
+		return nil, err
+	}
 	flags := 0
 	if c.UserNamespace() != nil {
 		flags |= unix.CLONE_NEWUSER

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,7 @@ type Config struct {
 	// Sysctls are set in every pod that has the namespace for them and does not
 	// set them itself.
 	Sysctls map[string]string
+	Log     *slog.Logger // nil is the default one
 }
 
 // UnprivilegedSysctls let the processes of a pod with a network of its own use
@@ -74,6 +76,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if cfg.ShmSize == 0 {
 		cfg.ShmSize = defaultShmSize
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
 	}
 	if cfg.Cgroup == "" {
 		cfg.Cgroup = DefaultCgroup

@@ -424,7 +424,7 @@ func TestCgroups(t *testing.T) {
 		t.Fatalf("cgroup %s, want %s", s.Cgroup, want)
 	}
 	own, _ := d.ownCgroup(id)
-	own.Resources = limits(nil, nil)
+	own.Resources = together(nil, nil)
 	m, err := manager.New(own)
 	must(t, err)
 	paths := m.GetPaths()

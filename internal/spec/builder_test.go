@@ -189,9 +189,13 @@ func TestASandboxIsToldItsHostName(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(tc.record.Sandbox.Dir, pod.FileHostname), []byte("chosen\n"), 0o600))
 	b, err := New(tc.cfg)
 	must(t, err)
-	out, err := b.WriteSandbox(t.Context(), tc.record, pod.HandlerInfo{Name: "runsc", SandboxProcess: true})
+	out, err := b.WriteSandbox(t.Context(), tc.record, pod.HandlerInfo{Name: "runsc", SandboxProcess: true, OwnKernel: true})
 	must(t, err)
-	if got := readSpec(t, out.Path).Hostname; got != "chosen" {
-		t.Errorf("%q", got)
+	s := readSpec(t, out.Path)
+	if s.Hostname != "chosen" {
+		t.Errorf("%q", s.Hostname)
+	}
+	if s.Linux.Seccomp != nil {
+		t.Error("a filter for a process that only waits, in a kernel of its own")
 	}
 }

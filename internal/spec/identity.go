@@ -77,7 +77,8 @@ func (b *build) setUser(w who) {
 			groups = append(groups, g)
 		}
 	}
-	b.spec.Process.User = specs.User{UID: w.uid, GID: w.gid, AdditionalGids: groups}
+	// Linux tells groups in ascending order, however they were set; gVisor's kernel does not.
+	b.spec.Process.User = specs.User{UID: w.uid, GID: w.gid, AdditionalGids: slices.Sorted(slices.Values(groups))}
 	b.user = pod.User{UID: int64(w.uid), GID: int64(w.gid)}
 	for _, g := range groups {
 		b.user.SupplementalGroups = append(b.user.SupplementalGroups, int64(g))

@@ -135,7 +135,7 @@ func (b *build) targetPID() error {
 	if id == "" {
 		return invalid(namespaceOptions+"target_id", "is empty, and pid is TARGET")
 	}
-	if b.req.Handler.SandboxProcess {
+	if b.req.Handler.OwnKernel {
 		return unsupported(namespaceOptions+"pid", "is TARGET; the processes of a container in a sandbox of handler %s cannot be joined one by one", b.req.Handler.Name)
 	}
 	target := b.req.Record.Container(pod.ContainerID(id))
@@ -148,6 +148,6 @@ func (b *build) targetPID() error {
 	if start, err := host.StartTime(target.Process.PID); err != nil || start != target.Process.StartTime {
 		return fmt.Errorf("%starget_id: the process of container %s is gone: %w", namespaceOptions, target.ID.Short(), errdefs.ErrPrecondition)
 	}
-	b.addNamespace(specs.PIDNamespace, fmt.Sprintf("/proc/%d/ns/pid", target.Process.PID))
+	b.addNamespace(specs.PIDNamespace, fmt.Sprintf("/proc/%d/ns/pid", target.Process.Inside()))
 	return nil
 }

@@ -30,7 +30,7 @@ func (b *build) oomScore(context.Context) error {
 // worse score is better than none.
 func clampOOM(want int64, h host.Host) (adj int, warning string, err error) {
 	if want < -1000 || want > 1000 {
-		return 0, "", invalid(resourcesField+"oom_score_adj", "%d is outside of -1000 to 1000", want)
+		return 0, "", invalid("linux.resources.oom_score_adj", "%d is outside of -1000 to 1000", want)
 	}
 	if own := int64(h.OOMScoreAdj); want < own && !h.SysResource {
 		return h.OOMScoreAdj, fmt.Sprintf("linux.resources.oom_score_adj %d: without CAP_SYS_RESOURCE it cannot be below this process's own; using %d", want, own), nil

@@ -187,8 +187,8 @@ func TestIdentity(t *testing.T) {
 		"request's uid and gid": {"", pod.Identity{UID: ptrTo(1000), GID: ptrTo(9)}, 1000, 9, []uint32{9, 3000, 3001}},
 		"request's name":        {"root", pod.Identity{Username: "web"}, 1000, 2000, []uint32{2000, 3000, 3001}},
 		"name and gid":          {"", pod.Identity{Username: "web", GID: ptrTo(9)}, 1000, 9, []uint32{9, 3000, 3001}},
-		"supplemental, merged":  {"", pod.Identity{UID: ptrTo(1000), SupplementalGroups: []int64{7, 3000, 8}}, 1000, 2000, []uint32{2000, 3000, 3001, 7, 8}},
-		"supplemental, strict":  {"", pod.Identity{UID: ptrTo(1000), SupplementalGroups: []int64{7, 8}, GroupsPolicy: pod.GroupsStrict}, 1000, 2000, []uint32{2000, 7, 8}},
+		"supplemental, merged":  {"", pod.Identity{UID: ptrTo(1000), SupplementalGroups: []int64{7, 3000, 8}}, 1000, 2000, []uint32{7, 8, 2000, 3000, 3001}},
+		"supplemental, strict":  {"", pod.Identity{UID: ptrTo(1000), SupplementalGroups: []int64{7, 8}, GroupsPolicy: pod.GroupsStrict}, 1000, 2000, []uint32{7, 8, 2000}},
 		"strict root":           {"", pod.Identity{GroupsPolicy: pod.GroupsStrict}, 0, 0, []uint32{0}},
 	} {
 		t.Run(name, func(t *testing.T) {

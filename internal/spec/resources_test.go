@@ -78,6 +78,8 @@ func TestResourcesRefused(t *testing.T) {
 		"pids":              {pod.Resources{Unified: map[string]string{"pids.max": "many"}}, "pids.max"},
 		"pids zero":         {pod.Resources{Unified: map[string]string{"pids.max": "0"}}, "pids.max"},
 		"a path":            {pod.Resources{Unified: map[string]string{"../memory.high": "1"}}, "unified"},
+		"kills":             {pod.Resources{Unified: map[string]string{"cgroup.kill": "1"}}, "cgroup.kill"},
+		"no such memory":    {pod.Resources{CpusetMems: "0,900"}, "this node has the memory nodes 0"},
 		"the processes":     {pod.Resources{Unified: map[string]string{"cgroup.procs": "1"}}, "cgroup.procs"},
 		"oom score":         {pod.Resources{OOMScoreAdj: -1001}, "oom_score_adj"},
 	} {
@@ -94,24 +96,6 @@ func TestResourcesRefused(t *testing.T) {
 	tc.c.Resources = &pod.Resources{Unified: map[string]string{"pids.max": "5"}}
 	if p := tc.spec(t).spec.Linux.Resources.Pids; p == nil || *p.Limit != 5 {
 		t.Errorf("pids.max on cgroup v1: %v", p)
-	}
-}
-
-func TestHugepages(t *testing.T) {
-	r := &pod.Resources{HugepageLimits: []pod.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}}
-	tc := plain(t)
-	b, err := New(tc.cfg)
-	must(t, err)
-	out, _, err := b.convertResources(nil)
-	must(t, err)
-	warnings, err := hugepages(r, out, func() bool { return true })
-	if err != nil || len(warnings) > 0 || len(out.HugepageLimits) != 2 || out.HugepageLimits[0].Limit != 4<<20 {
-		t.Errorf("%v, %v, %v", out.HugepageLimits, warnings, err)
-	}
-	out.HugepageLimits = nil
-	warnings, err = hugepages(r, out, func() bool { return false })
-	if err != nil || len(warnings) != 1 || len(out.HugepageLimits) != 0 {
-		t.Errorf("without the controller: %v, %v, %v", out.HugepageLimits, warnings, err)
 	}
 }
 

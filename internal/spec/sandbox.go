@@ -10,10 +10,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/mapping"
 	"fairlead.run/internal/spec/origin"
 )
 
-// pauseID is the user and group of a pod's own process: nobody's.
+// pauseID is the user and group of a pod's own process where the pod says nothing:
+// nobody's.
 const pauseID = 65535
 
 // pausePath is where the monitor's binary is mounted in the pod's own process.
@@ -32,12 +34,44 @@ var (
 
 var sandboxSteps = []step{
 	(*build).pauseProcess,
+	(*build).pauseIdentity,
 	(*build).pauseNamespaces,
 	(*build).pauseResources,
 	(*build).pauseRootfs,
-	(*build).seccomp,
+	(*build).pauseSeccomp,
+	(*build).appArmor,
 	(*build).selinux,
 	(*build).pauseAnnotations,
+}
+
+// CheckSandbox refuses profiles and users that the pod's own process could not have,
+// also where there is none: whoever names a profile that is not there has to hear
+// of it before containers do without.
+func (b *Builder) CheckSandbox(ctx context.Context, r *pod.Record, h pod.HandlerInfo) error {
+	w := b.newBuild(pauseRequest(r, h))
+	steps := []step{(*build).pauseIdentity}
+	if isLocal(w.security().Seccomp) {
+		steps = append(steps, (*build).seccomp)
+	}
+	if isLocal(w.security().AppArmor) {
+		steps = append(steps, (*build).appArmor)
+	}
+	return w.run(ctx, steps)
+}
+
+func isLocal(p *pod.Profile) bool { return p != nil && p.Type == pod.ProfileLocalhost }
+
+// pauseRequest is for the pod's own process, which is like a container that asks
+// for what the pod asks for. It is filtered also where nothing is said, and in pods
+// that may have privileged containers.
+func pauseRequest(r *pod.Record, h pod.HandlerInfo) pod.BundleRequest {
+	c := &pod.Container{ID: pod.ContainerID(r.ID)}
+	of := r.Config.Security
+	c.Config.Security = pod.Security{Identity: of.Identity, Seccomp: of.Seccomp, AppArmor: of.AppArmor}
+	if of.Seccomp == nil {
+		c.Config.Security.Seccomp = &pod.Profile{Type: pod.ProfileRuntimeDefault}
+	}
+	return pod.BundleRequest{Record: r, Container: c, Handler: h, Labels: r.Labels}
 }
 
 // WriteSandbox makes the bundle of the pod's own process: the pause program of
@@ -57,10 +91,9 @@ func (b *Builder) writeSandbox(ctx context.Context, r *pod.Record, h pod.Handler
 	if err != nil {
 		return pod.Bundle{}, err
 	}
-	// The process is like a container that asks for nothing.
-	c := &pod.Container{ID: pod.ContainerID(r.ID)}
-	c.Config.Security.Seccomp = &pod.Profile{Type: pod.ProfileRuntimeDefault}
-	w := b.newBuild(pod.BundleRequest{Record: r, Container: c, Rootfs: filepath.Join(dir, "rootfs"), Handler: h, Labels: r.Labels})
+	req := pauseRequest(r, h)
+	req.Rootfs = filepath.Join(dir, "rootfs")
+	w := b.newBuild(req)
 	w.stopSignal = "SIGTERM"
 	return b.write(ctx, string(r.ID), w, sandboxSteps)
 }
@@ -71,12 +104,7 @@ func (b *build) pauseProcess(context.Context) error {
 	if err != nil {
 		return err
 	}
-	uid, gid := uint32(pauseID), uint32(pauseID)
-	if u := b.pod().UserNamespace(); u != nil { // which may end before
-		uid, gid = min(uid, u.UIDs[0].Length-1), min(gid, u.GIDs[0].Length-1)
-	}
 	b.spec.Process = &specs.Process{
-		User:            specs.User{UID: uid, GID: gid},
 		Args:            []string{pausePath, "pause"},
 		Env:             []string{"PATH=/"},
 		Cwd:             "/",
@@ -84,13 +112,39 @@ func (b *build) pauseProcess(context.Context) error {
 		Capabilities:    &specs.LinuxCapabilities{},
 		OOMScoreAdj:     &adj,
 	}
-	b.user = pod.User{UID: int64(uid), GID: int64(gid)}
 	if b.req.Handler.SandboxProcess { // whose kernel does not know the name that the namespace has
 		name, err := os.ReadFile(filepath.Join(b.req.Record.Sandbox.Dir, pod.FileHostname))
 		b.spec.Hostname = strings.TrimSpace(string(name))
 		return err
 	}
 	return nil
+}
+
+// pauseIdentity is nobody, unless the pod says who.
+func (b *build) pauseIdentity(context.Context) error {
+	id := b.security().Identity
+	if err := checkIdentity(id); err != nil {
+		return err
+	}
+	w, u := who{uid: pauseID, gid: pauseID}, b.pod().UserNamespace()
+	if u != nil { // which may end before
+		if err := u.Check("linux.security_context.namespace_options.userns_options"); err != nil {
+			return err
+		}
+		w.uid, w.gid = min(w.uid, u.UIDs[0].Length-1), min(w.gid, u.GIDs[0].Length-1)
+	}
+	if id.UID != nil {
+		w.uid = uint32(*id.UID)
+	}
+	if id.GID != nil {
+		w.gid = uint32(*id.GID)
+	}
+	w.groups = []uint32{w.gid}
+	for _, g := range id.SupplementalGroups {
+		w.groups = append(w.groups, uint32(g))
+	}
+	b.setUser(w)
+	return mapping.Process(w.uid, w.groups, u)
 }
 
 func (b *build) pauseNamespaces(context.Context) error {
@@ -118,7 +172,7 @@ func (b *build) pauseNamespaces(context.Context) error {
 
 func (b *build) pauseResources(ctx context.Context) error {
 	// In a sandbox all containers run, within the limits of the pod's cgroup above.
-	if err := b.cgroup(ctx); err != nil || b.req.Handler.SandboxProcess {
+	if err := b.cgroup(ctx); err != nil || b.req.Handler.OwnKernel {
 		return err
 	}
 	b.spec.Linux.Resources = &specs.LinuxResources{
@@ -170,6 +224,16 @@ func (b *build) pauseRootfs(context.Context) error {
 	b.spec.Linux.MaskedPaths = pauseMasked
 	b.spec.Linux.ReadonlyPaths = pauseReadOnly
 	return nil
+}
+
+// pauseSeccomp leaves out the default filter in a kernel of its own. That takes the
+// sandbox as long to compile as a container's, and the pause program, which nobody
+// else can tell what to do, only waits.
+func (b *build) pauseSeccomp(ctx context.Context) error {
+	if b.req.Handler.OwnKernel && !isLocal(b.security().Seccomp) {
+		return nil
+	}
+	return b.seccomp(ctx)
 }
 
 func (b *build) pauseAnnotations(context.Context) error {

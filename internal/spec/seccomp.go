@@ -1,9 +1,7 @@
 package spec
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -19,6 +16,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
+	"fairlead.run/internal/spec/profile"
 )
 
 // profileLimit is the largest seccomp profile that is read.
@@ -44,6 +42,9 @@ func (b *build) seccomp(context.Context) error {
 			return fmt.Errorf("make the default seccomp filter: %w", err)
 		}
 		b.spec.Linux.Seccomp = b.withoutX32(filter)
+		if b.req.Handler.OwnKernel {
+			profile.AllowClone3(filter)
+		}
 		return nil
 	case p.Type != pod.ProfileLocalhost:
 		return invalid(seccompField+".profile_type", "%q is not known", p.Type)
@@ -75,7 +76,7 @@ func (b *build) localSeccomp(ref string) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", field, ref, err)
 	}
-	if err := checkProfile(content); err != nil {
+	if err := profile.Check(content); err != nil {
 		return invalid(field, "%s: %v", ref, err)
 	}
 	filter, err := seccomp.LoadProfile(string(content), b.spec)
@@ -100,38 +101,4 @@ func readProfile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("not a regular file of at most %d bytes: %w", profileLimit, errdefs.ErrInvalidArgument)
 	}
 	return io.ReadAll(io.LimitReader(f, profileLimit))
-}
-
-var seccompActions = []specs.LinuxSeccompAction{
-	specs.ActKill, specs.ActKillProcess, specs.ActKillThread, specs.ActTrap, specs.ActErrno,
-	specs.ActTrace, specs.ActAllow, specs.ActLog, specs.ActNotify,
-}
-
-// checkProfile refuses what would otherwise go through as "no filter at all".
-func checkProfile(content []byte) error {
-	var p seccomp.Seccomp
-	dec := json.NewDecoder(bytes.NewReader(content))
-	if err := dec.Decode(&p); err != nil {
-		return fmt.Errorf("is no seccomp profile: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("has something behind the profile's end")
-	}
-	if !slices.Contains(seccompActions, p.DefaultAction) {
-		return fmt.Errorf("defaultAction %q is none of %s", p.DefaultAction, actionNames())
-	}
-	for i, call := range p.Syscalls {
-		if call == nil || !slices.Contains(seccompActions, call.Action) {
-			return fmt.Errorf("syscalls[%d] has no action, or none of %s", i, actionNames())
-		}
-	}
-	return nil
-}
-
-func actionNames() string {
-	names := make([]string, len(seccompActions))
-	for i, a := range seccompActions {
-		names[i] = string(a)
-	}
-	return strings.Join(names, ", ")
 }

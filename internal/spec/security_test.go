@@ -213,6 +213,15 @@ func TestSeccomp(t *testing.T) {
 	if f := tc.spec(t).spec.Linux.Seccomp; runtime.GOARCH == "amd64" && !slices.Contains(f.Architectures, specs.ArchX32) {
 		t.Errorf("architectures of a kernel with x32: %v", f.Architectures)
 	}
+	// gVisor would refuse clone3 by the wrong error.
+	if allows(f, "clone3") {
+		t.Error("clone3 is allowed in the host's kernel")
+	}
+	tc.req.Handler.OwnKernel = true
+	if f := tc.spec(t).spec.Linux.Seccomp; !allows(f, "clone3") || allows(f, "mount") {
+		t.Errorf("in a kernel of its own: %+v", f)
+	}
+	tc.req.Handler.OwnKernel = false
 	// What the capabilities permit, the filter does.
 	tc.c.Security.Capabilities = &pod.Capabilities{Add: []string{"SYS_ADMIN"}}
 	if f := tc.spec(t).spec.Linux.Seccomp; !allows(f, "mount") {

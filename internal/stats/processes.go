@@ -37,8 +37,8 @@ func (c *cgroups) processMetrics(t *target) {
 		t.set(threadsMax, most)
 	}
 	// The number of a process that has ended may be another's.
-	if p := t.container.Process; p != nil && contains(pids, p.PID) {
-		t.put(ulimits, openFilesLimit(t.files, p.PID), "max_open_files")
+	if p := t.container.Process; p != nil && contains(pids, p.Inside()) {
+		t.put(ulimits, openFilesLimit(t.files, p.Inside()), "max_open_files")
 	}
 }
 

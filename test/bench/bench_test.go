@@ -53,6 +53,12 @@ func TestShortRun(t *testing.T) {
 	}
 	dir := t.TempDir()
 	build(t, dir)
+	runsc := os.Getenv("FAIRLEAD_TEST_RUNSC")
+	if runsc != "" { // without it that part is left out
+		if err := os.Symlink(runsc, filepath.Join(dir, "runsc")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tmp := filepath.Join(dir, "tmp")
 	if err := os.Mkdir(tmp, 0o755); err != nil {
 		t.Fatal(err)
@@ -67,6 +73,9 @@ func TestShortRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantComplete(t, r)
+	if runsc != "" {
+		wantSandboxes(t, r)
+	}
 	for _, path := range []string{page, filepath.Join(dir, "out.svg")} {
 		if st, err := os.Stat(path); err != nil || st.Size() < 500 {
 			t.Errorf("no page or plot: %v, %v", st, err)
@@ -108,14 +117,34 @@ func runIn(t *testing.T, cmd *exec.Cmd, tmp string) (arena string) {
 	}
 }
 
-// wantComplete looks for everything that was to be measured.
+// wanted looks for a series.
+func wanted(t *testing.T, r *report.Result, metric, scenario, variant string) {
+	t.Helper()
+	s, ok := r.Find(report.Key{Metric: metric, Scenario: scenario, Variant: variant})
+	if !ok || s.Count == 0 || s.P50 < 0 || s.P95 < s.P50 {
+		t.Errorf("%s, %s, %s: %+v", metric, scenario, variant, s)
+	}
+}
+
+// wantSandboxes looks for what was to be measured of gVisor.
+func wantSandboxes(t *testing.T, r *report.Result) {
+	t.Helper()
+	for _, network := range []string{report.CNI, report.Builtin} {
+		for _, metric := range []string{load.RunPod, load.PodStart, load.Second, load.Exec, load.PodEnd} {
+			wanted(t, r, metric, report.GVisor, report.Variant(report.Fairlead, "runsc", network))
+		}
+	}
+	if r.Programs["runsc"] == "" {
+		t.Errorf("the version of runsc is not in %v", r.Programs)
+	}
+}
+
+// wantComplete looks for everything else that was to be measured.
 func wantComplete(t *testing.T, r *report.Result) {
 	t.Helper()
 	want := func(metric, scenario, variant string) {
-		s, ok := r.Find(report.Key{Metric: metric, Scenario: scenario, Variant: variant})
-		if !ok || s.Count == 0 || s.P50 < 0 || s.P95 < s.P50 {
-			t.Errorf("%s, %s, %s: %+v", metric, scenario, variant, s)
-		}
+		t.Helper()
+		wanted(t, r, metric, scenario, variant)
 	}
 	for _, network := range []string{report.CNI, report.Builtin} {
 		for _, handler := range []string{"runc", "crun"} {
@@ -140,7 +169,7 @@ func wantComplete(t *testing.T, r *report.Result) {
 		if s, ok := r.Find(report.Key{Metric: report.PerPod, Scenario: report.Between(5, 20), Variant: v}); !ok || s.Count == 0 {
 			t.Errorf("%s: memory of each pod is %+v", v, s)
 		}
-		for _, call := range []string{load.ListContainers, load.ContainerStatus, load.ListStats, load.ListPodStats, load.ListMetrics} {
+		for _, call := range []string{load.ListContainers, load.ContainerStatus, load.ListStats, load.ListPodStats, load.ListMetrics, load.DecodeMetrics} {
 			for _, n := range shortPlan().crowd {
 				want(call, report.Crowd(n), v)
 			}

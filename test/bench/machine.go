@@ -26,10 +26,10 @@ func busy() float64 {
 
 // calm waits until little else runs: what built the benchmark is still in the
 // mean. After some time it gives up, and the result says what the load was.
-func (b *bench) calm(ctx context.Context) {
+func (b *bench) calm(ctx context.Context, patience time.Duration) {
 	limit := report.Calm * float64(runtime.NumCPU()) / 2
-	for busy() > limit && time.Since(b.begin) < b.plan.patience && ctx.Err() == nil {
-		b.say("the load is %.2f; waiting until it is %.2f, %s at most", busy(), limit, b.plan.patience)
+	for busy() > limit && time.Since(b.begin) < patience && ctx.Err() == nil {
+		b.say("the load is %.2f; waiting until it is %.2f, %s at most", busy(), limit, patience)
 		_ = sleep(ctx, 10*time.Second)
 	}
 }

@@ -46,7 +46,7 @@ func (b *bench) take(v variant, scenario string, times *load.Times) {
 func brief(times *load.Times) string {
 	var out string
 	all := times.All()
-	for _, name := range []string{load.PodStart, load.PodEnd, load.Exec, load.PullTime} {
+	for _, name := range []string{load.PodStart, load.Second, load.PodEnd, load.Exec, load.PullTime} {
 		if v := all[name]; len(v) > 0 {
 			out += fmt.Sprintf("%s %.1f ms  ", name, report.Quantile(v, 0.5))
 		}

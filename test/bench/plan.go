@@ -10,8 +10,8 @@ import (
 //
 // Larger than other structs: it is a list of numbers, and each stands alone.
 type plan struct {
-	patience                        time.Duration // for the machine to come to rest
 	serialRounds, serialPods, execs int
+	sandboxes                       int // pods in each of the serial rounds
 	parallelRounds                  int
 	parallel                        map[int]int   // clients to pods
 	sustain                         time.Duration // of each round
@@ -29,8 +29,7 @@ type plan struct {
 // fullPlan is what docs/performance.md is written from.
 func fullPlan() plan {
 	return plan{
-		patience:     4 * time.Minute,
-		serialRounds: 6, serialPods: 10, execs: 3,
+		serialRounds: 6, serialPods: 10, execs: 3, sandboxes: 6,
 		parallelRounds: 3, parallel: map[int]int{4: 24, 16: 32},
 		sustain: 20 * time.Second, sustainRounds: 3,
 		pulls: []pulled{{2, 1}, {45, 5}, {300, 6}}, pullRounds: 5,
@@ -42,7 +41,7 @@ func fullPlan() plan {
 // shortPlan only shows that everything works: its numbers mean little.
 func shortPlan() plan {
 	return plan{
-		serialRounds: 1, serialPods: 2, execs: 2,
+		serialRounds: 1, serialPods: 2, execs: 2, sandboxes: 1,
 		parallelRounds: 1, parallel: map[int]int{4: 4, 16: 16},
 		sustain: 2 * time.Second, sustainRounds: 1,
 		pulls: []pulled{{2, 1}, {45, 5}}, pullRounds: 1,

@@ -195,6 +195,8 @@ func (s *monitorStory) tell(place string) {
 		s.stopped(place, early, before.InnerPID)
 	case place == "monitor.give.taken":
 		s.terminalKept(place, before)
+	case place == "monitor.give-up.marked":
+		s.givenUp()
 	case place == "monitor.signal.sent":
 		s.overdue(early)
 	case strings.HasPrefix(place, "monitor.upgrade."), place == "monitor.inner.leaving":
@@ -229,6 +231,32 @@ func (s *monitorStory) tell(place string) {
 	s.terminal()
 	s.refused()
 	s.input()
+}
+
+// givenUp is about a start that hangs, and that its caller gives up as often as it
+// takes.
+func (s *monitorStory) givenUp() {
+	dir := s.t.TempDir()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.monitor.Start(context.Background(), monitorv1.StartRequest{
+			ID: "hangs", Command: []string{"/bin/sleep", "4321"}, PIDFile: filepath.Join(dir, "pid"), IODir: filepath.Join(dir, "io"), Timeout: time.Hour,
+		})
+		failed <- err
+	}()
+	node.Eventually(s.t, "the start is given up", func() bool {
+		_ = s.monitor.GiveUp(s.Ctx(), "hangs") // it may not have begun
+		select {
+		case err := <-failed:
+			// The process that was asked may have died of it, and the next one begins nothing.
+			if err == nil || !strings.Contains(err.Error(), "given up") && !strings.Contains(err.Error(), "the monitor was restarted") {
+				s.t.Errorf("the start that was given up: %v", err)
+			}
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // overdue is about a command that takes too long, and is killed for that.

@@ -49,6 +49,7 @@ var again = map[string]int{
 	"image.layer-prepared": 2, "image.layer-applied": 2, "image.layer-committed": 2,
 	"image.recorded": 3, "image.name-unrecorded": 3, "sandbox.namespace-pinned": 3, "sandbox.unmounted": 4, "sandbox.file-written": 3,
 	"stop.killed": 2, "rootfs.folders-made": 2,
+	"handlers.probed": 3, "handlers.committed": 3, "handlers.published": 3, "handlers.copied": 2, "handlers.shelved": 2,
 }
 
 // times is how often a place is passed within one step.
@@ -61,7 +62,7 @@ func (g ground) times(place string) int {
 
 // alike are the kinds of places behind which neither the network nor the handler
 // makes a difference. Each of them is passed on one of the nodes.
-var alike = []string{"image", "daemon", "bundle", "rootfs", "create", "sandbox"}
+var alike = []string{"handlers", "image", "daemon", "bundle", "rootfs", "create", "sandbox"}
 
 // passes says whether a place is walked on a ground, which may be that number
 // of networks.
@@ -111,6 +112,9 @@ var quiet = map[string]string{
 	"exit.recorded":             "nobody asked for the end of a process; it is recorded later",
 	"exit.tidied":               "removing the container does it again",
 	"cni.gc-done":               "the next start collects again",
+	"handlers.copied":           "the handler runs the program that is on the disk",
+	"handlers.shelved":          "the handler runs the program that is on the disk",
+	"handlers.dropped":          "the folder of a revision goes later",
 	"recover.":                  "nobody asked for the recovery; what it takes back is tried again",
 }
 
@@ -122,7 +126,7 @@ func whyQuiet(network, place string) string {
 
 // done are places behind which all is done and only the answer is missing: what
 // was made stays, and the repeated request finds it.
-var done = []string{"run.committed", "create.committed", "image.listed", "image.lease-ended"}
+var done = []string{"run.committed", "create.committed", "image.listed", "image.lease-ended", "handlers.published"}
 
 // At every place something fails. The request says where and why, leaves
 // nothing, and is accepted when it comes again.

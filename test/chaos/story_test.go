@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -145,6 +146,8 @@ func (st *story) requests(place string) []request {
 	switch {
 	case strings.HasPrefix(place, "image."):
 		all = append(all, st.imageRequests()...)
+	case strings.HasPrefix(place, "handlers."):
+		all = append(all, st.handlerRequests()...)
 	case place == "stop.killed":
 		pods := st.podRequests()
 		last := slices.IndexFunc(pods, func(r request) bool { return r.name == "stop the pod" })
@@ -183,6 +186,51 @@ func (st *story) podRequests() []request {
 		{name: "stop the pod", do: st.stopPod},
 		{name: "remove the pod", do: st.removePod},
 	}
+}
+
+// handlerRequests add a handler, change it and remove it under its pod.
+func (st *story) handlerRequests() []request {
+	const name = "extra"
+	command := func(args ...string) func() error {
+		return func() error {
+			_, err := st.n.CLI(append([]string{"handlers"}, args...)...)
+			return err
+		}
+	}
+	remove := func() error {
+		err := command("rm", name)()
+		if err != nil && strings.Contains(err.Error(), "no handler of that name was added") {
+			return nil // and the answer was lost
+		}
+		return err
+	}
+	on := *st
+	on.handler = name
+	gone := func() error {
+		out, err := st.n.CLI("handlers")
+		if err == nil && strings.Contains(out, name) {
+			err = fmt.Errorf("the handler that was removed is still there: %s", out)
+		}
+		return err
+	}
+	return []request{
+		{name: "add a handler", do: command("add", name, "path="+st.program())},
+		{name: "run the pod", makes: true, do: on.run},
+		{name: "change the handler", do: command("set", name, "privileged_without_host_devices=true")},
+		{name: "remove the handler", do: remove},
+		{name: "stop the pod", do: on.stopPod},
+		{name: "remove the pod", do: on.removePod},
+		{name: "look for the handler", do: gone},
+	}
+}
+
+// program is that of the ground's handler.
+func (st *story) program() string {
+	path, err := exec.LookPath(st.ground.handler)
+	if err != nil {
+		st.n.T.Fatal(err)
+	}
+	return path
 }
 
 // run asks for the pod. One that is listed as ready is the pod that the caller

@@ -3,11 +3,13 @@ package cri
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 )
 
@@ -18,6 +20,7 @@ type collector struct {
 
 	mu   sync.Mutex
 	seen strings.Builder
+	all  []*tracev1.Span
 }
 
 func startCollector(t *testing.T) *collector {
@@ -39,7 +42,19 @@ func (c *collector) Export(_ context.Context, r *coltrace.ExportTraceServiceRequ
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen.WriteString(r.String())
+	for _, rs := range r.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			c.all = append(c.all, ss.Spans...)
+		}
+	}
 	return &coltrace.ExportTraceServiceResponse{}, nil
+}
+
+// spans are those that have arrived.
+func (c *collector) spans() []*tracev1.Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 // text is everything that has arrived.

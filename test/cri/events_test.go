@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -193,6 +196,146 @@ func TestNoEventIsLost(t *testing.T) {
 	if got := len(deaf.got); status.Code(deaf.err) != codes.ResourceExhausted || got < 2048 || got >= total || !slices.Equal(deaf.got, quick.got[:got]) {
 		t.Errorf("who did not read got %d events of %d, and %v", got, total, deaf.err)
 	}
+}
+
+// All containers of many pods end at the same moment, and then all pods are removed
+// at the same moment. Who reads along and who begins to read when it is over are
+// both told of each end and of each removal once, and of each container in order.
+// There are fewer events than a reader may be behind.
+func TestEventsOfABurst(t *testing.T) {
+	const (
+		pods  = 16
+		each  = 14 // containers
+		ends  = pods * each
+		total = pods*4 + ends*4
+	)
+	n := node.Start(t, "", node.Plain)
+	n.Pull(node.Busybox)
+	dir := hostDir(t)
+	gate := makeGate(t, filepath.Join(dir, "gate"))
+	quick, late := &reader{stream: follow(t, n.Runtime)}, &reader{stream: follow(t, n.Runtime)}
+	var readers sync.WaitGroup
+	stopped := make(chan time.Duration, 1)
+	readers.Go(func() { stopped <- quick.span(t, total, "STOPPED", ends) })
+	var all []*node.Sandbox
+	for range pods {
+		all = append(all, n.RunPod("crun"))
+	}
+	atOnce := func(do func(*node.Sandbox) error) {
+		var clients sync.WaitGroup
+		for _, s := range all {
+			clients.Go(func() {
+				if err := do(s); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		clients.Wait()
+	}
+	atOnce(func(s *node.Sandbox) error { return startMany(s, each, dir) })
+	if t.Failed() {
+		return
+	}
+	if _, err := gate.WriteString(strings.Repeat("\n", ends)); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnds(t, n, ends)
+	atOnce(func(s *node.Sandbox) error {
+		ctx, cancel := context.WithTimeout(context.Background(), node.Patience)
+		defer cancel()
+		if _, err := n.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
+			return err
+		}
+		_, err := n.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID})
+		return err
+	})
+	if t.Failed() {
+		return
+	}
+	readers.Wait()
+	took := <-stopped
+	t.Logf("%d ends were told in %s: %.0f a second", ends, took.Round(time.Millisecond), ends/took.Seconds())
+	for len(late.got) < total && late.next(t) {
+	}
+	if late.err != nil || !slices.Equal(late.got, quick.got) {
+		t.Errorf("who read afterwards got %d events of %d, and %v", len(late.got), total, late.err)
+	}
+	of, count := map[string]string{}, map[string]int{}
+	for _, e := range quick.got {
+		of[e.id] += e.kind + " "
+	}
+	for _, kinds := range of {
+		count[kinds]++
+	}
+	if want := map[string]int{"CREATED STARTED STOPPED DELETED ": pods + ends}; !maps.Equal(count, want) {
+		t.Errorf("%v, want %v (%v)", count, want, quick.err)
+	}
+}
+
+// makeGate makes a FIFO and keeps it open: who reads from it waits for a line, and
+// each line lets one through.
+func makeGate(t *testing.T, path string) *os.File {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// startMany starts containers that wait at the gate.
+func startMany(s *node.Sandbox, many int, dir string) error {
+	for range many {
+		cfg := node.Script("read x < /burst/gate")
+		mounts(&runtimeapi.Mount{HostPath: dir, ContainerPath: "/burst"})(cfg)
+		id, err := s.TryCreate(cfg)
+		if err != nil {
+			return err
+		}
+		if err := (&node.Container{Sandbox: s, ID: id, Config: cfg}).TryStart(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitEnds waits until so many containers have ended.
+func awaitEnds(t *testing.T, n *node.Node, want int) {
+	t.Helper()
+	filter := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}
+	for end := time.Now().Add(node.Patience); ; time.Sleep(50 * time.Millisecond) {
+		list, err := n.Runtime.ListContainers(n.Ctx(), &runtimeapi.ListContainersRequest{Filter: filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(list.GetContainers()); got == want {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("%d of %d containers have ended", got, want)
+		}
+	}
+}
+
+// span reads so many events, and says in what time those of a kind, so many,
+// happened.
+func (r *reader) span(t *testing.T, total int, kind string, many int) time.Duration {
+	var first, last int64
+	for seen := 0; len(r.got) < total && r.next(t); {
+		if r.got[len(r.got)-1].kind != kind {
+			continue
+		}
+		if seen++; seen == 1 {
+			first = r.last
+		}
+		if seen == many {
+			last = r.last
+		}
+	}
+	return time.Duration(last - first)
 }
 
 // narrow is a client whose connection holds little that nobody has read.

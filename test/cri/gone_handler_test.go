@@ -1,10 +1,10 @@
 package cri
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,53 +54,154 @@ func TestProgramOfAHandlerIsGone(t *testing.T) {
 	}
 }
 
-// A handler that was taken out of the configuration cannot stop its pods. It
-// must say so: whoever hears "not found" believes that they are gone.
+// A handler that is taken out of the configuration, while a daemon runs or while
+// none does, takes no new pods, serves those that it has, and is gone with the last.
 func TestHandlerIsNotConfiguredAnyMore(t *testing.T) {
-	n, _, c := ownHandler(t, node.Handlers[0])
+	for name, restart := range map[string]bool{"while it runs": false, "between two daemons": true} {
+		t.Run(name, func(t *testing.T) {
+			n, _, c := ownHandler(t, node.Handlers[0])
+			with, err := os.ReadFile(n.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			without := strings.Replace(string(with), "[handlers.mine]", "[handlers.other]", 1)
+			if restart {
+				n.Kill(syscall.SIGKILL)
+			}
+			if err := os.WriteFile(n.Config, []byte(without), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if restart {
+				n.Start()
+			}
+			node.Eventually(t, "the other handler works, and the first drains", func() bool {
+				states := handlerStates(n)
+				return states["other"] == "Ready" && states["mine"] == "Draining"
+			})
+			_, err = n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "mine"})
+			if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "takes no new pods") || !strings.Contains(err.Error(), "other") {
+				t.Errorf("a new pod: %v", err)
+			}
+			if out := c.Exec("echo", "alive"); out != "alive\n" {
+				t.Errorf("exec: %q", out)
+			}
+			c.Stop(0)
+			c.Sandbox.Remove()
+			node.Eventually(t, "the handler is gone", func() bool { return handlerStates(n)["mine"] == "" })
+			if left, _ := os.ReadDir(filepath.Join(n.Root, "handlers", "mine")); len(left) > 0 {
+				t.Errorf("revisions of the handler are left: %v", left)
+			}
+		})
+	}
+}
+
+// handlerStates are the states of all handlers by name.
+func handlerStates(n *node.Node) map[string]string {
+	var list []struct {
+		Name    string
+		Details struct{ State string }
+	}
+	out, err := n.CLI("handlers", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &list)
+	}
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, h := range list {
+		states[h.Name] = h.Details.State
+	}
+	return states
+}
+
+// Handlers are added, changed and removed while pods run, by command, by a file
+// and by SIGHUP, and what does not work changes nothing.
+func TestHandlersChangeWithoutARestart(t *testing.T) {
+	path, err := exec.LookPath(node.Handlers[0])
+	if err != nil {
+		t.Skipf("needs %s: %v", node.Handlers[0], err)
+	}
+	n := node.Start(t, "")
+	n.Pull(node.Busybox)
+	command := func(want string, args ...string) {
+		t.Helper()
+		out, err := n.CLI(append([]string{"handlers"}, args...)...)
+		if err != nil {
+			out = err.Error()
+		}
+		mustSay(t, out, want)
+	}
+	before := n.RunPod(node.Handlers[0]).Start(node.Script("sleep 1000"))
+	command("handler extra is added; a container starts in ", "add", "extra", "path="+path)
+	command("handler extra is added", "add", "extra", "path="+path) // once more, as if the answer was lost
+	command("added before, and differently", "add", "extra", "path=/other")
+	command("there is no program /not/there", "set", "extra", "path=/not/there")
+	command("did you mean", "set", "extra", "pth="+path)
+	command("no handler of that name was added; those that were: extra", "rm", "extr")
+	command("found on PATH", "rm", node.Handlers[0])
+	c := n.RunPod("extra").Start(node.Script("sleep 1000"))
+	n.Kill(syscall.SIGKILL)
+	n.Start()
+	command("handler extra is changed", "set", "extra", "privileged_without_host_devices=true")
+	command("1 pods still run on it", "rm", "extra")
+	c.Sandbox.Remove()
+	node.Eventually(t, "it is gone", func() bool { return handlerStates(n)["extra"] == "" })
+
 	with, err := os.ReadFile(n.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	configure := func(toml string) {
-		n.Kill(syscall.SIGKILL)
-		if err := os.WriteFile(n.Config, []byte(toml), 0o600); err != nil {
+	write := func(toml string) {
+		t.Helper()
+		if err := os.WriteFile(n.Config, append([]byte(toml), with...), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	write("[handlers.filed]\npath = \"" + path + "\"\n")
+	node.Eventually(t, "the file is taken up", func() bool { return handlerStates(n)["filed"] == "Ready" })
+	write("[handlers.filed]\n[handlers.good]\npath = \"" + path + "\"\n")
+	node.Eventually(t, "the file is refused", func() bool {
+		return strings.Contains(n.DaemonLog(), "runtime handler filed does not work, and nothing was changed")
+	})
+	if states := handlerStates(n); states["filed"] != "Ready" || states["good"] != "" {
+		t.Errorf("%v", states)
+	}
+	refused := strings.Count(n.DaemonLog(), "what was in force stays")
+	if err := syscall.Kill(n.Pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	node.Eventually(t, "SIGHUP has it read again", func() bool { return strings.Count(n.DaemonLog(), "what was in force stays") > refused })
+	write("")
+	node.Eventually(t, "all is as it was", func() bool { return handlerStates(n)["filed"] == "" && handlerStates(n)[node.Handlers[0]] == "Ready" })
+	if out := before.Exec("echo", "alive"); out != "alive\n" {
+		t.Errorf("the first pod: %q", out)
+	}
+}
+
+// A pod keeps the program that it was started with when another is installed.
+func TestProgramOfAHandlerIsSwapped(t *testing.T) {
+	n, program, c := ownHandler(t, node.Handlers[0])
+	if err := os.WriteFile(program+".new", []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(program+".new", program); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "mine"}); err == nil {
+		t.Error("a pod was started on a program that does nothing")
+	}
+	for range 2 {
+		if out := c.Exec("echo", "alive"); out != "alive\n" {
+			t.Errorf("exec: %q", out)
+		}
+		second := c.Sandbox.Start(node.Script("echo second"))
+		second.Wait()
+		must(t, second.Log(), "second")
+		second.Remove()
+		n.Kill(syscall.SIGKILL)
 		n.Start()
 	}
-	configure(strings.Replace(string(with), "[handlers.mine]", "[handlers.other]", 1))
-	// Its trial is over: only a daemon that knows the handler could end it.
-	node.Eventually(t, "the other handler works", func() bool {
-		st, err := n.Runtime.Status(n.Ctx(), &runtimeapi.StatusRequest{})
-		return err == nil && slices.ContainsFunc(st.RuntimeHandlers, func(h *runtimeapi.RuntimeHandler) bool { return h.Name == "other" })
-	})
-	for what, call := range map[string]func() error{
-		"StopContainer": func() error {
-			_, err := n.Runtime.StopContainer(n.Ctx(), &runtimeapi.StopContainerRequest{ContainerId: c.ID})
-			return err
-		},
-		"RemoveContainer": func() error {
-			_, err := n.Runtime.RemoveContainer(n.Ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
-			return err
-		},
-		"StopPodSandbox": func() error {
-			_, err := n.Runtime.StopPodSandbox(n.Ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: c.Sandbox.ID})
-			return err
-		},
-		"RemovePodSandbox": func() error {
-			_, err := n.Runtime.RemovePodSandbox(n.Ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: c.Sandbox.ID})
-			return err
-		},
-	} {
-		if err := call(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"mine"`) {
-			t.Errorf("%s: %v, want a failed precondition that names the handler", what, err)
-		}
-	}
-	if c.Status().State == runtimeapi.ContainerState_CONTAINER_EXITED {
-		t.Error("the container is said to have ended")
-	}
-	configure(string(with))
 	c.Sandbox.Remove()
 }
 
@@ -119,7 +220,7 @@ func TestVersionOfAHandlerIsTooOld(t *testing.T) {
 	}
 	n.Start()
 	_, err = n.Runtime.RunPodSandbox(n.Ctx(), &runtimeapi.RunPodSandboxRequest{Config: n.PodConfig(), RuntimeHandler: "mine"})
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "handlers.mine.min_version wants 99.0") {
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "handlers.mine.min_version wants 99.0") {
 		t.Errorf("a new pod: %v", err)
 	}
 	if st := c.Status(); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {

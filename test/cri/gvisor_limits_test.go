@@ -88,7 +88,7 @@ func TestGVisorRunsOutOfMemory(t *testing.T) {
 	n := gvisor(t)
 	s := n.RunPod("runsc")
 	const limit = 200 << 20
-	cfg := node.Script("echo ready; x=$(head -c 500000000 /dev/zero | tr '\\0' x); echo no")
+	cfg := node.Script("echo ready; dd if=/dev/zero of=/dev/null bs=500000000 count=1; echo no")
 	limited(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit})(cfg)
 	idle := node.Script(forever)
 	limited(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 20})(idle)

@@ -144,6 +144,7 @@ func TestPluginRefuses(t *testing.T) {
 	n := node.Start(t, "")
 	n.Pull(node.Busybox)
 	refuse := errors.New("not on this node")
+	n.RunPod("crun").Remove() // from now on nothing but a plugin is in the way
 	p := connect(t, n, "10", "refuse", &plugin{
 		onRun: func(s *api.PodSandbox) error {
 			if s.GetLabels()["refuse"] != "" {
@@ -258,7 +259,8 @@ func TestPluginLimitsOthers(t *testing.T) {
 
 // A plugin that hangs is waited for once, then it is gone; pods do without.
 func TestPluginHangs(t *testing.T) {
-	n := node.Start(t, "[nri]\nrequest_timeout = \"300ms\"\n")
+	// Long enough for the plugin that works, also on an emulated processor.
+	n := node.Start(t, fmt.Sprintf("[nri]\nrequest_timeout = %q\n", node.Patience/30))
 	n.Pull(node.Busybox)
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })

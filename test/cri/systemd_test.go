@@ -17,7 +17,7 @@ import (
 
 // TestUnderSystemd runs what has to do with cgroups where systemd makes them.
 func TestUnderSystemd(t *testing.T) {
-	node.UnderSystemd(t, "^(TestSystemd.*|TestResources|TestUpdateBeforeStart|TestOutOfMemory|TestCgroupParent|"+
+	node.UnderSystemd(t, "^(TestSystemd.*|TestResources|TestUpdateBeforeStart|TestOutOfMemory|TestCgroupParent|TestPodLimits|"+
 		"TestStats.*|TestDaemonKilledWhilePodsPrint|TestMonitorKilledWhilePodsPrint)$")
 }
 

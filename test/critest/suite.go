@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -70,6 +71,10 @@ func (o *options) programs() (map[string]string, error) {
 	} {
 		p[name] = filepath.Join(dir, name)
 	}
+	if o.handler == runsc {
+		// Only then: a runtime that is not tested need not be tried.
+		p[runsc] = filepath.Join(o.peers, runsc)
+	}
 	var err error
 	if p["crun"], err = exec.LookPath("crun"); err != nil {
 		return nil, fmt.Errorf("find crun (Debian: apt-get install crun): %w", err)
@@ -88,12 +93,11 @@ func (o *options) note(ctx context.Context, s *peer.System, handler string, r *r
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its version: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, handler, "--version").Output()
+	version, err := versionOf(ctx, handler)
 	if err != nil {
 		return fmt.Errorf("ask %s for its version: %w", handler, err)
 	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	r.Programs = []string{v.GetRuntimeName() + " " + v.GetRuntimeVersion(), first}
+	r.Programs = []string{v.GetRuntimeName() + " " + v.GetRuntimeVersion(), version}
 	status, err := s.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its status: %w", err)
@@ -108,6 +112,24 @@ func (o *options) note(ctx context.Context, s *peer.System, handler string, r *r
 	}
 	r.Kernel = unix.ByteSliceToString(u.Release[:])
 	return nil
+}
+
+// runsc is gVisor's handler.
+const runsc = "runsc"
+
+// versionOf is a handler's name and version. A runsc that Go has built does not
+// tell its own, but Go has noted it.
+func versionOf(ctx context.Context, handler string) (string, error) {
+	if filepath.Base(handler) == runsc {
+		info, err := buildinfo.ReadFile(handler)
+		if err != nil {
+			return "", err
+		}
+		return runsc + " version " + info.Main.Version, nil
+	}
+	out, err := exec.CommandContext(ctx, handler, "--version").Output()
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first, err
 }
 
 // suiteIn runs the suite where the daemon is.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -52,25 +53,45 @@ func (s *Sandbox) IPs() []string {
 func (c *Container) CgroupFile(controller, v1, v2 string) string {
 	t := c.Sandbox.Node.T
 	t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		controller, v1 = "", v2
-	}
-	var found string
-	_ = filepath.WalkDir(filepath.Join("/sys/fs/cgroup", controller), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(filepath.Base(path), c.ID) {
-			found = path
-			return filepath.SkipAll
-		}
-		return nil
-	})
-	if found == "" {
-		t.Fatalf("container %s has no cgroup for %q", c.ID, controller)
-	}
+	found, file := cgroup(t, c.ID, controller, v1, v2)
 	// In a scope of systemd's, crun makes a cgroup of its own and limits that.
 	if below := filepath.Join(found, "container"); strings.HasSuffix(found, ".scope") && isDir(below) {
 		found = below
 	}
-	b, err := os.ReadFile(filepath.Join(found, v1))
+	return read(t, filepath.Join(found, file))
+}
+
+// CgroupFile finds a file of the pod's own cgroup on the host.
+func (s *Sandbox) CgroupFile(controller, v1, v2 string) string {
+	s.Node.T.Helper()
+	found, file := cgroup(s.Node.T, s.ID, controller, v1, v2)
+	return read(s.Node.T, filepath.Join(found, file))
+}
+
+// cgroup finds the topmost cgroup that an id is in the name of, and which file to
+// look at on this host.
+func cgroup(t *testing.T, id, controller, v1, v2 string) (dir, file string) {
+	t.Helper()
+	file = v1
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		controller, file = "", v2
+	}
+	_ = filepath.WalkDir(filepath.Join("/sys/fs/cgroup", controller), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(filepath.Base(path), id) {
+			dir = path
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	if dir == "" {
+		t.Fatalf("%s has no cgroup for %q", id, controller)
+	}
+	return dir, file
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,20 @@ func Places(t *testing.T) []string {
 // MonitorPlaces is Places of the monitor.
 func MonitorPlaces(t *testing.T) []string {
 	t.Helper()
-	return places(t, failpoint.MonitorEnv, "fairlead-monitor", "--state="+t.TempDir())
+	return inMonitor(t, "monitor.")
+}
+
+// ShimPlaces is Places of what the monitor starts for containers of shims, which
+// is the same program.
+func ShimPlaces(t *testing.T) []string {
+	t.Helper()
+	return inMonitor(t, "shim.")
+}
+
+func inMonitor(t *testing.T, kind string) []string {
+	t.Helper()
+	all := places(t, failpoint.MonitorEnv, "fairlead-monitor", "--state="+t.TempDir())
+	return slices.DeleteFunc(all, func(place string) bool { return !strings.HasPrefix(place, kind) })
 }
 
 func places(t *testing.T, variable, program string, args ...string) []string {

@@ -135,10 +135,11 @@ func (n *Node) RunPod(handler string, change ...func(*runtimeapi.PodSandboxConfi
 	return &Sandbox{Node: n, ID: r.PodSandboxId, Config: c}
 }
 
-// busy tells whether a handler is refused because its trial took too long, which
-// the daemon repeats.
+// busy tells whether a handler is refused because its trial takes long, or took
+// too long, which the daemon repeats and gives more time then.
 func busy(err error) bool {
-	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "did not end in time")
+	said := status.Convert(err).Message()
+	return status.Code(err) == codes.Unavailable && (strings.Contains(said, "did not end in time") || strings.Contains(said, "still being tried"))
 }
 
 // Know notes the id of a pod or container that was made without this package's

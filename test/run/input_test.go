@@ -158,7 +158,7 @@ spec:
 `, "")
 		m.wantWith(strings.ReplaceAll(text, "HANDLER", strings.TrimPrefix(class, "on-")), 0, "run", "--detach", "-f", "-")
 		var pods []struct{ ID string }
-		if err := json.Unmarshal([]byte(m.want(0, "ps", "-a", "-o", "json").out), &pods); err != nil || len(pods) != 1 {
+		if err := json.Unmarshal([]byte(m.want(0, "ps", "-o", "json").out), &pods); err != nil || len(pods) != 1 {
 			t.Fatalf("%+v, %v", pods, err)
 		}
 		var found []string

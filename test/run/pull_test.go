@@ -51,6 +51,39 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestPullInTheTrace pulls an image for two pods, which is where the time of both
+// starts went.
+func TestPullInTheTrace(t *testing.T) {
+	registry := images.NewRegistry()
+	defer registry.Close()
+	layer, err := images.Busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := images.Build(images.Spec{Layers: []images.Layer{layer}, Config: ocispec.ImageConfig{Env: []string{"PATH=/bin"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("busybox:1", img)
+	m := newMachine(t)
+	name, pods := registry.Host()+"/busybox:1", ""
+	for _, pod := range []string{"a", "b"} {
+		pods += "apiVersion: v1\nkind: Pod\nmetadata: {name: " + pod + "}\nspec:\n  terminationGracePeriodSeconds: 1\n" +
+			"  containers: [{name: c, image: '" + name + "', command: [sh, -c, 'echo up; sleep 1000']}]\n---\n"
+	}
+	j := m.background("run", "-f", m.write("two.yaml", pods))
+	j.await(j.out, "a/c")
+	j.await(j.out, "b/c")
+	for _, pod := range []string{"a", "b"} {
+		r := m.want(0, "trace", pod)
+		if n := strings.Count(r.out, "pull image"); n != 1 || !strings.Contains(r.out, name) || !strings.Contains(r.out, "fetch layers") {
+			t.Errorf("the trace of %s has %d pulls:\n%s", pod, n, r.out)
+		}
+	}
+	j.signal(syscall.SIGINT)
+	j.ends(130)
+}
+
 // TestTakeOver ends the command that holds the daemon while another uses it.
 func TestTakeOver(t *testing.T) {
 	m := newMachine(t)
@@ -65,4 +98,34 @@ func TestTakeOver(t *testing.T) {
 	}
 	second.signal(syscall.SIGINT)
 	second.ends(130)
+}
+
+// TestPullForAnotherPlatform pulls the variant that is asked for.
+func TestPullForAnotherPlatform(t *testing.T) {
+	registry := images.NewRegistry()
+	defer registry.Close()
+	variants := map[string]*images.Image{}
+	for _, arch := range []string{"amd64", "arm64"} {
+		img, err := images.Build(images.Spec{Arch: arch, Config: ocispec.ImageConfig{Env: []string{"ARCH=" + arch}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		variants[arch] = img
+	}
+	index, err := images.Index(variants["amd64"], variants["arm64"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("variants:1", index)
+	m, name := newMachine(t), registry.Host()+"/variants:1"
+	for _, arch := range []string{"amd64", "arm64"} {
+		if r := m.wantWith("", 0, "image", "pull", "--platform", "linux/"+arch, name); strings.TrimSpace(r.out) != variants[arch].ID {
+			t.Errorf("for %s: got %s, want %s", arch, r.out, variants[arch].ID)
+		}
+	}
+	for platform, words := range map[string]string{"linux/s390x": "linux/s390x", "nonsense/": "platform"} {
+		if r := m.wantWith("", 1, "image", "pull", "--platform", platform, name); !strings.Contains(r.err, words) {
+			t.Errorf("for %s: %s", platform, r.err)
+		}
+	}
 }

@@ -260,6 +260,11 @@ func TestDetach(t *testing.T) {
 		if !strings.Contains(r.out, "web-0") || !strings.Contains(r.err, "fairlead rm default/web-0 default/web-1") {
 			t.Errorf("%s%s", r.out, r.err)
 		}
+		for _, args := range [][]string{{"ops"}, {"trace", "web-0"}} {
+			if r := m.want(1, args...); !strings.Contains(r.err, "no daemon runs that stays") || !strings.Contains(r.err, "start one with fairlead runtime") {
+				t.Errorf("%s without a daemon: %s", args[0], r.err)
+			}
+		}
 		if r := m.wantWith("from stdin", 3, "exec", "-i", "web-0", "-c", "c", "--", "sh", "-c", "cat; echo err >&2; exit 3"); r.out != "from stdin" || r.err != "err\n" {
 			t.Errorf("exec -i: %+v", r)
 		}

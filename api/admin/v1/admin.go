@@ -51,6 +51,19 @@ type ExportRequest struct {
 type PullRequest struct {
 	Ref  string `json:"ref"`
 	Auth *Auth  `json:"auth,omitempty"`
+	// Platform is that of the variant to pull, as "linux/arm64"; "" is this machine's.
+	Platform string `json:"platform,omitempty"`
+	// For are the pods that wait for it, which need not be made yet. Trace tells of
+	// it as of what is done to them.
+	For []PodName `json:"for,omitempty"`
+}
+
+// PodName is what a pod is told by before it has an id, with the meaning of the
+// CRI's PodSandboxMetadata.
+type PodName struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	UID       string `json:"uid"`
 }
 
 // Auth is a registry credential, with the meaning of the CRI's AuthConfig.
@@ -110,6 +123,10 @@ type Server interface {
 	Handlers(ctx context.Context, s Stream) error
 	// VerifyHandler reads a VerifyRequest and sends VerifyEvents.
 	VerifyHandler(ctx context.Context, s Stream) error
+	// ChangeHandler reads a ChangeRequest and sends VerifyEvents.
+	ChangeHandler(ctx context.Context, s Stream) error
+	// Overhead reads an OverheadRequest and sends OverheadEvents.
+	Overhead(ctx context.Context, s Stream) error
 }
 
 var desc = grpc.ServiceDesc{
@@ -126,6 +143,8 @@ var desc = grpc.ServiceDesc{
 		stream("Profile", Server.Profile),
 		stream("Handlers", Server.Handlers),
 		stream("VerifyHandler", Server.VerifyHandler),
+		stream("ChangeHandler", Server.ChangeHandler),
+		stream("Overhead", Server.Overhead),
 	},
 	Metadata: "api/admin/v1/admin.go",
 }

@@ -12,7 +12,7 @@ import (
 // Handler is what Fairlead says of a runtime handler beyond the CRI's Status.
 type Handler struct {
 	Name  string `json:"name"`
-	State string `json:"state"` // "Ready", "Failed" or "Unverified"
+	State string `json:"state"` // "Ready", "Failed", "Unverified" or "Draining"
 	// VerifiedAt is when the last trial that counts ended.
 	VerifiedAt time.Time `json:"verifiedAt,omitzero"`
 	// TrialStartMS is how long the container on trial took to start, in milliseconds.
@@ -20,10 +20,13 @@ type Handler struct {
 	// StartP50MS is the median start of a pod with one container, in milliseconds,
 	// of those that were started lately; zero where there was none.
 	StartP50MS float64 `json:"startP50Ms,omitempty"`
-	// OverheadBytes is the memory of what the runtime keeps beside a container.
-	OverheadBytes int64    `json:"overheadBytes"`
-	Features      []string `json:"features"`
-	Pods          int      `json:"pods"` // that use it
+	// OverheadBytes is the memory of what the runtime keeps beside a container, as
+	// the trial found it; Overhead is what was measured of pods, if somebody has
+	// asked for that.
+	OverheadBytes int64     `json:"overheadBytes"`
+	Overhead      *Overhead `json:"overhead,omitempty"`
+	Features      []string  `json:"features"`
+	Pods          int       `json:"pods"` // that use it
 }
 
 // HandlersReply is the only frame that Handlers answers.
@@ -36,7 +39,7 @@ type VerifyRequest struct {
 	Name string `json:"name"` // empty for the default
 }
 
-// VerifyEvent is a frame of VerifyHandler's answer. The last one, and no other,
+// VerifyEvent is a frame of the answers of VerifyHandler and ChangeHandler. The last one, and no other,
 // has Done.
 type VerifyEvent struct {
 	Step string `json:"step,omitempty"` // that begins now, for people
@@ -45,6 +48,13 @@ type VerifyEvent struct {
 	Works   bool     `json:"works,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // why it does not work
 	Handler *Handler `json:"handler,omitempty"`
+}
+
+// ChangeRequest is the only frame that ChangeHandler is asked with.
+type ChangeRequest struct {
+	Verb     string   `json:"verb"` // "add", "set" or "rm"
+	Name     string   `json:"name"`
+	Settings []string `json:"settings,omitempty"` // KEY=VALUE
 }
 
 // Handlers asks a daemon for its handlers.
@@ -64,8 +74,17 @@ func Handlers(ctx context.Context, conn grpc.ClientConnInterface) ([]Handler, er
 // VerifyHandler has a daemon try a handler. It calls step for each step as it
 // begins, and returns the last event.
 func VerifyHandler(ctx context.Context, conn grpc.ClientConnInterface, req VerifyRequest, step func(string)) (VerifyEvent, error) {
+	return follow(ctx, conn, "VerifyHandler", req, step)
+}
+
+// ChangeHandler has a daemon add, change or remove a handler, in the same way.
+func ChangeHandler(ctx context.Context, conn grpc.ClientConnInterface, req ChangeRequest, step func(string)) (VerifyEvent, error) {
+	return follow(ctx, conn, "ChangeHandler", req, step)
+}
+
+func follow(ctx context.Context, conn grpc.ClientConnInterface, method string, req any, step func(string)) (VerifyEvent, error) {
 	var e VerifyEvent
-	s, err := Open(ctx, conn, "VerifyHandler")
+	s, err := Open(ctx, conn, method)
 	if err != nil {
 		return e, err
 	}

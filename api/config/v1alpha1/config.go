@@ -21,7 +21,7 @@ type Config struct {
 	Streaming      Streaming          `toml:"streaming" doc:"Server of exec, attach and port-forward streams."`
 	Containers     Containers         `toml:"containers" doc:"Defaults and bounds of all containers."`
 	Metrics        Metrics            `toml:"metrics" doc:"Metrics of the daemon itself, for Prometheus."`
-	Tracing        Tracing            `toml:"tracing" doc:"Spans of operations on pods and containers, for OpenTelemetry."`
+	Tracing        Tracing            `toml:"tracing" doc:"Spans of operations on pods and containers and of the pulls of images, for OpenTelemetry."`
 	Stats          Stats              `toml:"stats" doc:"What is measured of pods and containers."`
 	Checkpoints    Checkpoints        `toml:"checkpoints" doc:"What running containers are at, in archives."`
 	NRI            NRI                `toml:"nri" doc:"Plugins that take part in the life of pods and containers by the Node Resource Interface."`
@@ -33,11 +33,20 @@ type Config struct {
 
 // Handler is one runtime handler.
 type Handler struct {
-	Type                         string   `toml:"type" doc:"Kind of the handler. \"oci\": a program with the command line of runc." zero:"oci"`
-	Path                         string   `toml:"path" doc:"The program: an absolute path, or a name to be looked for on PATH." zero:"the name of the handler"`
-	Args                         []string `toml:"args" doc:"Arguments before the subcommand, for example [\"--debug\"]. --root, --log, --log-format and --systemd-cgroup are Fairlead's to set."`
-	Root                         string   `toml:"root" doc:"Directory of the program's own state." zero:"runtimes/NAME in the state directory"`
-	MinVersion                   string   `toml:"min_version" doc:"The oldest version of the program that may start pods, for example \"1.2.8\". An older one fails, and its pods run on. [security.md](security.md) has why this may be wanted." zero:"any"`
+	Type string `toml:"type" doc:"Kind of the handler. \"oci\": a program with the command line of runc. \"shim\": a containerd shim." zero:"oci"`
+	Path string `toml:"path" doc:"The program: an absolute path, or a name to be looked for on PATH." zero:"the name of the handler; of a shim, what follows from runtime_type"`
+
+	// Of OCI runtimes.
+	Args       []string `toml:"args" doc:"Arguments before the subcommand, for example [\"--debug\"]. --root, --log, --log-format and --systemd-cgroup are Fairlead's to set."`
+	Root       string   `toml:"root" doc:"Directory of the program's own state." zero:"runtimes/NAME in the state directory"`
+	MinVersion string   `toml:"min_version" doc:"The oldest version of the program that may start pods, for example \"1.2.8\". An older one fails, and its pods run on. [security.md](security.md) has why this may be wanted." zero:"any"`
+
+	// Of shims.
+	RuntimeType string         `toml:"runtime_type" doc:"Of a shim: its name, as in \"io.containerd.runc.v2\", whose program is containerd-shim-runc-v2."`
+	ConfigPath  string         `toml:"config_path" doc:"Of a shim other than runc's: the file that it is told to read its configuration from."`
+	Options     map[string]any `toml:"options" doc:"Of a shim: what it is told, by the names that containerd has for it. Those of runc's are checked. Others get them as TOML, unless config_path is set; TypeUrl is the type of that."`
+	Snapshotter string         `toml:"snapshotter" doc:"Of a shim: who makes root file systems. There is only \"overlayfs\"." zero:"overlayfs"`
+
 	PodAnnotations               []string `toml:"pod_annotations" doc:"Pod annotations that the runtime gets to see: names, or prefixes that end in \"*\". All others are kept from it."`
 	ContainerAnnotations         []string `toml:"container_annotations" doc:"As pod_annotations, of containers."`
 	PrivilegedWithoutHostDevices bool     `toml:"privileged_without_host_devices" doc:"Privileged containers get no host devices but those they ask for."`
@@ -71,7 +80,7 @@ type Images struct {
 
 // Streaming is the server of exec, attach and port-forward streams.
 type Streaming struct {
-	Address     string   `toml:"address" doc:"Host and port it listens on. Port 0 takes a free one. The kubelet has to reach it; nobody else should."`
+	Address     string   `toml:"address" doc:"Host and port it listens on. Port 0 takes a free one. The kubelet has to reach it; nobody else should, as nothing is encrypted or asked for but the address of a stream. The log warns of one that is not on the loopback."`
 	IdleTimeout Duration `toml:"idle_timeout" doc:"A stream on which no data moves for this long is closed, even if its client still sends pings."`
 	TokenTTL    Duration `toml:"token_ttl" doc:"How long the address of a stream is good for. It works once."`
 }
@@ -91,7 +100,7 @@ type Rlimit struct {
 
 // Metrics is about metrics of the daemon itself.
 type Metrics struct {
-	Address string `toml:"address" flag:"metrics-address" doc:"Host and port where /metrics is told, for example \"127.0.0.1:9470\". Whoever reaches it may read it." zero:"nowhere"`
+	Address string `toml:"address" flag:"metrics-address" doc:"Host and port where /metrics is told, for example \"127.0.0.1:9470\". Whoever reaches it may read it; the log warns of one that is not on the loopback." zero:"nowhere"`
 }
 
 // Tracing is about spans.

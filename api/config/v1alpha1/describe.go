@@ -41,6 +41,9 @@ func describe(prefix []string, v reflect.Value) []Key {
 		case isTable(f.Type):
 			k.Table = true
 			keys = append(append(keys, k), describe(path, v.Field(i))...)
+		case f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.Interface:
+			k.Table = true // whose keys are others' to name
+			keys = append(keys, k)
 		case f.Type.Kind() == reflect.Map:
 			k.Table, k.Name = true, k.Name+".NAME"
 			inner := describe(append(path, "NAME"), reflect.New(f.Type.Elem()).Elem())

@@ -102,8 +102,13 @@ func (c *Config) checkHandler(key, name string, h Handler) error {
 	if !dnsLabel.MatchString(name) {
 		bad = append(bad, c.wrong(key, "a handler's name is a DNS label: lower case letters, digits and -, up to 63"))
 	}
-	if h.Type != "" && h.Type != "oci" {
-		bad = append(bad, c.wrong(key+".type", "%q is no kind of handler; there is \"oci\"", h.Type))
+	switch h.Type {
+	case "", "oci":
+		bad = append(bad, c.checkNoShim(key, h))
+	case "shim":
+		bad = append(bad, c.checkShim(key, h))
+	default:
+		bad = append(bad, c.wrong(key+".type", "%q is no kind of handler; there are \"oci\" and \"shim\"", h.Type))
 	}
 	if strings.Contains(h.Path, "/") {
 		bad = append(bad, c.absolute(key+".path", h.Path))

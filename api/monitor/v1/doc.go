@@ -46,6 +46,7 @@ const (
 	OpCloseStdin Op = "close-stdin" // IDRequest ->
 	OpKeep       Op = "keep"        // IDRequest -> Started, descriptors named by Kept
 	OpGive       Op = "give"        // IDRequest, a terminal that was kept -> once what it holds is in the log
+	OpGiveUp     Op = "give-up"     // IDRequest -> ; the OpStart or OpExec under way then fails
 	OpForget     Op = "forget"      // IDRequest ->
 	OpShutdown   Op = "shutdown"    // ShutdownRequest ->
 )

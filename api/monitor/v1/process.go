@@ -101,6 +101,9 @@ type ExecRequest struct {
 	// the process, and that no other has. What the process starts inherits it, so
 	// that OpSignal with All finds all of that.
 	Mark uint64 `json:"mark,omitempty"`
+	// MarkAnywhere says that the command leaves a process that stands in for the one
+	// with the mark, which is in another cgroup.
+	MarkAnywhere bool `json:"markAnywhere,omitempty"`
 	// Token is as in StartRequest.
 	Token string `json:"token,omitempty"`
 }

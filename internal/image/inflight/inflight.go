@@ -36,6 +36,9 @@ type Task struct {
 	// Report is called about ten times a second on the caller's goroutine, and
 	// once at the end. Nil: nobody looks.
 	Report func(progress.State)
+	// Passed, unless nil, is called once, on the caller's goroutine when its wait is
+	// over: with all phases that the task has come to, whoever began it.
+	Passed func([]progress.Passage)
 }
 
 // Set is what is in flight. T is what pulls result in. The zero value is ready
@@ -56,6 +59,7 @@ type operation[T any] struct {
 	done    chan struct{}
 	// snapshot tells the stage, and how far it has come where that is known.
 	snapshot func() progress.State
+	passed   func() []progress.Passage // nil for those of Follow
 	result   T
 	err      error
 }
@@ -86,7 +90,11 @@ func (s *Set[T]) Do(ctx context.Context, t Task, run func(context.Context, *prog
 		return none, err
 	}
 	defer s.leave(op)
-	if err := op.wait(ctx, t.Report); err != nil {
+	err = op.wait(ctx, t.Report)
+	if t.Passed != nil {
+		t.Passed(op.passed())
+	}
+	if err != nil {
 		return none, fmt.Errorf("%s image %s: %w", t.Verb, t.Name, err)
 	}
 	return op.result, op.err
@@ -105,7 +113,7 @@ func (s *Set[T]) join(ctx context.Context, t Task, run func(context.Context, *pr
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	track := progress.NewTracker(t.Name)
-	op := &operation[T]{task: t, began: time.Now(), callers: 1, cancel: cancel, done: make(chan struct{}), snapshot: track.Snapshot}
+	op := &operation[T]{task: t, began: time.Now(), callers: 1, cancel: cancel, done: make(chan struct{}), snapshot: track.Snapshot, passed: track.Passed}
 	s.add(op)
 	s.byKey[t.Key] = op
 	go func() {

@@ -88,6 +88,36 @@ func TestSameTasksJoin(t *testing.T) {
 	eventually(t, "the end of the list", func() bool { return len(s.List()) == 0 })
 }
 
+// Each caller is told once of all phases, also one who joined and one who gave up.
+func TestCallersLearnThePhases(t *testing.T) {
+	var s set
+	w := newWork()
+	told := make(chan []progress.Passage, 10)
+	tell := task(true)
+	tell.Passed = func(all []progress.Passage) { told <- all }
+	ctx, cancel := context.WithCancel(t.Context())
+	first := begin(ctx, &s, tell, w)
+	track := <-w.runs
+	second := begin(t.Context(), &s, tell, w)
+	eventually(t, "two who wait", func() bool { return s.List()[0].Waiting == 2 })
+	cancel()
+	if r := <-first; r.err == nil {
+		t.Error("who gave up has a result")
+	}
+	if all := <-told; len(all) != 1 || all[0].Phase != progress.Resolving {
+		t.Errorf("who gave up is told %v", all)
+	}
+	track.Enter(progress.Recording)
+	close(w.release)
+	<-second
+	if all := <-told; len(all) != 2 || all[1].Phase != progress.Recording {
+		t.Errorf("who joined is told %v", all)
+	}
+	if len(told) > 0 {
+		t.Error("somebody was told twice")
+	}
+}
+
 // What nobody waits for ends, unless somebody may come back for it.
 func TestGivingUp(t *testing.T) {
 	for _, stay := range []bool{false, true} {

@@ -4,6 +4,7 @@ package progress
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ const (
 	Waiting     Phase = "waiting"
 	Downloading Phase = "downloading"
 	Unpacking   Phase = "unpacking"
+	Recording   Phase = "recording" // of a pull: its names
 	Done        Phase = "done"
 )
 
@@ -31,6 +33,14 @@ const (
 	Writing Phase = "writing the archive" // of an export
 	Freeing Phase = "freeing layers"      // of a removal
 )
+
+// Passage is a phase that a pull has come to, and when. Layers are unpacked while
+// others are still on their way, so Unpacking is only what remains after the last
+// has come.
+type Passage struct {
+	Phase Phase
+	Since time.Time
+}
 
 // State is the state of a pull at one moment.
 type State struct {
@@ -83,6 +93,7 @@ type Tracker struct {
 	order  []digest.Digest
 	layers map[digest.Digest]*layerTrack
 	phase  Phase
+	passed []Passage
 
 	last      atomic.Int64 // time of the last byte or step, Unix ns
 	transfers atomic.Int32 // blobs being fetched
@@ -96,8 +107,8 @@ type layerTrack struct {
 
 // NewTracker begins a pull of ref.
 func NewTracker(ref string) *Tracker {
-	t := &Tracker{ref: ref, phase: Resolving, layers: map[digest.Digest]*layerTrack{}}
-	t.touch()
+	t := &Tracker{ref: ref, layers: map[digest.Digest]*layerTrack{}}
+	t.Enter(Resolving)
 	return t
 }
 
@@ -118,12 +129,31 @@ func (t *Tracker) Idle() time.Duration {
 	return time.Since(time.Unix(0, t.last.Load()))
 }
 
-// Enter notes a phase in which the layers are not known yet.
+// Enter notes a phase that no layer tells of: they are not known yet, or all are
+// unpacked.
 func (t *Tracker) Enter(p Phase) {
 	t.touch()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.phase = p
+	t.pass(p)
+}
+
+// pass notes the time of a phase, once. t.mu is held.
+func (t *Tracker) pass(p Phase) {
+	for _, was := range t.passed {
+		if was.Phase == p {
+			return
+		}
+	}
+	t.passed = append(t.passed, Passage{p, time.Now()})
+}
+
+// Passed are the phases up to now, in their order.
+func (t *Tracker) Passed() []Passage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.passed)
 }
 
 // Expect adds the layers of the chosen manifest.
@@ -132,6 +162,7 @@ func (t *Tracker) Expect(layers []ocispec.Descriptor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.phase = Downloading
+	t.pass(Downloading)
 	for _, l := range layers {
 		if t.layers[l.Digest] == nil {
 			t.layers[l.Digest] = &layerTrack{phase: Waiting, total: l.Size}
@@ -146,9 +177,25 @@ func (t *Tracker) Set(d digest.Digest, p Phase, done int64) {
 	t.touch()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.layers[d]; l != nil && l.phase != Done {
-		l.phase, l.done = p, done
+	l := t.layers[d]
+	if l == nil || l.phase == Done {
+		return
 	}
+	moved := l.phase != p
+	l.phase, l.done = p, done
+	if moved && p != Downloading && t.fetched() {
+		t.pass(Unpacking)
+	}
+}
+
+// fetched says that no layer is on its way any more. t.mu is held.
+func (t *Tracker) fetched() bool {
+	for _, l := range t.layers {
+		if l.phase == Waiting || l.phase == Downloading {
+			return false
+		}
+	}
+	return true
 }
 
 // Finish marks everything as done.
@@ -166,14 +213,13 @@ func (t *Tracker) Snapshot() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := State{Ref: t.ref, Phase: t.phase, Layers: make([]Layer, 0, len(t.order))}
-	fetching, unpacking := false, false
+	unpacking := false
 	for _, d := range t.order {
 		l := t.layers[d]
 		p.Layers = append(p.Layers, Layer{Digest: d.String(), Phase: l.phase, Done: l.done, Total: l.total})
-		fetching = fetching || l.phase == Downloading || l.phase == Waiting
 		unpacking = unpacking || l.phase == Unpacking
 	}
-	if p.Phase == Downloading && unpacking && !fetching {
+	if p.Phase == Downloading && unpacking && t.fetched() {
 		p.Phase = Unpacking
 	}
 	return p

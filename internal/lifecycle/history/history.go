@@ -20,9 +20,9 @@ const (
 	maxSteps      = 32
 )
 
-// of are the verbs that a start and an end consist of. There may be any number
+// of are the verbs that a start and an end consist of, the pulls for it included. There may be any number
 // of others, such as probes.
-var of = []string{ops.Run, ops.Create, ops.Start, ops.Stop, ops.Remove}
+var of = []string{ops.Run, ops.Create, ops.Start, ops.Stop, ops.Remove, ops.Pull}
 
 // start are those of a start.
 var start = []string{ops.Run, ops.Create, ops.Start}
@@ -36,7 +36,7 @@ type History struct {
 
 // Add remembers an operation that has ended.
 func (h *History) Add(e ops.Ended) {
-	if !slices.Contains(of, e.Verb) || e.Pod == "" {
+	if !slices.Contains(of, e.Verb) || e.Pod == "" && len(e.For) == 0 {
 		return
 	}
 	if len(e.Steps) > maxSteps {
@@ -52,13 +52,15 @@ func (h *History) Add(e ops.Ended) {
 	h.next = (h.next + 1) % maxOperations
 }
 
-// Of returns the operations on a pod and its containers, the oldest first.
-func (h *History) Of(id pod.ID) []ops.Ended {
+// Of returns the operations on a pod and its containers, and the pulls of images
+// for it, the oldest first. named is what those know of it that were over before
+// it was made.
+func (h *History) Of(id pod.ID, named pod.Metadata) []ops.Ended {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []ops.Ended
 	for _, e := range slices.Concat(h.all[h.next:], h.all[:h.next]) {
-		if e.Pod == id {
+		if e.Pod == id || e.Pod == "" && slices.Contains(e.For, named) {
 			out = append(out, e)
 		}
 	}

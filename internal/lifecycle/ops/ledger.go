@@ -10,14 +10,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/pod"
 	"fairlead.run/internal/stage"
 	"fairlead.run/internal/telemetry"
 )
@@ -41,6 +39,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	byKey   map[string]*operation
 	all     map[*operation]struct{}
+	bans    map[*ban]struct{}
 	ending  bool
 	running sync.WaitGroup
 }
@@ -166,6 +165,9 @@ func (l *Ledger) join(ctx context.Context, t Task, run func(context.Context) (st
 	if l.ending {
 		return nil, fmt.Errorf("%s: the daemon is ending; ask the next one: %w", t.About, errdefs.ErrUnavailable)
 	}
+	if err := l.banned(t.About); err != nil {
+		return nil, fmt.Errorf("%s: %w", t.About, err)
+	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	op := l.newOperation(t, cancel)
 	op.parent = telemetry.Parent(ctx)
@@ -221,86 +223,21 @@ func (l *Ledger) land(op *operation) {
 }
 
 // Follow lists what the caller itself does until it calls done. It has no
-// result that others could wait for, and only its caller's context ends it:
-// what it leaves behind, a session perhaps, may live on in that.
+// result that others could wait for. Its end does not end the context: what it
+// leaves behind, a session perhaps, may live on in that.
 func (l *Ledger) Follow(ctx context.Context, about About) (_ context.Context, done func()) {
-	op := l.newOperation(Task{About: about}, func(error) {})
+	ctx, cancel := context.WithCancelCause(ctx)
+	op := l.newOperation(Task{About: about}, func(why error) {
+		if why != nil {
+			cancel(why)
+		}
+	})
 	op.parent = telemetry.Parent(ctx)
 	op.waiting.Store(1)
 	l.mu.Lock()
 	l.add(op)
 	l.mu.Unlock()
 	return stage.With(ctx, op.enter), sync.OnceFunc(func() { l.land(op) })
-}
-
-// Why operations end early.
-var (
-	errPodStops       = errors.New("its pod is being stopped")
-	errContainerStops = errors.New("the container is being stopped")
-)
-
-// GiveUp ends the operations that make containers of a pod or keep them frozen,
-// and waits for them. Nobody may start another meanwhile.
-func (l *Ledger) GiveUp(ctx context.Context, id pod.ID) error {
-	return l.giveUp(ctx, errPodStops, func(a About) bool {
-		return a.Pod == id && (a.Verb == Create || a.Verb == Start || a.Verb == Checkpoint)
-	})
-}
-
-// Unfreeze ends the operations that keep a container of a pod frozen, by itself or
-// with its pod, and waits for them.
-func (l *Ledger) Unfreeze(ctx context.Context, of pod.ID, id pod.ContainerID) error {
-	return l.giveUp(ctx, errContainerStops, func(a About) bool {
-		return a.Verb == Checkpoint && (a.Container == id || a.Kind == KindPod && a.Pod == of)
-	})
-}
-
-func (l *Ledger) giveUp(ctx context.Context, why error, which func(About) bool) error {
-	ops := l.those(which)
-	for _, op := range ops {
-		op.cancel(fmt.Errorf("%w: %w", why, errdefs.ErrPrecondition))
-	}
-	for _, op := range ops {
-		if err := op.landed(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// landed waits for the end of another operation, whatever its result.
-func (op *operation) landed(ctx context.Context) error {
-	stage.Enter(ctx, "wait for the end of: "+op.About.String())
-	select {
-	case <-op.done:
-		return nil
-	case <-ctx.Done():
-		at, age := op.where()
-		return fmt.Errorf("%s is still at stage %q after %s: %w", op.About, at, age, context.Cause(ctx))
-	}
-}
-
-// Settle waits for the end of the operation with that key, if there is one.
-func (l *Ledger) Settle(ctx context.Context, key string) error {
-	l.mu.Lock()
-	op := l.byKey[key]
-	l.mu.Unlock()
-	if op == nil {
-		return nil
-	}
-	return op.landed(ctx)
-}
-
-func (l *Ledger) those(which func(About) bool) []*operation {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []*operation
-	for op := range l.all {
-		if which(op.About) {
-			out = append(out, op)
-		}
-	}
-	return out
 }
 
 // End takes no new operations, waits for those in flight for drain, and gives

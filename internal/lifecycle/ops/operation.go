@@ -27,18 +27,21 @@ const (
 	Restore    = "restore"
 	// TakeBack is what follows a failed run or create that left something.
 	TakeBack = "take back"
+	// Pull is the image store's, and in no ledger of this package.
+	Pull = "pull"
 )
 
 // The kinds of objects that operations are on.
 const (
 	KindPod       = "pod"
 	KindContainer = "container"
+	KindImage     = "image"
 )
 
 // About says what an operation does to what.
 type About struct {
 	Verb string // "run", "create"
-	Kind string // "pod" or "container"
+	Kind string // "pod", "container" or "image"
 	// Name is the object's for people: "default/web", or "default/web/main" for
 	// a container.
 	Name      string

@@ -22,6 +22,8 @@ type Ended struct {
 	Took    time.Duration
 	Steps   []Step
 	Err     error
+	// For are the pods that an image was pulled for, which may be made after that.
+	For []pod.Metadata
 }
 
 // ended is the operation as it is over, with the id of what it has made.

@@ -193,6 +193,15 @@ func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal, all 
 	return c.tell(ctx, request{op: monitorv1.OpSignal, body: body, once: sig != unix.SIGKILL})
 }
 
+// GiveUp ends the start of a container or exec that is under way: the runtime
+// command is killed, and the request for the start fails. It does not wait for that.
+// The error of one that has started wraps ErrPrecondition, that of a process that
+// the monitor does not know ErrNotFound, and an older monitor's, which cannot do
+// it, ErrUnimplemented.
+func (c *Client) GiveUp(ctx context.Context, id string) error {
+	return c.tell(ctx, request{op: monitorv1.OpGiveUp, body: monitorv1.IDRequest{ID: id}})
+}
+
 // ReopenLog makes the monitor write to a new file at the log's path.
 func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return c.tell(ctx, request{op: monitorv1.OpReopenLog, body: monitorv1.IDRequest{ID: id}})
@@ -202,11 +211,6 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 func (c *Client) Resize(ctx context.Context, id string, width, height uint16) error {
 	body := monitorv1.ResizeRequest{ID: id, Size: monitorv1.WindowSize{Width: width, Height: height}}
 	return c.tell(ctx, request{op: monitorv1.OpResize, body: body})
-}
-
-// ResizeTerminal sets the size of a terminal that Exec returned.
-func ResizeTerminal(master *os.File, width, height uint16) error {
-	return linux.SetWindowSize(master, width, height)
 }
 
 // CloseStdin closes a container's input for good.

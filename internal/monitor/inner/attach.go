@@ -2,20 +2,14 @@ package inner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/monitor/answer"
-	"fairlead.run/internal/monitor/crilog"
-	"fairlead.run/internal/monitor/stdio"
 	"fairlead.run/internal/monitor/stream"
 	"fairlead.run/internal/monitor/wire"
 )
@@ -43,18 +37,25 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	if p.hasEnded() {
 		return nil, nil, fmt.Errorf("attach to container %s: it has ended: %w", p.id, errdefs.ErrPrecondition)
 	}
-	sinks, err := makeSinks(&req, c)
+	sinks, err := stream.SinksOf(&req, c.fds)
 	if err != nil {
 		return nil, nil, err
 	}
+	c.fds = nil // they are the sinks' now
 	defer func() {
 		for _, s := range sinks {
 			_ = s.Close() // done already by those that ran
 		}
 	}()
-	attached, input, err := openAttached(&req, io, p.spec().TTY)
-	if err != nil {
-		return nil, nil, err
+	var input []int
+	if req.Stdin {
+		fd, err := io.InputFD()
+		if err != nil {
+			return nil, nil, err
+		}
+		if fd >= 0 {
+			input = []int{fd}
+		}
 	}
 	// Added before the answer: the caller misses nothing after it.
 	io.Attach(sinks)
@@ -63,7 +64,8 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 		_ = failpoint.Hit(attachLeft)
 	}()
 	_ = failpoint.Hit(attachJoined)
-	err = answerAttached(c.conn, attached, input)
+	err = answer.Send(c.conn, monitorv1.Attached{TTY: p.spec().TTY, Stdin: len(input) > 0}, nil, input...)
+	wire.CloseAll(input)
 	if err == nil {
 		err = in.passOn(ctx, p, c, sinks)
 	}
@@ -74,51 +76,6 @@ func handleAttach(ctx context.Context, in *Inner, c *call) (any, []int, error) {
 	// A caller that has hung up does not need it.
 	_ = c.conn.Send(note)
 	return nil, nil, errAnswered
-}
-
-func makeSinks(req *monitorv1.AttachRequest, c *call) ([]*stream.Sink, error) {
-	var from []crilog.Stream
-	if req.Stdout {
-		from = append(from, crilog.Stdout)
-	}
-	if req.Stderr {
-		from = append(from, crilog.Stderr)
-	}
-	if len(c.fds) != len(from) {
-		return nil, fmt.Errorf("attach to container %s: the request asks for %d streams and came with %d descriptors: %w", req.ID, len(from), len(c.fds), errdefs.ErrInvalidArgument)
-	}
-	var sinks []*stream.Sink
-	for i, fd := range c.takeFDs() {
-		_ = unix.SetNonblock(fd, true)
-		sinks = append(sinks, stream.NewSink(from[i], os.NewFile(uintptr(fd), "attached caller")))
-	}
-	return sinks, nil
-}
-
-func openAttached(req *monitorv1.AttachRequest, io *stdio.Stdio, tty bool) (monitorv1.Attached, int, error) {
-	attached := monitorv1.Attached{TTY: tty}
-	if !req.Stdin {
-		return attached, -1, nil
-	}
-	fd, err := io.InputFD()
-	if err != nil {
-		return attached, -1, err
-	}
-	attached.Stdin = fd >= 0
-	return attached, fd, nil
-}
-
-// answerAttached sends the reply and closes the input, which is the caller's.
-func answerAttached(conn *wire.Conn, attached monitorv1.Attached, input int) error {
-	body, err := json.Marshal(attached)
-	if err != nil {
-		return err
-	}
-	if input < 0 {
-		return conn.Send(monitorv1.Reply{Body: body})
-	}
-	defer func() { _ = unix.Close(input) }()
-	return conn.Send(monitorv1.Reply{Body: body}, input)
 }
 
 // passOn copies output to the caller until it ends, and looks after the input

@@ -31,7 +31,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		wire.CloseAll(fds)
 		return monitorv1.Started{}, -1, err
 	}
-	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Mark: req.Mark, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
+	spec := record.Spec{Kind: monitorv1.KindExec, PIDFile: req.PIDFile, TTY: req.TTY, Mark: req.Mark, Anywhere: req.MarkAnywhere, Token: req.Token, Deadline: time.Now().Add(req.Timeout)}
 	p, mine, err := in.table.reserve(req.ID, spec)
 	if err != nil || !mine {
 		wire.CloseAll(ends)
@@ -40,7 +40,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		return monitorv1.Started{}, -1, err
 	}
 	if mine {
-		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline, Quit: p.quit}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startExec(ctx, p, c, startEnds{ends: ends, size: req.Size}))
 		})

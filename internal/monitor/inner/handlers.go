@@ -43,6 +43,7 @@ var handlers = map[monitorv1.Op]handler{
 	monitorv1.OpCloseStdin: handleCloseStdin,
 	monitorv1.OpKeep:       handleKeep,
 	monitorv1.OpGive:       handleGive,
+	monitorv1.OpGiveUp:     handleGiveUp,
 	monitorv1.OpForget:     handleForget,
 	monitorv1.OpShutdown:   handleShutdown,
 }

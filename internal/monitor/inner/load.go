@@ -157,33 +157,14 @@ func (in *Inner) holdProcess(p *process) {
 func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	spec, who := p.rec.Spec, p.rec.Command
 	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Deadline: spec.Deadline}
-	old := launch.Old{Mark: markOf(p.id, spec), PIDFile: spec.PIDFile, Deadline: spec.Deadline, Exit: in.records.Exit}
-	if who.PID == 0 {
-		// The predecessor died around the fork.
-		found, began := old.Find(ctx)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if !began {
-			return fmt.Errorf("the monitor was restarted before the runtime command began: %w", errdefs.ErrUnavailable)
-		}
-		who = found
-	}
-	if err := old.Await(ctx, who); err != nil {
-		c.KillLeft()
-		if spec.TTY {
-			// It failed because nobody took the terminal.
+	old := launch.Old{Mark: markOf(p.id, spec), PIDFile: spec.PIDFile, Deadline: spec.Deadline, Quit: p.quit, Exit: in.records.Exit}
+	pid, err := old.Result(ctx, c, who)
+	if err != nil {
+		if spec.TTY && ctx.Err() == nil {
+			// It may have failed because nobody took the terminal.
 			return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 		}
 		return err
-	}
-	pid, err := c.ReadPID()
-	if err != nil {
-		return fmt.Errorf("the monitor was restarted while the runtime command ran, which left no process: %w: %w", errdefs.ErrUnavailable, err)
-	}
-	// The start of this process is newer than the command, or the file is old.
-	if s, err := linux.ReadStat(pid); err == nil && s.Start < who.Start {
-		return fmt.Errorf("the monitor was restarted while the runtime command ran, and pid %d is not its work: %w", pid, errdefs.ErrUnavailable)
 	}
 	if spec.TTY && (p.io == nil || !p.io.HasMaster()) {
 		c.KillLeft()

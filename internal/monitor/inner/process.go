@@ -27,25 +27,31 @@ type process struct {
 	undone bool         // its start failed, and its record is gone for good
 	late   bool         // it had ended before this monitor looked, which was told by nobody
 
-	started  chan struct{} // closed when the start has succeeded or failed
+	beginning
+	ended  chan struct{} // closed when the process has ended
+	shown  chan struct{} // closed when the exit is published
+	forget chan struct{} // closed when callers have no more interest
+	gone   chan struct{} // closed when nothing of it runs any more
+}
+
+// beginning is the start of a process.
+type beginning struct {
+	quit     chan struct{} // closed when it is given up
+	started  chan struct{} // closed when it has succeeded or failed
 	startErr error         // set before started is closed
-	ended    chan struct{} // closed when the process has ended
-	shown    chan struct{} // closed when the exit is published
-	forget   chan struct{} // closed when callers have no more interest
-	gone     chan struct{} // closed when nothing of it runs any more
 }
 
 func newProcess(id string, spec record.Spec, t *table) *process {
 	return &process{
-		id:      id,
-		table:   t,
-		rec:     record.Process{ID: id, Spec: spec, State: monitorv1.Starting},
-		master:  -1,
-		started: make(chan struct{}),
-		ended:   make(chan struct{}),
-		shown:   make(chan struct{}),
-		forget:  make(chan struct{}),
-		gone:    make(chan struct{}),
+		id:        id,
+		table:     t,
+		rec:       record.Process{ID: id, Spec: spec, State: monitorv1.Starting},
+		master:    -1,
+		beginning: beginning{quit: make(chan struct{}), started: make(chan struct{})},
+		ended:     make(chan struct{}),
+		shown:     make(chan struct{}),
+		forget:    make(chan struct{}),
+		gone:      make(chan struct{}),
 	}
 }
 

@@ -17,13 +17,13 @@ import (
 // left the session and whose parent has ended is not found.
 func (p *process) signalAll(sig syscall.Signal) error {
 	p.mu.Lock()
-	who, cgroups, state, mark := p.rec.Main, p.rec.Cgroups, p.rec.State, p.rec.Spec.Mark
+	who, cgroups, state, spec := p.rec.Main, p.rec.Cgroups, p.rec.State, p.rec.Spec
 	p.mu.Unlock()
 	if state == monitorv1.Starting {
 		return fmt.Errorf("signal process %s: it has not started: %w", p.id, errdefs.ErrPrecondition)
 	}
-	same := func(pid int) bool { return cgroup.Of(pid) == cgroups }
-	sent, err := linux.Leader{PID: who.PID, Start: who.Start, Mark: mark, Same: same}.Signal(sig)
+	same := func(pid int) bool { return spec.Anywhere || cgroup.Of(pid) == cgroups }
+	sent, err := linux.Leader{PID: who.PID, Start: who.Start, Mark: spec.Mark, Same: same}.Signal(sig)
 	if err != nil {
 		return fmt.Errorf("signal process %s with its descendants: %w", p.id, err)
 	}

@@ -53,7 +53,7 @@ func (in *Inner) start(ctx context.Context, req monitorv1.StartRequest) (monitor
 		return monitorv1.Started{}, err
 	}
 	if mine {
-		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline}
+		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Deadline: spec.Deadline, Quit: p.quit}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startContainer(ctx, p, c, req.Size))
 		})
@@ -78,6 +78,9 @@ func (p *process) awaitStart(ctx context.Context) (monitorv1.Started, error) {
 // begun ends a start: the process is followed from now on, or there is none
 // and nothing is left of it.
 func (in *Inner) begun(ctx context.Context, p *process, err error) {
+	if err == nil {
+		err = p.wanted()
+	}
 	if err != nil && ctx.Err() != nil {
 		// At rest: the successor finds the record and goes on from there.
 		p.startErr = err
@@ -215,6 +218,10 @@ func markOf(id string, spec record.Spec) string {
 // makes the process that it leaves p's.
 func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command, ends []int, w watch) error {
 	c.Mark = markOf(p.id, p.spec())
+	if err := p.wanted(); err != nil {
+		wire.CloseAll(ends)
+		return err
+	}
 	run, err := in.launcher.Fork(c)
 	wire.CloseAll(ends)
 	if err != nil {

@@ -47,7 +47,8 @@ type Command struct {
 	Mark       string // one more entry of the environment
 	RuntimeLog string // see monitorv1.StartRequest
 	Deadline   time.Time
-	Began      time.Time // set by Fork
+	Quit       <-chan struct{} // closed when nobody wants it any more
+	Began      time.Time       // set by Fork
 }
 
 // Running is a command that was started.
@@ -101,7 +102,7 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 const reapGrace = 100 * time.Millisecond
 
 // Await waits for the command, calling look, unless it is nil, now and then, and kills it at its
-// deadline or when look returns an error.
+// deadline, when it is given up, or when look returns an error.
 func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func() error) error {
 	timer := time.NewTimer(time.Until(c.Deadline))
 	defer timer.Stop()
@@ -121,6 +122,8 @@ func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func
 			case <-time.After(reapGrace):
 			}
 			cause = fmt.Errorf("%s did not end within %s and was killed: %w", c.Name(), time.Since(c.Began).Round(time.Millisecond), errdefs.ErrDeadline)
+		case <-c.Quit:
+			cause = fmt.Errorf("%s was killed after %s, as its start was given up: %w", c.Name(), time.Since(c.Began).Round(time.Millisecond), errdefs.ErrPrecondition)
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %w", c.Name(), context.Cause(ctx), errdefs.ErrUnavailable)
 		case <-ticker.C:
@@ -131,12 +134,23 @@ func (l *Launcher) Await(ctx context.Context, c *Command, run Running, look func
 		if cause == nil {
 			continue
 		}
-		l.Children.Kill(run.Who.PID)
+		killFamily(run.Who, func() { l.Children.Kill(run.Who.PID) })
 		select {
 		case <-run.Done:
 		case <-time.After(2 * time.Second):
 		}
 		return cause
+	}
+}
+
+// killFamily kills a command that lives by group, and what it has started beside
+// its process group.
+func killFamily(who record.Ident, group func()) {
+	family := linux.Leader{PID: who.PID, Start: who.Start, Same: func(int) bool { return false }}
+	all, _ := family.Family() // the group is killed in any case
+	group()
+	for _, s := range all {
+		_ = s.Signal(unix.SIGKILL)
 	}
 }
 

@@ -23,6 +23,7 @@ type Old struct {
 	Mark     string // see Command
 	PIDFile  string
 	Deadline time.Time
+	Quit     <-chan struct{}                        // see Command
 	Exit     func(record.Ident) (linux.Ended, bool) // what the outer process has recorded
 }
 
@@ -74,6 +75,37 @@ func forking() bool {
 	return false
 }
 
+// Result waits for the command and returns the pid of the process that it has left.
+// Without who, it looks for the command first.
+func (o *Old) Result(ctx context.Context, c *Command, who record.Ident) (int, error) {
+	if who.PID == 0 {
+		// The predecessor died around the fork.
+		found, began := o.Find(ctx)
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if !began {
+			return 0, fmt.Errorf("the monitor was restarted before the runtime command began: %w", errdefs.ErrUnavailable)
+		}
+		who = found
+	}
+	if err := o.Await(ctx, who); err != nil {
+		if ctx.Err() == nil { // else a successor goes on
+			c.KillLeft()
+		}
+		return 0, err
+	}
+	pid, err := c.ReadPID()
+	if err != nil {
+		return 0, fmt.Errorf("the monitor was restarted while the runtime command ran, which left no process: %w: %w", errdefs.ErrUnavailable, err)
+	}
+	// The start of this process is newer than the command, or the file is old.
+	if s, err := linux.ReadStat(pid); err == nil && s.Start < who.Start {
+		return 0, fmt.Errorf("the monitor was restarted while the runtime command ran, and pid %d is not its work: %w", pid, errdefs.ErrUnavailable)
+	}
+	return pid, nil
+}
+
 // Await waits for the command, and kills it at its deadline. It returns an error
 // if the outer process saw it fail. The zero Ident has ended unseen.
 func (o *Old) Await(ctx context.Context, who record.Ident) error {
@@ -91,13 +123,20 @@ func (o *Old) Await(ctx context.Context, who record.Ident) error {
 	wake := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
 	defer wake()
 	_ = pidfd.SetReadDeadline(o.Deadline)
+	quitting := o.followQuit(pidfd)
 	err = linux.AwaitEnd(pidfd)
+	quit := quitting()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
 		// It lives, so its group is still its own.
-		_ = linux.KillGroup(who.PID)
+		killFamily(who, func() { _ = linux.KillGroup(who.PID) })
+	}
+	switch {
+	case err != nil && quit:
+		return fmt.Errorf("the runtime command was killed, as its start was given up: %w", errdefs.ErrPrecondition)
+	case err != nil:
 		return fmt.Errorf("the runtime command did not end in time and was killed: %w", errdefs.ErrDeadline)
 	}
 	// Recorded before it is reaped, which its parent does at once.
@@ -108,6 +147,25 @@ func (o *Old) Await(ctx context.Context, who record.Ident) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return o.verdict(who)
+}
+
+// followQuit wakes who waits for the end of the command when it is given up. What it
+// returns ends that, and says whether it was.
+func (o *Old) followQuit(pidfd *os.File) (quitting func() bool) {
+	over, quit := make(chan struct{}), make(chan bool)
+	go func() {
+		select {
+		case <-o.Quit:
+			_ = pidfd.SetReadDeadline(time.Unix(1, 0))
+			quit <- true
+		case <-over:
+			quit <- false
+		}
+	}()
+	return func() bool {
+		close(over)
+		return <-quit
+	}
 }
 
 func (o *Old) verdict(who record.Ident) error {

@@ -82,7 +82,7 @@ func (l Leader) Signal(sig syscall.Signal) (int, error) {
 				continue
 			}
 			sent[member], fresh = true, true
-			if err := signalOne(f.PID, f.Start, sig); err != nil {
+			if err := f.Signal(sig); err != nil {
 				return len(sent), err
 			}
 		}
@@ -93,10 +93,11 @@ func (l Leader) Signal(sig syscall.Signal) (int, error) {
 	return len(sent), nil
 }
 
-func signalOne(pid int, start uint64, sig syscall.Signal) error {
-	f, err := OpenProcess(pid, start)
+// Signal sends a signal to the process. One that has ended is no error.
+func (s Stat) Signal(sig syscall.Signal) error {
+	f, err := OpenProcess(s.PID, s.Start)
 	if err != nil {
-		return nil // it has ended
+		return nil
 	}
 	err = SignalProcess(f, sig)
 	if closed := f.Close(); err == nil {
@@ -105,5 +106,5 @@ func signalOne(pid int, start uint64, sig syscall.Signal) error {
 	if errors.Is(err, syscall.EPERM) || err == nil {
 		return err
 	}
-	return nil // it has ended
+	return nil
 }

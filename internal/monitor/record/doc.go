@@ -33,7 +33,8 @@ type Spec struct {
 	Stdin      bool                  `json:"stdin,omitempty"`
 	StdinOnce  bool                  `json:"stdinOnce,omitempty"`
 	TTY        bool                  `json:"tty,omitempty"`
-	Mark       uint64                `json:"mark,omitempty"` // of an exec; see monitorv1.ExecRequest
+	Mark       uint64                `json:"mark,omitempty"`     // of an exec; see monitorv1.ExecRequest
+	Anywhere   bool                  `json:"anywhere,omitempty"` // of the mark: monitorv1.ExecRequest.MarkAnywhere
 	Token      string                `json:"token,omitempty"`
 	Deadline   time.Time             `json:"deadline"` // of the runtime command
 	Cgroup     string                `json:"cgroup,omitempty"`

@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/crilog"
 )
@@ -99,6 +102,27 @@ type Sink struct {
 // Run closes.
 func NewSink(from crilog.Stream, to *os.File) *Sink {
 	return &Sink{from: from, to: to, more: make(chan struct{}, 1)}
+}
+
+// SinksOf makes the sinks of a request from the descriptors that came with it, which
+// become theirs unless it fails.
+func SinksOf(req *monitorv1.AttachRequest, fds []int) ([]*Sink, error) {
+	var from []crilog.Stream
+	if req.Stdout {
+		from = append(from, crilog.Stdout)
+	}
+	if req.Stderr {
+		from = append(from, crilog.Stderr)
+	}
+	if len(fds) != len(from) {
+		return nil, fmt.Errorf("attach to container %s: the request asks for %d streams and came with %d descriptors: %w", req.ID, len(from), len(fds), errdefs.ErrInvalidArgument)
+	}
+	var sinks []*Sink
+	for i, fd := range fds {
+		_ = unix.SetNonblock(fd, true)
+		sinks = append(sinks, NewSink(from[i], os.NewFile(uintptr(fd), "attached caller")))
+	}
+	return sinks, nil
 }
 
 // Close closes the file of a sink that Run is never called for.

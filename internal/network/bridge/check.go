@@ -13,7 +13,8 @@ import (
 	"fairlead.run/internal/pod"
 )
 
-// Check looks at the pod's link from both ends, and at the table of its ports.
+// Check looks at the pod's link from both ends, and at the table of its ports. It
+// makes nothing, also where this process has not made the host's part yet.
 func (d *Driver) Check(ctx context.Context, id pod.ID) error {
 	unlock, err := d.ledger.Lock(ctx, id)
 	if err != nil {
@@ -24,11 +25,6 @@ func (d *Driver) Check(ctx context.Context, id pod.ID) error {
 	if !ok || e.Driver != Name || d.isReleasing(e) {
 		return fmt.Errorf("check network of pod %s: it is not attached: %w", id, errdefs.ErrNotFound)
 	}
-	_, release, err := d.acquireHost()
-	if err != nil {
-		return fmt.Errorf("check network of pod %s: %w", id, err)
-	}
-	defer release()
 	if err := d.inspect(e); err != nil {
 		return fmt.Errorf("check network of pod %s: %w", id, err)
 	}
@@ -52,7 +48,7 @@ func (d *Driver) isReleasing(e network.Entry) bool {
 	return ok
 }
 
-// inspect compares a link with its entry. The host is acquired.
+// inspect compares a link with its entry.
 func (d *Driver) inspect(e network.Entry) error {
 	veth := d.recordOf(e).Veth
 	l, err := d.nl.LinkByName(veth)
@@ -62,7 +58,14 @@ func (d *Driver) inspect(e network.Entry) error {
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", veth, err)
 	}
-	if l.Attrs().MasterIndex != d.host.index {
+	br, err := d.nl.LinkByName(d.cfg.Bridge)
+	if isLinkNotFound(err) {
+		return fmt.Errorf("bridge %s is gone: %w", d.cfg.Bridge, errdefs.ErrPrecondition)
+	}
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", d.cfg.Bridge, err)
+	}
+	if l.Attrs().MasterIndex != br.Attrs().Index {
 		return fmt.Errorf("link %s is not on bridge %s: %w", veth, d.cfg.Bridge, errdefs.ErrPrecondition)
 	}
 	have, err := network.AddressesInside(e.Request.NetNS)

@@ -186,27 +186,3 @@ func (d *Driver) del(ctx context.Context, e network.Entry) error {
 	}
 	return d.ledger.Forget(e.ID)
 }
-
-// Check runs CHECK, where the configuration's version has it.
-func (d *Driver) Check(ctx context.Context, id pod.ID) error {
-	unlock, err := d.ledger.Lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	e, ok := d.ledger.Get(id)
-	if !ok || e.Driver != Name || e.State != network.Attached {
-		return fmt.Errorf("check network of pod %s: it is not attached: %w", id, errdefs.ErrNotFound)
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.DelTimeout)
-	defer cancel()
-	list, rt, rec, err := restore(e)
-	if err != nil {
-		return err
-	}
-	err = d.cni.CheckNetworkList(ctx, list, rt)
-	if err != nil && !errors.Is(err, libcni.ErrorCheckNotSupp) {
-		return fmt.Errorf("check network of pod %s: CNI configuration %s, network %q: %w", id, rec.File, list.Name, err)
-	}
-	return nil
-}

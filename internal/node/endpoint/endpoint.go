@@ -1,6 +1,6 @@
-// Package endpoint reaches a CRI runtime: one behind a socket, or one in this
-// process. Both are the client interfaces of k8s.io/cri-api, so that nothing
-// that uses them can tell which it is.
+// Package endpoint reaches a CRI runtime behind a socket, by the client
+// interfaces of k8s.io/cri-api. A daemon in this process has a socket, too, so
+// that nothing that uses an endpoint can tell which it is.
 //
 // It knows no runtime in particular and adds nothing to the CRI.
 package endpoint
@@ -32,13 +32,13 @@ type Endpoint struct {
 	Images  runtimeapi.ImageServiceClient
 	// Name and Version are what the runtime calls itself.
 	Name, Version string
-	// Address is the socket, or "in-process".
+	// Address is the socket.
 	Address string
 
 	conn *grpc.ClientConn
 }
 
-// Conn is the connection below, for services beside the CRI; nil in-process.
+// Conn is the connection below, for services beside the CRI.
 func (e *Endpoint) Conn() *grpc.ClientConn { return e.conn }
 
 // Close closes the connection. It is safe to call twice.

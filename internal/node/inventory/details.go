@@ -40,10 +40,15 @@ func (p *Pod) add(resp *runtimeapi.PodSandboxStatusResponse) {
 	// The CRI has ready and not ready; Fairlead's verbose answer says more, and
 	// that of others is not in this form.
 	var info struct {
-		State  string `json:"state"`
-		Reason string `json:"reason"`
+		State        string `json:"state"`
+		Reason       string `json:"reason"`
+		NetworkFault string `json:"networkFault"`
 	}
-	if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) == nil && info.State == unknown {
+	if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) != nil {
+		return
+	}
+	p.NetworkFault = info.NetworkFault
+	if info.State == unknown {
 		p.State, p.Reason = unknown, info.Reason
 	}
 }

@@ -19,17 +19,19 @@ import (
 
 // Pod is a pod sandbox and its containers.
 type Pod struct {
-	ID         string      `json:"id"`
-	Namespace  string      `json:"namespace"`
-	Name       string      `json:"name"`
-	UID        string      `json:"uid"`
-	Class      string      `json:"runtimeClass,omitempty"`
-	Handler    string      `json:"handler,omitempty"`
-	Addresses  []string    `json:"addresses,omitempty"`
-	State      string      `json:"state"`
-	Reason     string      `json:"reason,omitempty"` // why State is Unknown
-	CreatedAt  time.Time   `json:"createdAt"`
-	Containers []Container `json:"containers"`
+	ID        string   `json:"id"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	UID       string   `json:"uid"`
+	Class     string   `json:"runtimeClass,omitempty"`
+	Handler   string   `json:"handler,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	State     string   `json:"state"`
+	Reason    string   `json:"reason,omitempty"` // why State is Unknown
+	// NetworkFault is what is not in order with the network of a pod that runs.
+	NetworkFault string      `json:"networkFault,omitempty"`
+	CreatedAt    time.Time   `json:"createdAt"`
+	Containers   []Container `json:"containers"`
 
 	// Annotations are the sandbox's; they are not shown.
 	Annotations map[string]string `json:"-"`

@@ -3,12 +3,14 @@ package runner
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -31,6 +33,7 @@ type fakeCRI struct {
 	sandboxes  map[string]*runtimeapi.RunPodSandboxRequest
 	containers map[string]*fakeContainer
 	pulled     []string
+	pulledFor  *runtimeapi.PodSandboxMetadata // the last
 	present    map[string]bool
 	failOn     map[string]error // method and name
 	stops      []int64          // timeouts of StopContainer
@@ -51,6 +54,32 @@ func newFake() *fakeCRI {
 		sandboxes: map[string]*runtimeapi.RunPodSandboxRequest{}, containers: map[string]*fakeContainer{},
 		present: map[string]bool{}, failOn: map[string]error{}, started: map[string]int{},
 	}
+}
+
+// serve is the way to the fake, as to any runtime.
+func (f *fakeCRI) serve(t *testing.T) *endpoint.Endpoint {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(s, f)
+	runtimeapi.RegisterImageServiceServer(s, f)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	e, err := endpoint.Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// Version is what Dial asks for.
+func (*fakeCRI) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1"}, nil
 }
 
 func (f *fakeCRI) id(kind string) string {
@@ -211,7 +240,7 @@ func (f *fakeCRI) PullImage(_ context.Context, r *runtimeapi.PullImageRequest) (
 	if err := f.failOn["pull "+name]; err != nil && r.Auth.GetPassword() != "right" {
 		return nil, err
 	}
-	f.pulled, f.present[name] = append(f.pulled, name), true
+	f.pulled, f.present[name], f.pulledFor = append(f.pulled, name), true, r.GetSandboxConfig().GetMetadata()
 	return &runtimeapi.PullImageResponse{ImageRef: name}, nil
 }
 
@@ -257,7 +286,7 @@ func newRun(t *testing.T, fake *fakeCRI, text string) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := endpoint.Local(fake, fake, nil)
+	e := fake.serve(t)
 	set, err := handlers.List(t.Context(), e.Runtime)
 	if err != nil {
 		t.Fatal(err)

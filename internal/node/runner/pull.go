@@ -18,7 +18,15 @@ import (
 
 // Puller pulls one image and returns the reference to run it by.
 type Puller interface {
-	Pull(ctx context.Context, image string, auth *Auth) (string, error)
+	Pull(ctx context.Context, p Pull) (string, error)
+}
+
+// Pull says what to pull.
+type Pull struct {
+	Image string
+	Auth  *Auth // nil: none
+	// For are the pods that wait for it.
+	For []*runtimeapi.PodSandboxMetadata
 }
 
 // Auth is a credential of a pull secret.
@@ -103,8 +111,16 @@ func wantedBy(p *corev1.Pod) []wanted {
 type pullJob struct {
 	wanted
 	key   imageKey
-	pod   *manifest.Pod
+	pod   *manifest.Pod // the first that wants it
 	auths []*Auth
+	waits []*runtimeapi.PodSandboxMetadata
+}
+
+// waitedBy adds a pod, which may want the image for several containers.
+func (j *pullJob) waitedBy(p Plan) {
+	if n := len(j.waits); n == 0 || j.waits[n-1].Uid != string(p.UID) {
+		j.waits = append(j.waits, &runtimeapi.PodSandboxMetadata{Name: p.Pod.Name, Namespace: p.Pod.Namespace, Uid: string(p.UID)})
+	}
 }
 
 // pullAll gets every image once. Of several policies for one image the one
@@ -119,6 +135,7 @@ func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
 				job = &pullJob{wanted: w, key: key, pod: p.Pod, auths: r.auths(p.Pod.Pod, w.image)}
 				jobs[key], order = job, append(order, job)
 			}
+			job.waitedBy(p)
 			if w.policy == corev1.PullAlways || (w.policy == corev1.PullIfNotPresent && job.policy == corev1.PullNever) {
 				job.policy = w.policy
 			}
@@ -154,7 +171,7 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 			return fmt.Errorf("image %s is not on this machine and %s is Never; import it with fairlead image import, or allow the pull: %w", image, job.field, errdefs.ErrNotFound)
 		}
 	}
-	ref, err := r.pullWith(ctx, image, job.auths)
+	ref, err := r.pullWith(ctx, job)
 	if err != nil {
 		if present, lookupErr := r.lookup(ctx, image); lookupErr == nil && present != nil {
 			err = fmt.Errorf("%w (a copy is on this machine; %s: IfNotPresent would use it)", err, job.field)
@@ -178,19 +195,19 @@ func pullFailed(image string, err error) error {
 }
 
 // pullWith tries every credential, and none at last.
-func (r *Runner) pullWith(ctx context.Context, image string, auths []*Auth) (string, error) {
+func (r *Runner) pullWith(ctx context.Context, job *pullJob) (string, error) {
 	var errs []error
-	for _, auth := range auths {
-		ref, err := r.cfg.Puller.Pull(ctx, image, auth)
+	for _, auth := range job.auths {
+		ref, err := r.cfg.Puller.Pull(ctx, Pull{job.image, auth, job.waits})
 		if err == nil {
 			return ref, nil
 		}
 		errs = append(errs, err)
 	}
-	if len(auths) > 0 {
+	if len(job.auths) > 0 {
 		return "", errors.Join(errs...)
 	}
-	return r.cfg.Puller.Pull(ctx, image, nil)
+	return r.cfg.Puller.Pull(ctx, Pull{Image: job.image, For: job.waits})
 }
 
 func (r *Runner) lookup(ctx context.Context, image string) (*runtimeapi.Image, error) {
@@ -213,15 +230,19 @@ func (i *images) get(k imageKey) (string, *runtimeapi.Image) {
 	return i.refs[k], i.info[k]
 }
 
-// CRIPuller pulls by the CRI alone, which tells no progress.
+// CRIPuller pulls by the CRI alone, which tells no progress and knows of one pod
+// for each pull.
 type CRIPuller struct {
 	Images runtimeapi.ImageServiceClient
 }
 
 // Pull implements Puller.
-func (p CRIPuller) Pull(ctx context.Context, image string, auth *Auth) (string, error) {
-	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}}
-	if auth != nil {
+func (p CRIPuller) Pull(ctx context.Context, pull Pull) (string, error) {
+	req := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: pull.Image}}
+	if len(pull.For) > 0 {
+		req.SandboxConfig = &runtimeapi.PodSandboxConfig{Metadata: pull.For[0]}
+	}
+	if auth := pull.Auth; auth != nil {
 		req.Auth = &runtimeapi.AuthConfig{Username: auth.Username, Password: auth.Password, IdentityToken: auth.IdentityToken}
 	}
 	resp, err := p.Images.PullImage(ctx, req)

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -50,6 +51,7 @@ type Plan struct {
 	Pod *manifest.Pod
 	handlers.Choice
 	Features *runtimeapi.RuntimeHandlerFeatures
+	UID      types.UID // what the pod will have
 }
 
 // Resolve finds the handler of every pod. Nothing is created or pulled before
@@ -67,7 +69,7 @@ func Resolve(set *handlers.Set, pods []*manifest.Pod, classes map[string]*nodev1
 			seen[err.Error()] = true
 			continue
 		}
-		plans = append(plans, Plan{Pod: p, Choice: choice, Features: set.Features(choice.Handler)})
+		plans = append(plans, Plan{Pod: p, Choice: choice, Features: set.Features(choice.Handler), UID: uuid.NewUUID()})
 	}
 	return plans, errors.Join(errs...)
 }
@@ -125,7 +127,7 @@ func (r *Runner) Start(ctx context.Context, plans []Plan) (err error) {
 
 func newWorker(r *Runner, p Plan) *worker {
 	pod := p.Pod.DeepCopy()
-	pod.UID = uuid.NewUUID()
+	pod.UID = p.UID
 	dirs := Dirs(r.cfg.Root, r.cfg.State, string(pod.UID))
 	pulled := func(image string) string {
 		ref, _ := r.images.get(keyOf(pod, image))

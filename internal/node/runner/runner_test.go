@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/manifest"
 )
@@ -33,6 +33,11 @@ func TestCompletes(t *testing.T) {
 	}
 	if err := r.Run(t.Context()); err != nil {
 		t.Error(err)
+	}
+	for _, s := range r.fake.sandboxes {
+		if !proto.Equal(s.Config.Metadata, r.fake.pulledFor) {
+			t.Errorf("the image was pulled for %v, and the pod is %v", r.fake.pulledFor, s.Config.Metadata)
+		}
 	}
 	s := r.Statuses()[0]
 	if s.Phase != Succeeded || s.Handler != "runc" || s.Addresses[0] != "10.9.8.7" {
@@ -303,7 +308,7 @@ func TestResolve(t *testing.T) {
 		return "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: " + name + "}\nhandler: " + handler + "\noverhead: {podFixed: {memory: 1Mi}}\n---\n"
 	}
 	fake := newFake()
-	set, err := handlers.List(t.Context(), endpoint.Local(fake, fake, nil).Runtime)
+	set, err := handlers.List(t.Context(), fake.serve(t).Runtime)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,8 @@ func (f *fakeMonitor) Exec(_ context.Context, r monitorv1.ExecRequest, _ [3]*os.
 	return monitorv1.Started{}, nil, f.fail
 }
 
+func (f *fakeMonitor) GiveUp(context.Context, string) error { return errdefs.ErrNotFound }
+
 func (f *fakeMonitor) Wait(context.Context, string) (monitorv1.Exit, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 // what the runtimes keep, cgroups of containers, FIFOs and trials.
 type Keeper struct {
 	*Driver
-	// Handlers are the configured ones, by name.
-	Handlers map[string]v1alpha1.Handler
+	// Handlers is how a handler is described. Nil where none is.
+	Handlers func(name string) v1alpha1.Handler
 }
 
 var _ pod.Keeper = Keeper{}
@@ -55,6 +55,7 @@ func (k Keeper) heldProcesses(ctx context.Context, _ []*pod.Record) (out []pod.H
 	}
 	for _, p := range list {
 		switch {
+		case k.trials.has(p.ID):
 		case p.Kind != monitorv1.KindExec:
 			out = append(out, pod.Held{Kind: pod.KindProcess, Name: p.ID, Owner: p.ID})
 		case p.State == monitorv1.Exited && !IsOwnExec(p.ID):
@@ -66,7 +67,7 @@ func (k Keeper) heldProcesses(ctx context.Context, _ []*pod.Record) (out []pod.H
 
 // rootOf is where the runtime of a handler keeps its state.
 func (k Keeper) rootOf(handler string) string {
-	return k.root(runtime.Definition{Name: handler, Handler: k.Handlers[handler]})
+	return k.root(k.definition(handler))
 }
 
 // heldStates lists what runtimes keep. In a folder that the administrator chose
@@ -237,10 +238,17 @@ func (k Keeper) wantStates(r *pod.Record) (out []pod.Held) {
 	return out
 }
 
+func (k Keeper) definition(name string) runtime.Definition {
+	def := runtime.Definition{Name: name, Search: runtime.SearchPath()}
+	if k.Handlers != nil {
+		def.Handler = k.Handlers(name)
+	}
+	return def
+}
+
 // handler works on containers of which only the id is known.
 func (k Keeper) handler(name string) *Handler {
-	def := runtime.Definition{Name: name, Handler: k.Handlers[name], Search: runtime.SearchPath()}
-	return k.Open(def, func() pod.HandlerInfo { return pod.HandlerInfo{Name: name} })
+	return k.Open(k.definition(name), func() pod.HandlerInfo { return pod.HandlerInfo{Name: name} })
 }
 
 // Drop ends and removes one thing.

@@ -122,7 +122,7 @@ func (h *Handler) capture(ctx context.Context, c *pod.Container, to string) erro
 	defer func() { _ = os.Remove(filepath.Join(bundle, criu.OptionsFile)) }() // goes with the bundle at the latest
 	_, err = h.run(ctx, "checkpoint", "--leave-running", "--image-path", images, "--work-path", to,
 		"--tcp-established", "--ext-unix-sk", "--file-locks", id)
-	if said := criu.Failure(filepath.Join(to, "dump.log")); err != nil && said != "" && !errors.Is(err, errdefs.ErrDeadline) {
+	if said := criu.Failure(filepath.Join(to, "dump.log")); err != nil && said != "" && ctx.Err() == nil {
 		return fmt.Errorf("criu says: %s: %w", said, err)
 	}
 	return err

@@ -147,7 +147,7 @@ func registry(t *testing.T, d *Driver, name string) *runtime.Registry[*Handler] 
 		t.Skipf("%s is not installed", name)
 	}
 	kinds := map[string]runtime.Kind[*Handler]{runtime.KindOCI: Kind(d, func(h *Handler) *Handler { return h })}
-	r, err := runtime.New(runtime.Config{}, kinds)
+	r, err := runtime.New(runtime.Config{Wanted: runtime.Wanted{Discover: true}}, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/sentry"
 )
 
 var (
@@ -60,7 +62,7 @@ func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error
 	if folder {
 		return h.forgetState(id)
 	}
-	if _, err := h.def.Program(); err != nil {
+	if _, err := h.def.Program(); err != nil && h.tool.adapter == nil {
 		// The program was taken off the host under its containers. Nothing runs
 		// in this one any more, and what it kept of it is a folder below ours.
 		return h.forgetState(id)
@@ -71,17 +73,56 @@ func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error
 	if h.sandboxed() {
 		return h.deleteSandboxed(ctx, id)
 	}
-	_, err := h.run(ctx, "delete", id)
+	err := h.runDelete(ctx, id)
 	if err == nil || saysNotThere(err) {
 		return nil
 	}
+	if errors.Is(err, errdefs.ErrDeadline) {
+		return h.deleteHung(id, err)
+	}
 	// It holds the container for running: one without a bundle here, or one
 	// that a crash left half made.
-	_, forced := h.run(ctx, "delete", "--force", id)
+	forced := h.runDelete(ctx, "--force", id)
 	if forced == nil || saysNotThere(forced) {
 		return nil
 	}
 	return fmt.Errorf("%w (before, without --force: %s)", forced, err)
+}
+
+// runDelete runs the runtime's delete, for a while.
+func (h *Handler) runDelete(ctx context.Context, args ...string) error {
+	if h.tool.adapter == nil { // a shim may have a machine to take down
+		bounded, cancel := context.WithTimeout(ctx, sayTimeout)
+		defer cancel()
+		ctx = bounded
+	}
+	_, err := h.run(ctx, append([]string{"delete"}, args...)...)
+	return err
+}
+
+// deleteHung is for a container of which the runtime does not end the deletion.
+// Once nothing of it runs any more, what the runtime keeps is deleted without it.
+func (h *Handler) deleteHung(id string, hung error) error {
+	idle, err := h.idle(id)
+	if err != nil || !idle || h.tool.adapter != nil {
+		return errors.Join(hung, err)
+	}
+	h.cfg.Log.Warn("the runtime hangs when it deletes a container; what it keeps of it is deleted without it", "container", id, "error", hung)
+	return h.forgetState(id)
+}
+
+// idle says that no process is left of a container, or of its sandbox.
+func (h *Handler) idle(id string) (bool, error) {
+	has, err := readAs[traces](h.folder(id))
+	if err != nil {
+		return false, err
+	}
+	g, err := h.group(sandboxOf(id, has))
+	if err != nil || g == nil {
+		return false, err
+	}
+	pids, err := g.PIDs()
+	return len(pids) == 0, err
 }
 
 // leavesFolder says that a container whose processes are gone has left nothing
@@ -102,7 +143,11 @@ func (h *Handler) leavesFolder(id string) bool {
 // container is deleted when it ends and when it is removed, and the second time
 // is usually in vain.
 func (h *Handler) forgot(id string) bool {
-	switch h.runtime() {
+	name := h.runtime()
+	if h.tool.adapter != nil {
+		name = "runc" // a folder for each, too
+	}
+	switch name {
 	case "runc", "crun":
 		_, err := os.Lstat(filepath.Join(h.tool.root, id))
 		return errors.Is(err, fs.ErrNotExist)
@@ -121,6 +166,9 @@ func (h *Handler) forgetState(id string) error {
 	}
 	if err == nil {
 		err = errors.Join(root.RemoveAll(id), root.Close(), removeStateFiles(h.tool.root, id))
+	}
+	if socket, missing := sentry.Socket(h.tool.root, id); missing == nil && h.sandboxed() {
+		err = errors.Join(err, ignoreMissing(os.Remove(socket)))
 	}
 	if err != nil {
 		return fmt.Errorf("delete what the runtime kept in %s: %w", filepath.Join(h.tool.root, id), err)

@@ -23,13 +23,19 @@ import (
 // Monitor is what handlers need of fairlead-monitor; internal/monitor/client
 // has it, with the meaning of each method.
 type Monitor interface {
-	Start(ctx context.Context, r monitorv1.StartRequest) (monitorv1.Started, error)
-	Exec(ctx context.Context, r monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error)
+	Starter
 	Wait(ctx context.Context, id string) (monitorv1.Exit, error)
 	List(ctx context.Context) ([]monitorv1.Process, error)
 	Find(ctx context.Context, id string) (monitorv1.Process, error)
 	Signal(ctx context.Context, id string, sig syscall.Signal, all bool) error
 	Forget(ctx context.Context, id string) error
+}
+
+// Starter is what of it runs the commands of runtimes.
+type Starter interface {
+	Start(ctx context.Context, r monitorv1.StartRequest) (monitorv1.Started, error)
+	Exec(ctx context.Context, r monitorv1.ExecRequest, stdio [3]*os.File) (monitorv1.Started, *os.File, error)
+	GiveUp(ctx context.Context, id string) error
 }
 
 // Config is what a Driver is made from.
@@ -49,6 +55,9 @@ type Config struct {
 	// be tried in. Its error says why pods can have none on this host. A nil
 	// UserNS means that nobody has looked.
 	UserNS func(context.Context) (*userns.Holder, error)
+	// Adapt says how a definition of another kind is run; see Adapter. Nil means that
+	// there are none.
+	Adapt func(runtime.Definition) Adapter
 	// Log gets what cannot be returned; nil means slog.Default().
 	Log *slog.Logger
 
@@ -57,12 +66,13 @@ type Config struct {
 	filters  *filter.Cache
 	programs *sealed.Programs
 	criu     *criu.Host
+	trials   *trials
 }
 
 // Driver makes handlers of the kind "oci".
 type Driver struct {
 	cfg    Config
-	trials trials
+	trials *trials // that are under way; Config has the same
 }
 
 // New checks the configuration.
@@ -81,7 +91,8 @@ func New(cfg Config) (*Driver, error) {
 		cfg.Log = slog.Default()
 	}
 	cfg.warmth, cfg.filters, cfg.programs, cfg.criu = &warmth.Warmth{}, &filter.Cache{}, &sealed.Programs{}, &criu.Host{}
-	return &Driver{cfg: cfg}, nil
+	cfg.trials = &trials{}
+	return &Driver{cfg: cfg, trials: cfg.trials}, nil
 }
 
 // Kind is the driver for a runtime.Registry. as turns a handler into the type
@@ -98,12 +109,15 @@ func Kind[H any](d *Driver, as func(*Handler) H) runtime.Kind[H] {
 
 // Open makes the handler of a definition.
 func (d *Driver) Open(def runtime.Definition, info func() pod.HandlerInfo) *Handler {
-	return &Handler{
-		cfg:  d.cfg,
-		def:  def,
-		info: info,
-		tool: tool{def: def, root: d.root(def), systemd: d.cfg.Systemd},
+	return &Handler{cfg: d.cfg, def: def, info: info, tool: d.tool(def)}
+}
+
+func (d *Driver) tool(def runtime.Definition) tool {
+	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}
+	if d.cfg.Adapt != nil && def.Kind() != runtime.KindOCI {
+		t.adapter = d.cfg.Adapt(def)
 	}
+	return t
 }
 
 // root is where the runtime keeps its own state.

@@ -80,7 +80,10 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	marked := mark.Give(process)
 	x := &execution{monitor: h.cfg.Monitor, id: newExecID()}
 	x.folder = filepath.Join(bundle, "exec", x.id)
-	if h.sandboxed() {
+	switch {
+	case h.tool.adapter != nil:
+		x.inside = func(ctx context.Context) { h.killExecuted(ctx, string(e.Container.ID), x.id) }
+	case h.sandboxed():
 		x.inside = func(ctx context.Context) { h.killInside(ctx, string(e.Container.ID), x) }
 	}
 	if err := writeProcess(x.folder, process); err != nil {
@@ -94,9 +97,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
-	req.Timeout, req.Mark = limit, marked
-	ctx, cancel := unhurried(ctx, limit)
-	defer cancel()
+	req.Timeout, req.Mark, req.MarkAnywhere = limit, marked, h.tool.adapter != nil
 	stdio := e.Stdio
 	if e.TTY {
 		stdio = [3]*os.File{}
@@ -104,14 +105,22 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err := owner.Give(stdio, has.Linux.Owner(process.User)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
-	_, x.tty, err = h.cfg.Monitor.Exec(ctx, req, stdio)
-	if err == nil {
+	if err = h.askExec(ctx, x, req, stdio); err == nil {
 		return x, nil
 	}
-	if said := readLog(log); said != "" && !errors.Is(err, errdefs.ErrDeadline) {
+	if said := readLog(log); said != "" && !errors.Is(err, errdefs.ErrDeadline) && ctx.Err() == nil {
 		err = explain(said, process.Args, process.Env)
 	}
-	return nil, errors.Join(err, x.drop(ctx))
+	return nil, errors.Join(because(ctx, err), x.drop(ctx))
+}
+
+// askExec lets the monitor run an exec's command, which is killed when ctx ends.
+func (h *Handler) askExec(ctx context.Context, x *execution, req monitorv1.ExecRequest, stdio [3]*os.File) (err error) {
+	defer h.giveUpWith(ctx, x.id)()
+	bounded, cancel := unhurried(ctx, req.Timeout)
+	defer cancel()
+	_, x.tty, err = h.cfg.Monitor.Exec(bounded, req, stdio)
+	return err
 }
 
 func (h *Handler) execRequest(x *execution, container, log string, tty bool) (monitorv1.ExecRequest, error) {
@@ -120,7 +129,7 @@ func (h *Handler) execRequest(x *execution, container, log string, tty bool) (mo
 	if tty {
 		args = append(args, "--console-socket", monitorv1.ConsoleSocket)
 	}
-	if x.inside != nil {
+	if h.sandboxed() {
 		args = append(args, "--internal-pid-file", filepath.Join(x.folder, insidePIDFile))
 	}
 	argv, err := h.argv(log, append(args, container)...)

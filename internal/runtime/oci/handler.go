@@ -22,6 +22,7 @@ const (
 	startTimeout  = 2 * time.Minute
 	execTimeout   = time.Minute
 	deleteTimeout = 30 * time.Second
+	sayTimeout    = 10 * time.Second // of what a runtime is told in the course of that
 	updateTimeout = 30 * time.Second
 )
 
@@ -61,7 +62,7 @@ func (h *Handler) run(ctx context.Context, args ...string) ([]byte, error) {
 // argv is tool.argv for a handler that is known.
 func (h *Handler) argv(log string, args ...string) ([]string, error) {
 	t := h.tool
-	t.flags = flagsOf(h.runtime())
+	t.flags = flagsOf(h.runtime(), h.def.Args)
 	return t.argv(log, args...)
 }
 
@@ -82,15 +83,25 @@ func (h *Handler) folder(id string) string { return filepath.Join(h.cfg.StateDir
 // Warm is told that a process will be started soon, and returns at once.
 func (h *Handler) Warm() { h.cfg.warmth.Warm() }
 
+// keepWarm is Warm, for as long as a start may take, until the returned function is
+// called. runc and crun join cgroups once, and soon.
+func (h *Handler) keepWarm() (end func()) {
+	if h.sandboxed() {
+		return h.cfg.warmth.Keep()
+	}
+	h.Warm()
+	return func() {}
+}
+
 // Start runs the bundle's process. If it runs already, or has run and ended
 // since, that one is returned. When it fails, nothing is left of it.
 func (h *Handler) Start(ctx context.Context, s pod.StartRequest) (pod.RunningProcess, error) {
-	h.Warm()
+	defer h.keepWarm()()
 	started, err := h.start(ctx, s)
 	if err != nil {
 		return pod.RunningProcess{}, fmt.Errorf("start container %s with handler %s: %w", s.ID, h.def.Name, err)
 	}
-	return pod.RunningProcess{PID: started.PID, StartTime: started.StartTime}, nil
+	return h.running(pod.RunningProcess{PID: started.PID, StartTime: started.StartTime}, s.ID), nil
 }
 
 func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Started, error) {
@@ -108,9 +119,7 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return monitorv1.Started{}, err
 	}
-	ctx, cancel := unhurried(ctx, req.Timeout)
-	defer cancel()
-	started, err := h.cfg.Monitor.Start(ctx, req)
+	started, err := h.askStart(ctx, req)
 	if errors.Is(err, errdefs.ErrAlreadyExists) {
 		return h.startedBefore(ctx, s.ID, err)
 	}
@@ -119,7 +128,7 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 		h.restored(s)
 		return started, nil
 	}
-	if isThere.MatchString(readLog(log)) || errors.Is(err, errdefs.ErrUnavailable) {
+	if ctx.Err() == nil && (isThere.MatchString(readLog(log)) || errors.Is(err, errdefs.ErrUnavailable)) {
 		// The runtime knows a container that the monitor does not, or may: what is
 		// left of a start that a crash of the monitor cut off, now or earlier.
 		// Nobody was told of it.
@@ -128,6 +137,14 @@ func (h *Handler) start(ctx context.Context, s pod.StartRequest) (monitorv1.Star
 		}
 	}
 	return monitorv1.Started{}, h.failed(ctx, s, log, err)
+}
+
+// askStart lets the monitor run a start's command, which is killed when ctx ends.
+func (h *Handler) askStart(ctx context.Context, req monitorv1.StartRequest) (monitorv1.Started, error) {
+	defer h.giveUpWith(ctx, req.ID)()
+	bounded, cancel := unhurried(ctx, req.Timeout)
+	defer cancel()
+	return h.cfg.Monitor.Start(bounded, req)
 }
 
 // timeout is what a runtime command may take: until ctx ends, and limit at most.
@@ -213,6 +230,8 @@ func (h *Handler) onHost(bundle string) (t traces, cgroup string, err error) {
 // startedBefore finds the process that the monitor has under this id. It ended
 // before the start was recorded; its exit will be told.
 func (h *Handler) startedBefore(ctx context.Context, id string, taken error) (monitorv1.Started, error) {
+	ctx, cancel := unhurried(ctx, 0)
+	defer cancel()
 	p, err := h.cfg.Monitor.Find(ctx, id)
 	if err != nil || p.Kind != monitorv1.KindContainer || p.PID == 0 {
 		return monitorv1.Started{}, errors.Join(taken, err)
@@ -227,7 +246,7 @@ func (h *Handler) startAfresh(ctx context.Context, id string, req monitorv1.Star
 	if err := os.Remove(filepath.Join(filepath.Dir(req.PIDFile), "runtime.log")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return monitorv1.Started{}, err
 	}
-	return h.cfg.Monitor.Start(ctx, req)
+	return h.askStart(ctx, req)
 }
 
 // failed removes what a failed start has left and returns why it failed, in the
@@ -246,8 +265,8 @@ func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, er
 	if left != nil {
 		left = fmt.Errorf("and clean up after it: %w", left)
 	}
-	if said == "" || errors.Is(err, errdefs.ErrDeadline) {
-		return errors.Join(err, left)
+	if said == "" || errors.Is(err, errdefs.ErrDeadline) || ctx.Err() != nil {
+		return errors.Join(because(ctx, err), left)
 	}
 	if trouble != nil {
 		return errors.Join(fmt.Errorf("%w (the runtime says: %s)", trouble, said), left)

@@ -22,13 +22,17 @@ func (h *Handler) Kill(ctx context.Context, c *pod.Container, sig string, all bo
 	if err != nil {
 		return fmt.Errorf("kill container %s: %w", c.ID, err)
 	}
+	recorded := c.Process != nil && c.Process.StartTime != 0
 	switch {
+	case !recorded && number == sigKill && h.cfg.Monitor.GiveUp(ctx, string(c.ID)) == nil:
+		// It was still being started, for an earlier daemon, and gets no further.
+	case h.tool.adapter != nil:
+		err = h.killAdapted(ctx, c, number, all)
 	case h.sandboxed():
 		err = h.killSandboxed(ctx, c, number, all)
 	case all:
 		err = h.killAll(ctx, c, number)
-	case c.Process == nil || c.Process.StartTime == 0:
-		// Its start was not recorded; the monitor knows.
+	case !recorded: // the monitor knows it
 		err = ignoreNotFound(h.cfg.Monitor.Signal(ctx, string(c.ID), number, false))
 	default:
 		err = process.Signal(c.Process, number)

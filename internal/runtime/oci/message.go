@@ -52,7 +52,7 @@ func lastError(log []byte) string {
 }
 
 // noise is what runtimes say before they come to the point.
-var noise = regexp.MustCompile(`^(runc \w+ failed: |exec failed: |unable to start container process: |container_linux\.go:\d+: |starting container process caused: |error during container init: )+`)
+var noise = regexp.MustCompile(`^(OCI runtime \w+ failed: |runc \w+ failed: |exec failed: |unable to start container process: |container_linux\.go:\d+: |starting container process caused: |error during container init: )+`)
 
 func tidy(msg string) string {
 	const longest = 2 << 10

@@ -44,7 +44,8 @@ func (h *Handler) ended(ctx context.Context, id string) (pod.Seen, error) {
 	if err != nil {
 		return pod.Seen{}, err
 	}
-	seen := pod.Seen{Process: &pod.RunningProcess{PID: m.PID, StartTime: m.StartTime, StartedAt: m.StartedAt}}
+	began := h.running(pod.RunningProcess{PID: m.PID, StartTime: m.StartTime, StartedAt: m.StartedAt}, id)
+	seen := pod.Seen{Process: &began}
 	if m.State == monitorv1.Exited && m.Exit != nil {
 		exit := exitOf(*m.Exit)
 		seen.Exit = &exit

@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/pod"
@@ -36,7 +38,7 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	stage.Enter(ctx, "ask "+program+" for its version")
 	version, err := readVersion(ctx, program)
 	if err != nil {
-		info.Reason = reason(err)
+		info.Reason, info.Late = reason(err), late(ctx, err)
 		return info
 	}
 	info.Runtime, info.Version = version.Name, version.Number
@@ -48,22 +50,25 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	stage.Enter(ctx, "ask "+version.Name+" "+version.Number+" for its features")
 	f := readFeatures(ctx, program)
 	info.Features = version.Can(f, abilities.OfHost())
-	info.SandboxProcess = sandboxes(version.Name)
-	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd, flags: flagsOf(version.Name)}
+	info.SandboxProcess, info.OwnKernel = sandboxes(version.Name), sandboxes(version.Name)
+	t := d.tool(def)
+	t.flags, t.runtime = flagsOf(version.Name, def.Args), version.Name
 	stage.Enter(ctx, "run a container")
-	info.OCI, info.Trial, err = d.accepted(ctx, t, candidates(f))
+	var all *seen
+	info.OCI, all, err = d.accepted(ctx, t, candidates(f))
 	if err != nil {
-		info.Reason = reason(err)
+		info.Reason, info.Late = reason(err), late(ctx, err)
 		return info
 	}
-	info.Ready = true
+	info.Ready, info.Trial = true, all.HandlerTrial
+	d.features(ctx, t, all, &info)
 	stage.Enter(ctx, "run a container in a user namespace")
 	mapped := d.noUserNamespaces(ctx, t, info)
 	info.Features.UserNamespaces, info.Features.NoUserNamespaces = mapped == nil, reason(mapped)
 	stage.Enter(ctx, "look for what checkpoints need")
 	captured := d.noCheckpoints(ctx, version.Name, f)
 	info.Features.Checkpoints, info.Features.NoCheckpoints = captured == nil, reason(captured)
-	info.Features.Unsure = late(ctx, mapped) || late(ctx, captured)
+	info.Features.Unsure = info.Features.Unsure || late(ctx, mapped) || late(ctx, captured)
 	return info
 }
 
@@ -109,8 +114,20 @@ func reason(err error) string {
 
 var versionLine = regexp.MustCompile(`^(\S+) version (\S+)`)
 
+// busyTries bounds the waiting for a program that was copied a moment ago, a
+// hundredth of a second each: a process that was forked meanwhile has it open
+// for writing until it executes another.
+const busyTries = 100
+
 func readVersion(ctx context.Context, program string) (abilities.Runtime, error) {
 	out, err := runArgv(ctx, []string{program, "--version"})
+	for range busyTries {
+		if !errors.Is(err, unix.ETXTBSY) || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		out, err = runArgv(ctx, []string{program, "--version"})
+	}
 	if err != nil {
 		return abilities.Runtime{}, fmt.Errorf("%s --version fails: %w", program, err)
 	}
@@ -159,19 +176,19 @@ func candidates(f *features.Features) []string {
 
 // accepted is the first ociVersion with which the runtime runs a container, and
 // what was measured of that.
-func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (string, pod.HandlerTrial, error) {
+func (d *Driver) accepted(ctx context.Context, t tool, versions []string) (string, *seen, error) {
 	if d.cfg.StandIn == "" {
-		return "", pod.HandlerTrial{}, errors.New("there is no fairlead-monitor to try it with")
+		return "", nil, errors.New("there is no fairlead-monitor to try it with")
 	}
 	var err error
 	for _, v := range versions {
-		var found pod.HandlerTrial
-		if found, err = d.try(ctx, t, v, nil); err == nil {
+		var found *seen
+		if found, err = d.tryAll(ctx, t, v); err == nil {
 			return v, found, nil
 		}
 		if !badOCI.MatchString(err.Error()) {
-			return "", pod.HandlerTrial{}, err
+			return "", nil, err
 		}
 	}
-	return "", pod.HandlerTrial{}, fmt.Errorf("it accepts none of the OCI versions %s: %w", strings.Join(versions, ", "), err)
+	return "", nil, fmt.Errorf("it accepts none of the OCI versions %s: %w", strings.Join(versions, ", "), err)
 }

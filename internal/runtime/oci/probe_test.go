@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,7 +66,11 @@ func TestProbe(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := testDriver(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			limit := time.Minute
+			if name == "hangs" {
+				limit = 2 * time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			got := d.Probe(ctx, fakeRuntime(t, test.body))
 			if got.Ready != test.want.Ready || got.Version != test.want.Version || got.OCI != test.want.OCI && got.Ready {
@@ -147,5 +152,19 @@ func TestCandidates(t *testing.T) {
 	}
 	if got := candidates(nil); !slices.Equal(got, []string{"1.1.0", "1.0.2"}) {
 		t.Errorf("without features: %v", got)
+	}
+}
+
+// A runtime that prints without end is killed for it, and nobody keeps what it
+// prints.
+func TestProbeOfAFlood(t *testing.T) {
+	d := testDriver(t)
+	got := d.Probe(t.Context(), fakeRuntime(t, `case "$1" in --version) echo "fakerun version 1.2.3"; exit;; delete) fail "container does not exist";; esac
+exec cat /dev/zero >&2`))
+	if got.Ready || !strings.Contains(got.Reason, "was killed: it printed more than 64 MiB") {
+		t.Errorf("%+v", got)
+	}
+	if _, readsFrom := any(&tail{}).(io.ReaderFrom); readsFrom {
+		t.Error("what is written to a tail goes past its limit")
 	}
 }

@@ -17,6 +17,13 @@ func (h *Handler) UsageInside(ctx context.Context, r *pod.Record) (map[pod.Conta
 			ids = append(ids, string(c.ID))
 		}
 	}
+	if h.tool.adapter != nil {
+		found, err := h.usageAdapted(ctx, ids)
+		if err != nil {
+			err = fmt.Errorf("measure the containers of pod %s: %w", r.ID.Short(), err)
+		}
+		return found, err
+	}
 	socket, err := sentry.Socket(h.tool.root, string(r.ID))
 	if err != nil {
 		return nil, fmt.Errorf("measure the containers of pod %s: %w", r.ID.Short(), err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -29,16 +30,31 @@ func sandboxes(runtime string) bool { return runtime == gVisor }
 
 func (h *Handler) sandboxed() bool { return sandboxes(h.runtime()) }
 
-// flagsOf are the flags that a runtime gets besides those that all know.
-func flagsOf(runtime string) []string {
+// goferNetwork is the flag for the network namespace of the processes that serve
+// files to a sandbox. They use none.
+const goferNetwork = "--gofer-network-namespace"
+
+// flagsOf are the flags that a runtime gets besides those that all know, but for
+// those that the definition's own arguments set.
+func flagsOf(runtime string, args []string) []string {
 	if runtime != gVisor {
 		return nil
 	}
-	return []string{
-		"--overlay2=none",               // what a container writes goes to its layer, which is measured and kept
-		"--oci-seccomp",                 // honour the filter, inside the sandbox too
-		"--gofer-network-namespace=new", // otherwise it leaves one mounted in its root
+	flags := []string{
+		"--overlay2=none",     // what a container writes goes to its layer, which is measured and kept
+		"--oci-seccomp",       // honour the filter, inside the sandbox too
+		"--allow-suid",        // su and ping work as they do elsewhere, where privileges may grow at all
+		goferNetwork + "=new", // otherwise it leaves one mounted in its root
 	}
+	return slices.DeleteFunc(flags, func(f string) bool {
+		return slices.ContainsFunc(args, func(arg string) bool { return flagName(arg) == flagName(f) })
+	})
+}
+
+// flagName is what a flag of Go is called, however it is written.
+func flagName(flag string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+	return name
 }
 
 // The annotation of the bundle by which runsc knows the sandbox of a container.
@@ -46,11 +62,15 @@ const sandboxAnnotation = "io.kubernetes.cri.sandbox-id"
 
 // inSandbox is the request that starts a container of a sandbox, or the sandbox.
 func (h *Handler) inSandbox(r monitorv1.StartRequest, has *traces) monitorv1.StartRequest {
-	argv := r.Command
-	if !slices.ContainsFunc(has.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace }) {
+	argv := slices.Clone(r.Command)
+	if at := slices.IndexFunc(has.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace }); at < 0 {
 		// Else it would make a network of its own, and not share the node's.
-		at := slices.Index(argv, "--root")
-		argv = slices.Insert(slices.Clone(argv), at, "--network=host")
+		argv = slices.Insert(argv, slices.Index(argv, "--root"), "--network=host")
+	} else if path := has.Linux.Namespaces[at].Path; path != "" {
+		// The pod has one already, and to make another for each container takes time.
+		if at := slices.Index(argv, goferNetwork+"=new"); at >= 0 {
+			argv[at] = goferNetwork + "=" + path
+		}
 	}
 	sandbox := sandboxOf(r.ID, has)
 	if at := slices.Index(argv, "--pid-file"); sandbox != r.ID {
@@ -108,6 +128,9 @@ func (h *Handler) killSandboxed(ctx context.Context, c *pod.Container, sig unix.
 
 // Forward connects to a port on the localhost of a pod in a sandbox.
 func (h *Handler) Forward(ctx context.Context, pod string, port uint16) (net.Conn, error) {
+	if h.tool.adapter != nil {
+		return nil, fmt.Errorf("forward port %d: %w", port, errNotForwarded)
+	}
 	socket, err := h.socket(pod)
 	if err != nil {
 		return nil, err
@@ -130,9 +153,12 @@ func (h *Handler) deleteSandboxed(ctx context.Context, id string) error {
 		if filepath.Ext(stateOf(h.tool.root, id)) != stateExt {
 			return removeStateFiles(h.tool.root, id) // there are only locks
 		}
-		_, err = h.run(ctx, "delete", "--force", id)
+		err = h.runDelete(ctx, "--force", id)
 		if err == nil || saysNotThere(err) {
 			return removeStateFiles(h.tool.root, id)
+		}
+		if errors.Is(err, errdefs.ErrDeadline) {
+			return h.deleteHung(id, err)
 		}
 	}
 	return err

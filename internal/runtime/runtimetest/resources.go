@@ -16,7 +16,7 @@ import (
 // limit reads a limit of the container: the file of cgroup v1 or that of v2.
 func (b *box) limit(controller, v1, v2 string) string {
 	b.scene.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", b.Process.PID))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", b.Process.Inside()))
 	b.scene.must(err)
 	for line := range strings.Lines(string(data)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -132,7 +132,7 @@ func deleteKills(ctx context.Context, s *scene) {
 	b := s.crowd(ctx)
 	s.must(s.h.Kill(ctx, b.Container, "SIGKILL", false))
 	b.exit(ctx)
-	if b.procs() == "" {
+	if b.procs() == "" && !s.s.Tidy {
 		s.Fatal("nothing is left to kill")
 	}
 	s.must(s.h.Delete(ctx, string(b.ID)))

@@ -35,6 +35,11 @@ type Subject struct {
 	Systemd bool
 	// Isolated says that containers are real: with namespaces and cgroups.
 	Isolated bool
+	// Tidy says that nothing in a container outlives its first process.
+	Tidy bool
+	// Split says that output and errors of an exec go separate ways, so that their
+	// order is not kept.
+	Split bool
 }
 
 // Run checks the contract.

@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/limits"
 )
 
 // AppArmorProfiles lists the profiles that are loaded: "name (mode)" on each line.
@@ -47,9 +48,8 @@ type Host struct {
 // missing, but for capabilities: without them there are no containers.
 func Probe() (Host, error) {
 	h := Host{Rlimits: map[string]uint64{}}
-	var st unix.Statfs_t
-	h.Unified = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
-	h.Swap = accountsSwap(h.Unified)
+	l := limits.Observe()
+	h.Unified, h.Swap = l.Unified, l.Swap
 	caps, err := capability.NewPid2(0)
 	if err == nil {
 		err = caps.Load()
@@ -84,16 +84,6 @@ func Probe() (Host, error) {
 // CapabilityName is a capability as the OCI spec writes it: "CAP_CHOWN".
 func CapabilityName(c capability.Cap) string { return "CAP_" + strings.ToUpper(c.String()) }
 
-// accountsSwap looks for a file that only exists with swap accounting. The root
-// of cgroup v2 never has it, so a cgroup below it is looked at.
-func accountsSwap(unified bool) bool {
-	if !unified {
-		return exists("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
-	}
-	found, err := filepath.Glob("/sys/fs/cgroup/*/memory.swap.max")
-	return err == nil && len(found) > 0
-}
-
 // filtered says whether this process's own system calls are filtered, or that
 // this cannot be found out.
 func filtered() bool {
@@ -111,46 +101,6 @@ func ownOOMScoreAdj() int {
 		return 0
 	}
 	return n
-}
-
-// HugeTLB says whether the controller is there. It is asked for each time,
-// because on cgroup v1 it comes and goes with a mount.
-func (h Host) HugeTLB() bool {
-	if !h.Unified {
-		return exists("/sys/fs/cgroup/hugetlb/cgroup.procs")
-	}
-	b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil && strings.Contains(" "+strings.TrimSpace(string(b))+" ", " hugetlb ")
-}
-
-// OnlineCPUs lists the processors that run now, as the kernel writes it: "0-3,7".
-func OnlineCPUs() (string, error) {
-	b, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		return "", fmt.Errorf("read which processors are online: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
-
-// HugePageSizes are the sizes of huge pages that this kernel has, as the OCI
-// spec and the CRI write them: "2MB", "1GB".
-func HugePageSizes() []string {
-	const prefix = "/sys/kernel/mm/hugepages/hugepages-"
-	found, _ := filepath.Glob(prefix + "*kB") // the pattern is sound
-	var out []string
-	for _, f := range found {
-		kb, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(f, prefix), "kB"))
-		switch {
-		case err != nil:
-		case kb%(1<<20) == 0:
-			out = append(out, fmt.Sprintf("%dGB", kb>>20))
-		case kb%(1<<10) == 0:
-			out = append(out, fmt.Sprintf("%dMB", kb>>10))
-		default:
-			out = append(out, fmt.Sprintf("%dKB", kb))
-		}
-	}
-	return out
 }
 
 func exists(name string) bool {

@@ -65,11 +65,11 @@ func Process(uid uint32, groups []uint32, pods *pod.UserNamespace) error {
 		return nil
 	}
 	if _, ok := pods.HostUID(uid); !ok {
-		return invalid("the container's user %d is not in the pod's user namespace, whose ids end at %d", uid, pods.UIDs[0].Length-1)
+		return invalid("user %d is not in the pod's user namespace, whose ids end at %d", uid, pods.UIDs[0].Length-1)
 	}
 	for _, g := range groups {
 		if _, ok := pods.HostGID(g); !ok {
-			return invalid("the container's group %d is not in the pod's user namespace, whose ids end at %d", g, pods.GIDs[0].Length-1)
+			return invalid("group %d is not in the pod's user namespace, whose ids end at %d", g, pods.GIDs[0].Length-1)
 		}
 	}
 	return nil

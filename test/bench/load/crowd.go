@@ -27,6 +27,26 @@ func (t Target) Serial(ctx context.Context, n, execs int) error {
 	return nil
 }
 
+// Twins starts and ends n pods of two containers each, one after the other.
+func (t Target) Twins(ctx context.Context, n int) error {
+	for range n {
+		p, err := t.Up(ctx)
+		if err != nil {
+			return err
+		}
+		if err := t.Grow(ctx, p); err != nil {
+			return err
+		}
+		if err := t.Exec(ctx, p); err != nil {
+			return err
+		}
+		if err := t.Down(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Parallel starts n pods by so many clients at once, and when all run, ends
 // them in the same way.
 func (t Target) Parallel(ctx context.Context, clients, n int) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,6 +21,9 @@ const (
 	ListStats       = "ListContainerStats"
 	ListPodStats    = "ListPodSandboxStats"
 	ListMetrics     = "ListPodSandboxMetrics"
+	// DecodeMetrics is no call, but what the client does with the answer to one:
+	// no server makes the call shorter than that.
+	DecodeMetrics = "decoding of ListPodSandboxMetrics"
 )
 
 // enough is the time after which a call is not made again: with hundreds of
@@ -32,9 +36,11 @@ const enough = 30 * time.Second
 func (t Target) Look(ctx context.Context, pods []*Pod, containers, n int) error {
 	rt := t.System.Runtime
 	spent := map[string]time.Duration{}
+	var metrics *runtimeapi.ListPodSandboxMetricsResponse // the last
+	keep := func(r *runtimeapi.ListPodSandboxMetricsResponse) { metrics = r }
 	for i := range n {
 		p := pods[i*len(pods)/n]
-		for _, step := range append(t.lists(ctx, len(pods), containers), []step{
+		for _, step := range append(t.lists(ctx, len(pods), containers, keep), []step{
 			{PodStatus, func() error {
 				_, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
 				return err
@@ -66,6 +72,21 @@ func (t Target) Look(ctx context.Context, pods []*Pod, containers, n int) error 
 			spent[step.name] += time.Since(begin)
 		}
 	}
+	return t.decode(metrics, n)
+}
+
+// decode measures how long a client takes to decode an answer that it has got.
+func (t Target) decode(metrics *runtimeapi.ListPodSandboxMetricsResponse, n int) error {
+	raw, err := proto.Marshal(metrics)
+	if err != nil {
+		return t.failed(err)
+	}
+	for range n {
+		err := t.take(DecodeMetrics, func() error { return proto.Unmarshal(raw, &runtimeapi.ListPodSandboxMetricsResponse{}) })
+		if err != nil {
+			return t.failed(err)
+		}
+	}
 	return nil
 }
 
@@ -75,7 +96,9 @@ type step struct {
 	call func() error
 }
 
-func (t Target) lists(ctx context.Context, pods, containers int) []step {
+// lists are the calls that list everything. metrics gets the answer to the one for
+// metrics.
+func (t Target) lists(ctx context.Context, pods, containers int, metrics func(*runtimeapi.ListPodSandboxMetricsResponse)) []step {
 	rt := t.System.Runtime
 	return []step{
 		{ListPods, func() error {
@@ -96,6 +119,7 @@ func (t Target) lists(ctx context.Context, pods, containers int) []step {
 		}},
 		{ListMetrics, func() error {
 			r, err := rt.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
+			metrics(r)
 			return counted(len(r.GetPodMetrics()), pods, err)
 		}},
 	}

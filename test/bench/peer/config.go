@@ -149,6 +149,10 @@ func (c Config) containerd() (argv []string, socket string, err error) {
 	if c.NRITimeout != 0 {
 		data += fmt.Sprintf("\n[plugins.\"io.containerd.nri.v1.nri\"]\n  plugin_request_timeout = %q\n", c.NRITimeout)
 	}
+	if c.Programs["runsc"] != "" {
+		// Its shim finds runsc on PATH, beside containerd.
+		data += "\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runsc]\n  runtime_type = \"io.containerd.runsc.v1\"\n"
+	}
 	return []string{c.Programs["containerd"], "--config", file}, socket, write(file, data)
 }
 
@@ -190,6 +194,9 @@ func (c Config) fairlead(kind Kind) (argv []string, socket string, err error) {
 		c.dir(kind, "net.d"), c.Plugins, c.dir(kind, "certs.d"), level)
 	if c.NRITimeout != 0 {
 		data += fmt.Sprintf("\n[nri]\nrequest_timeout = %q\n", c.NRITimeout)
+	}
+	if runsc := c.Programs["runsc"]; runsc != "" {
+		data += fmt.Sprintf("\n[handlers.runsc]\npath = %q\n", runsc)
 	}
 	return []string{c.Programs["fairlead"], "runtime", "--config", file}, filepath.Join(c.state(kind), "fairlead.sock"), write(file, data)
 }

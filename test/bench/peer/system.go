@@ -40,7 +40,8 @@ const (
 // Config is what all daemons of a run share.
 type Config struct {
 	Arena arena.Arena
-	// Programs by name: fairlead, containerd, containerd-shim-runc-v2, runc, crun.
+	// Programs by name: fairlead, containerd, containerd-shim-runc-v2, runc, crun,
+	// and, to have a handler of that name, runsc.
 	Programs map[string]string
 	// Plugins is the folder of CNI plugins.
 	Plugins string

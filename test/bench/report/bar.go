@@ -16,6 +16,8 @@ type Promise struct {
 	AtLeast  bool   // Limit is a floor, not a ceiling
 	Unit     string // empty: a ratio to containerd
 	Kept     bool
+	// Except is why it may be missed, in words that follow "missed"; empty: it may not.
+	Except string
 }
 
 // promised is a promise before anything was measured.
@@ -25,6 +27,7 @@ type promised struct {
 	limit    float64
 	atLeast  bool
 	unit     string // empty: a ratio to base
+	except   string // why it may be missed
 }
 
 var (
@@ -34,6 +37,10 @@ var (
 	fairleadCrun   = Variant(Fairlead, "crun", CNI)
 	builtinRunc    = Variant(Fairlead, "runc", Builtin)
 	builtinCrun    = Variant(Fairlead, "crun", Builtin)
+
+	containerdRunsc = Variant(Containerd, "runsc", CNI)
+	fairleadRunsc   = Variant(Fairlead, "runsc", CNI)
+	builtinRunsc    = Variant(Fairlead, "runsc", Builtin)
 )
 
 // bar is the table of the project's design, section "Speed and size".
@@ -69,9 +76,37 @@ func bar() []promised {
 			of: Key{Observed, Restart(RestartPods), builtinCrun}, limit: 1000,
 		},
 	}
+	rows = append(rows, looks()...)
+	rows = append(rows,
+		versus("pod start, gVisor, built-in network", load.PodStart, GVisor, builtinRunsc, containerdRunsc, 0.6),
+		promised{what: "pod start, gVisor, built-in network", unit: "ms", of: Key{load.PodStart, GVisor, builtinRunsc}, limit: 150},
+		promised{what: "second container of a pod, gVisor", unit: "ms", of: Key{load.Second, GVisor, builtinRunsc}, limit: 60},
+	)
 	for _, mb := range []int{2, 45, 300} {
 		name := fmt.Sprintf("pull %d MB", mb)
 		rows = append(rows, versus("pull and unpack of "+name[len("pull "):], load.PullTime, name, builtinRunc, containerdRunc, 1.0))
+	}
+	return rows
+}
+
+// The calls that only look may take so long among so many containers.
+const (
+	lookLimit = 5 // ms
+	lookAmong = 500
+)
+
+// looks are the rows of the calls that list all pods or containers, or tell of one.
+func looks() []promised {
+	var rows []promised
+	for _, call := range []string{
+		load.ListPods, load.ListContainers, load.ListStats, load.ListPodStats, load.ListMetrics,
+		load.PodStatus, load.ContainerStatus, load.Status, load.ContainerStats, load.PodStats,
+	} {
+		p := promised{what: call + " with " + Crowd(lookAmong), of: Key{call, Crowd(lookAmong), fairleadRunc}, unit: "ms", limit: lookLimit}
+		if call == load.ListMetrics {
+			p.except = "as [its client needs longer to decode it](#what-a-list-of-very-many-containers-is-made-of)"
+		}
+		rows = append(rows, p)
 	}
 	return rows
 }
@@ -81,7 +116,7 @@ func bar() []promised {
 func (r *Result) Promises() []Promise {
 	var out []Promise
 	for _, b := range bar() {
-		p := Promise{What: b.what, Limit: b.limit, AtLeast: b.atLeast, Unit: b.unit}
+		p := Promise{What: b.what, Limit: b.limit, AtLeast: b.atLeast, Unit: b.unit, Except: b.except}
 		p.Got, p.Measured = r.got(b)
 		p.Kept = p.Measured && p.Got <= p.Limit
 		if p.AtLeast {
@@ -115,6 +150,8 @@ func (p Promise) Verdict() string {
 		return "not measured"
 	case p.Kept:
 		return "holds"
+	case p.Except != "":
+		return "missed, " + p.Except
 	}
 	return "MISSED"
 }

@@ -16,7 +16,7 @@ var notes string
 
 // rpcs are the calls in the order in which a kubelet makes them.
 var rpcs = []string{
-	load.RunPod, load.Create, load.StartContainer, load.PodStart, load.FirstLine,
+	load.RunPod, load.Create, load.StartContainer, load.PodStart, load.FirstLine, load.Second,
 	load.StopContainer, load.StopPod, load.RemoveContainer, load.RemovePod, load.PodEnd, load.Exec,
 }
 
@@ -99,7 +99,7 @@ func (p *page) variants(scenario string) []string {
 			out = append(out, s.Variant)
 		}
 	}
-	order := []string{containerdRunc, fairleadRunc, builtinRunc, containerdCrun, fairleadCrun, builtinCrun}
+	order := []string{containerdRunc, fairleadRunc, builtinRunc, containerdCrun, fairleadCrun, builtinCrun, containerdRunsc, fairleadRunsc, builtinRunsc}
 	slices.SortStableFunc(out, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return out
 }
@@ -193,7 +193,7 @@ func (p *page) atRest() {
 		p.line("With %s:\n", strings.TrimPrefix(scenario, "idle, "))
 		p.table(scenario, []string{
 			load.ListPods, load.ListContainers, load.PodStatus, load.ContainerStatus, load.Status,
-			load.ContainerStats, load.PodStats, load.ListStats, load.ListPodStats, load.ListMetrics,
+			load.ContainerStats, load.PodStats, load.ListStats, load.ListPodStats, load.ListMetrics, load.DecodeMetrics,
 		})
 	}
 }

@@ -22,6 +22,7 @@ func Variant(daemon, handler, network string) string {
 const (
 	Serial    = "serial"
 	Sustained = "sustained, 16 in parallel"
+	GVisor    = "gVisor, pods of two containers"
 )
 
 // Parallel is the scenario of so many clients at once.

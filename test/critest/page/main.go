@@ -1,8 +1,9 @@
 // Command page writes docs/critest.md from runs of cri-tools' validation suite:
 //
-//	page -causes test/critest/causes.json -page docs/critest.md bin/critest/*/*.json
+//	page -causes test/critest/causes.json -kept docs/critest.json -page docs/critest.md bin/critest/*/*.json
 //
-// Every spec that has not passed in a run needs a cause, written by somebody who
+// The runs that the page was written from are kept beside it: those that are named
+// take the place of the ones before them, and the others stay. Every spec that has not passed in a run needs a cause, written by somebody who
 // looked into it.
 package main
 
@@ -22,28 +23,34 @@ func main() {
 	causes := flag.String("causes", "test/critest/causes.json", "file with the cause of each spec that has not passed")
 	note := flag.String("note", "", "what a reader has to know of these runs")
 	page := flag.String("page", "docs/critest.md", "the page to write")
+	kept := flag.String("kept", "docs/critest.json", "the runs of the page, to read and to write")
 	flag.Parse()
-	if err := run(*causes, *page, *note, flag.Args()); err != nil {
+	if err := run(*causes, paths{*page, *kept}, *note, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		os.Exit(1)
 	}
 }
 
-func run(causesFile, page, note string, files []string) error {
-	if len(files) == 0 {
-		return fmt.Errorf("there are no runs; \"make critest\" makes one")
-	}
+type paths struct{ page, kept string }
+
+func run(causesFile string, to paths, note string, files []string) error {
 	causes, err := runs.ReadCauses(causesFile)
 	if err != nil {
 		return err
 	}
-	var all []runs.Run
+	all, err := runs.ReadKept(to.kept)
+	if err != nil {
+		return err
+	}
 	for _, f := range files {
 		r, err := runs.Read(f)
 		if err != nil {
 			return err
 		}
-		all = append(all, r)
+		all = runs.With(all, r)
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("there are no runs; \"make critest\" makes one")
 	}
 	slices.SortStableFunc(all, func(a, b runs.Run) int {
 		return cmp.Or(cmp.Compare(a.Suite, b.Suite), cmp.Compare(a.Cgroup, b.Cgroup),
@@ -53,7 +60,10 @@ func run(causesFile, page, note string, files []string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, []byte(text), 0o644)
+	if err := runs.WriteKept(to.kept, all); err != nil {
+		return err
+	}
+	return os.WriteFile(to.page, []byte(text), 0o644)
 }
 
 const head = `# The validation suite of cri-tools

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,5 +44,48 @@ func TestRenderNeedsCauses(t *testing.T) {
 	_, err := render(twoRuns(), runs.Causes{"a": {"": "because"}, "b [x]": {"containerd": "why not"}, "c": {"": "the image"}}, "")
 	if err == nil || !strings.Contains(err.Error(), "b [x]: skipped on fairlead crun v2") {
 		t.Errorf("got %v, want an error that names b", err)
+	}
+}
+
+// A page is written from the runs that it was written from before and from new
+// ones, each of which takes the place of the one before it.
+func TestRunsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	to := paths{filepath.Join(dir, "p.md"), filepath.Join(dir, "p.json")}
+	causes := filepath.Join(dir, "causes.json")
+	if err := os.WriteFile(causes, []byte(`{"b [x]": {"": "why not"}, "a": {"": "because"}, "c": {"": "the image"}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(causes, to, "", nil); err == nil {
+		t.Error("a page of no runs")
+	}
+	both := twoRuns()
+	files := []string{filepath.Join(dir, "1.json"), filepath.Join(dir, "2.json")}
+	for i, r := range both {
+		if err := r.Write(files[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := func(files ...string) string {
+		t.Helper()
+		if err := run(causes, to, "a note", files); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(to.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	whole := page(files...)
+	if again := page(); again != whole {
+		t.Errorf("without a new run the page is\n%s\nand was\n%s", again, whole)
+	}
+	both[0].Programs = []string{"fairlead 2", "crun 2"}
+	if err := both[0].Write(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if text := page(files[0]); text != strings.ReplaceAll(whole, "fairlead 1", "fairlead 2") {
+		t.Errorf("after a new run the page is\n%s", text)
 	}
 }

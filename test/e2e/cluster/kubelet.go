@@ -72,6 +72,15 @@ func (c *Cluster) kubelet(ctx context.Context) (err error) {
 	return err
 }
 
+// Unified says whether this machine has cgroup v2 alone.
+func Unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// Pods is the cgroup below which the kubelet makes those of pods.
+func (c *Cluster) Pods() string { return filepath.Join(c.cfg.Arena.Cgroup, "kubepods") }
+
 // NodeReady says why the node is not ready, if it is not, or why pods could not
 // be made yet.
 func (c *Cluster) NodeReady(ctx context.Context) error {
@@ -94,7 +103,7 @@ func (c *Cluster) cgroups() error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+	if Unified() {
 		tops = []string{"/sys/fs/cgroup/cgroup.procs"}
 	}
 	for _, top := range tops {

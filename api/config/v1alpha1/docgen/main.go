@@ -56,7 +56,7 @@ when again.
 crun refuses hosts with cgroup v1 whose cgroup v2 hierarchy, ` + "`/sys/fs/cgroup/unified`" + `, still has controllers. The reason
 names them and the commands that mount them as cgroup v1 hierarchies.
 
-[gvisor.md](gvisor.md) has what is different for pods on gVisor.
+[gvisor.md](gvisor.md) has what is different for pods on gVisor, and [shims.md](shims.md) how containerd shims are configured.
 `
 
 func main() {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestAbilities(t *testing.T) {
-	all := Host{mountSetattr: true, seccomp: true, appArmor: true, seLinux: true}
+	all := Host{appArmor: true, seLinux: true}
 	var f features.Features
 	err := json.Unmarshal([]byte(`{"mountOptions":["ro","rro"],"linux":{"namespaces":["user"],
 		"seccomp":{"enabled":true},"apparmor":{"enabled":true},"selinux":{"enabled":false},
@@ -19,7 +19,7 @@ func TestAbilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	runc := Runtime{Name: "runc", Number: "1.2.0"}
-	want := pod.HandlerFeatures{RecursiveReadOnlyMounts: true, Seccomp: true, AppArmor: true}
+	want := pod.HandlerFeatures{AppArmor: true}
 	if got := runc.Can(&f, all); got != want {
 		t.Errorf("runc: %+v", got)
 	}
@@ -30,12 +30,8 @@ func TestAbilities(t *testing.T) {
 		t.Errorf("with empty features: %+v", got)
 	}
 	crun := Runtime{Name: "crun", Number: "1.8.1", Flags: "+SELINUX +SECCOMP"}
-	want = pod.HandlerFeatures{RecursiveReadOnlyMounts: true, Seccomp: true, SELinux: true}
+	want = pod.HandlerFeatures{SELinux: true}
 	if got := crun.Can(nil, all); got != want {
 		t.Errorf("crun without features: %+v", got)
-	}
-	crun.Number = "1.8"
-	if got := crun.Can(nil, all); got.RecursiveReadOnlyMounts {
-		t.Error("an older crun promises what nobody has seen")
 	}
 }

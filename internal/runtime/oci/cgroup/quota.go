@@ -13,10 +13,10 @@ import (
 // or no cgroup, there is nothing to do.
 func (g *Group) LiftQuota() error {
 	for _, dir := range g.Dirs {
-		for _, below := range []string{"", "container"} {
+		for _, sub := range below {
 			err := errors.Join(
-				write(filepath.Join(dir, below, "cpu.cfs_quota_us"), "-1"),
-				write(filepath.Join(dir, below, "cpu.max"), "max"))
+				write(filepath.Join(dir, sub, "cpu.cfs_quota_us"), "-1"),
+				write(filepath.Join(dir, sub, "cpu.max"), "max"))
 			if err != nil {
 				return fmt.Errorf("lift the limit of processor time: %w", err)
 			}

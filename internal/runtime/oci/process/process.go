@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,13 +51,19 @@ func stat(pid int) (state byte, start uint64, err error) {
 
 // Memory is the share of a process in the memory of the machine, in bytes; zero
 // for one that is gone.
-func Memory(pid int) int64 {
+func Memory(pid int) int64 { return smaps(pid, "Pss:") }
+
+// OwnMemory is that of Memory which no file is behind: what a process has asked
+// for, and not its program, whose share changes with who else runs it.
+func OwnMemory(pid int) int64 { return smaps(pid, "Pss_Anon:") }
+
+func smaps(pid int, key string) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	if err != nil {
 		return 0
 	}
 	for line := range bytes.Lines(data) {
-		if fields := bytes.Fields(line); len(fields) == 3 && string(fields[0]) == "Pss:" {
+		if fields := bytes.Fields(line); len(fields) == 3 && string(fields[0]) == key {
 			kib, _ := strconv.ParseInt(string(fields[1]), 10, 64) // the kernel writes a number
 			return kib << 10
 		}
@@ -81,4 +89,19 @@ func Signal(p *pod.RunningProcess, sig unix.Signal) error {
 		return os.NewSyscallError("pidfd_send_signal", err)
 	}
 	return nil
+}
+
+// Time is the processor time that the threads of a process have had; zero for
+// one that is gone.
+func Time(pid int) time.Duration {
+	var sum time.Duration
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/schedstat") // the pattern is a good one
+	for _, file := range threads {
+		data, err := os.ReadFile(file)
+		if fields := bytes.Fields(data); err == nil && len(fields) > 0 {
+			ns, _ := strconv.ParseInt(string(fields[0]), 10, 64) // the kernel writes a number
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
 }

@@ -3,11 +3,16 @@ package trial
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/userns"
 )
 
@@ -22,6 +27,12 @@ func Join(s *specs.Spec, h *userns.Holder) {
 		s.Linux.UIDMappings = append(s.Linux.UIDMappings, m)
 		s.Linux.GIDMappings = append(s.Linux.GIDMappings, m)
 	}
+}
+
+// Sandbox makes the container of a trial the first of a pod, which some shims have
+// to know: gVisor's gives others no input and output of their own.
+func Sandbox(s *specs.Spec, id string) {
+	s.Annotations = map[string]string{"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": id}
 }
 
 // Spec is a container as small as runtimes take it. Its program is that of the
@@ -56,6 +67,67 @@ func Spec(ociVersion, id, monitor, word string) *specs.Spec {
 	}
 }
 
+// Want gives the container what its program then looks for.
+func Want(s *specs.Spec, name string) error {
+	switch name {
+	case monitorv1.TrialSeccomp:
+		s.Linux.Seccomp = &specs.LinuxSeccomp{
+			DefaultAction: specs.ActAllow,
+			Syscalls:      []specs.LinuxSyscall{{Names: []string{"umask"}, Action: specs.ActErrno}},
+		}
+	case monitorv1.TrialReadOnly:
+		dir, below, err := someMount()
+		if err != nil {
+			return err
+		}
+		s.Mounts = append(s.Mounts, specs.Mount{
+			Destination: monitorv1.TrialReadOnlyPath, Type: "bind", Source: dir, Options: []string{"rbind", "rprivate", "rro"},
+		})
+		name += ":" + below
+	case monitorv1.TrialDevice:
+		const major, minor = 1, 5 // of /dev/zero
+		s.Linux.Devices = []specs.LinuxDevice{{Path: monitorv1.TrialDevicePath, Type: "c", Major: major, Minor: minor, FileMode: new(os.FileMode(0o666))}}
+		s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{
+			{Allow: false, Access: "rwm"},
+			{Allow: true, Type: "c", Major: new(int64(major)), Minor: new(int64(minor)), Access: "rwm"},
+		}}
+	}
+	s.Process.Args = append(s.Process.Args, name)
+	return nil
+}
+
+// Account lets a sandbox account for what the container uses.
+func Account(s *specs.Spec) {
+	s.Mounts = append(s.Mounts,
+		specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}})
+}
+
+// someMount is a folder of the host with something mounted below it that can be
+// written.
+func someMount() (dir, below string, err error) {
+	for _, dir := range []string{"/dev", "/sys"} {
+		found, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+		if err != nil {
+			return "", "", err
+		}
+		for _, m := range found {
+			writable := !slices.Contains(strings.Split(m.Options+","+m.VFSOptions, ","), "ro")
+			if below, ok := strings.CutPrefix(m.Mountpoint, dir+"/"); ok && writable {
+				return dir, below, nil
+			}
+		}
+	}
+	return "", "", errors.New("nothing that can be written is mounted below /dev or /sys of this host, which it could be seen by")
+}
+
+// Idle has the program do nothing until it is told to end, like the first
+// container of a pod that has one of ours.
+func Idle(s *specs.Spec) { s.Process.Args = []string{program, Idling} }
+
+// Idling is an argument of what Idle has run, and of nothing beside it.
+const Idling = "pause"
+
 // BySystemd has systemd make the container's cgroup.
 func BySystemd(s *specs.Spec) {
 	s.Linux.CgroupsPath = "system.slice:fairlead:" + filepath.Base(s.Linux.CgroupsPath)
@@ -65,7 +137,7 @@ func BySystemd(s *specs.Spec) {
 // what things are mounted on.
 func Write(bundle string, s *specs.Spec) error {
 	root := filepath.Join(bundle, "rootfs")
-	for _, dir := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "dev")} {
+	for _, dir := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "dev"), filepath.Join(root, "sys"), filepath.Join(root, monitorv1.TrialReadOnlyPath)} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}

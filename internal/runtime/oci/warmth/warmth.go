@@ -51,6 +51,31 @@ func (w *Warmth) warm(join func()) {
 	}()
 }
 
+// Keep warms again and again until the returned function is called: a runtime that
+// starts a sandbox joins cgroups in the beginning and 100 ms later once more.
+func (w *Warmth) Keep() (end func()) { return w.keep(joinOwn) }
+
+func (w *Warmth) keep(join func()) (end func()) {
+	w.warm(join)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for again := time.NewTicker(keepsWarm); ; {
+			select {
+			case <-over:
+				again.Stop()
+				return
+			case <-again.C:
+				w.warm(join)
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
+}
+
 // joinOwn puts this process into the cgroup that it is in. Where that fails,
 // starts take as long as they do without.
 func joinOwn() {

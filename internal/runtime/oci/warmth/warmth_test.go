@@ -3,8 +3,10 @@ package warmth
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestWarmOnce fails if many starts at once each make the kernel work.
@@ -27,6 +29,35 @@ func TestWarmOnce(t *testing.T) {
 	if n := joins.Load(); n != 1 {
 		t.Errorf("%d joins, want one", n)
 	}
+}
+
+// TestKeep fails if it stops early, or goes on when the start is over.
+func TestKeep(t *testing.T) {
+	var w Warmth
+	var joins atomic.Int32
+	joined := make(chan struct{}, 1000)
+	end := w.keep(func() {
+		joins.Add(1)
+		joined <- struct{}{}
+	})
+	for range 4 {
+		<-joined
+	}
+	end()
+	for w.isBusy() { // the last one may have begun before
+		runtime.Gosched()
+	}
+	n := joins.Load()
+	time.Sleep(4 * keepsWarm)
+	if after := joins.Load(); after != n {
+		t.Errorf("%d joins after the end", after-n)
+	}
+}
+
+func (w *Warmth) isBusy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy
 }
 
 func TestOwnGroup(t *testing.T) {

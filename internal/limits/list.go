@@ -1,4 +1,4 @@
-package host
+package limits
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Covers says whether all numbers of a list like "0-3,7" are in another one.
-func Covers(all, some string) (bool, error) {
+// covers says whether all numbers of a list like "0-3,7" are in another one.
+func covers(all, some string) (bool, error) {
 	have, err := spans(all)
 	if err != nil {
 		return false, err
