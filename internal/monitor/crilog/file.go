@@ -27,6 +27,9 @@ type Place struct {
 // File is the log of one container, which its streams share. The nil *File
 // discards.
 type File struct {
+	// reopening makes the last of several callers the one whose file is used.
+	reopening sync.Mutex
+
 	mu   sync.Mutex
 	at   Target
 	file *os.File
@@ -106,6 +109,8 @@ func (l *File) Reopen() error {
 	if l == nil {
 		return nil
 	}
+	l.reopening.Lock()
+	defer l.reopening.Unlock()
 	defer leave(enter(l.at.Path))
 	if err := l.at.make(); err != nil {
 		return err

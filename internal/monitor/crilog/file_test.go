@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -145,5 +147,36 @@ func TestLinksBelowTheFolder(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(filepath.Join(outside, "b", "0.log")); string(got) != "x\n" {
 		t.Errorf("the link was followed: %q", got)
+	}
+}
+
+// Two callers who rotate a log without knowing of each other end with the file
+// that is at its path: what is opened first is never put in the place of what was
+// opened later.
+func TestReopenedByTwo(t *testing.T) {
+	at := Target{Path: filepath.Join(t.TempDir(), "log")}
+	l, err := Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	for round := range 3000 {
+		var callers sync.WaitGroup
+		for k := range 2 {
+			callers.Go(func() {
+				_ = os.Rename(at.Path, at.Path+"."+strconv.Itoa(k)) // the other may have done it
+				if err := l.Reopen(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		there, err := os.Stat(at.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used, err := l.file.Stat(); err != nil || !os.SameFile(there, used) {
+			t.Fatalf("round %d: what was left is written to: %v", round, err)
+		}
 	}
 }
