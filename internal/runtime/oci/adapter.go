@@ -132,7 +132,7 @@ func (d *Driver) Try(ctx context.Context, def runtime.Definition, f *features.Fe
 }
 
 // Run runs a program that only prints something, with a bound on that.
-func Run(ctx context.Context, argv ...string) ([]byte, error) { return runArgv(ctx, argv) }
+func Run(ctx context.Context, argv ...string) ([]byte, error) { return runFrom(ctx, asItIs, argv) }
 
 // Reason is an error as a sentence of HandlerInfo.Reason.
 func Reason(err error) string { return reason(err) }
@@ -142,7 +142,7 @@ func Late(ctx context.Context, err error) bool { return late(ctx, err) }
 
 // ReadFeatures asks an OCI runtime for its features; nil for one that has none.
 func ReadFeatures(ctx context.Context, program string) *features.Features {
-	return readFeatures(ctx, program)
+	return readFeatures(ctx, asItIs, program)
 }
 
 var errNotForwarded = fmt.Errorf("its runtime has no way into the network of a sandbox: %w", errdefs.ErrUnimplemented)

@@ -113,7 +113,7 @@ func (d *Driver) Open(def runtime.Definition, info func() pod.HandlerInfo) *Hand
 }
 
 func (d *Driver) tool(def runtime.Definition) tool {
-	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd}
+	t := tool{def: def, root: d.root(def), systemd: d.cfg.Systemd, from: asItIs}
 	if d.cfg.Adapt != nil && def.Kind() != runtime.KindOCI {
 		t.adapter = d.cfg.Adapt(def)
 	}

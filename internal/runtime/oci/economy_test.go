@@ -147,3 +147,27 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
+
+// TestTrialsAreSealed is the same for a trial: the runtime is killed in the middle
+// of one whenever the daemon ends.
+func TestTrialsAreSealed(t *testing.T) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("needs a static busybox (Debian package busybox-static)")
+	}
+	program := filepath.Join(t.TempDir(), "crun")
+	if err := os.Symlink(busybox, program); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Config{StateDir: t.TempDir(), Monitor: &fakeMonitor{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, runtime := range []string{"runc", "crun"} {
+		var path string
+		_ = d.cfg.from(runtime)(program, func(p string) error { path = p; return nil })
+		if (path != program) != (runtime == "crun") {
+			t.Errorf("%s on trial is executed as %s", runtime, path)
+		}
+	}
+}

@@ -38,14 +38,17 @@ type Handler struct {
 // Info describes the handler as it was last observed.
 func (h *Handler) Info() pod.HandlerInfo { return h.info() }
 
-// sealed says whether the runtime is run from a copy in memory: crun else makes
-// one itself, each time.
-func (h *Handler) sealed() bool { return h.runtime() == "crun" }
+// sealed says whether the runtime is run from a copy in memory.
+func (h *Handler) sealed() bool { return copies(h.runtime()) }
+
+// copies says whether a runtime makes a copy of itself each time it is not run from
+// one. That takes crun long, and leaves a mount in /tmp if it is killed meanwhile.
+func copies(runtime string) bool { return runtime == "crun" }
 
 // runtime is what the program calls itself; empty in a trial, before that is known.
 func (h *Handler) runtime() string {
 	if h.info == nil {
-		return ""
+		return h.tool.runtime
 	}
 	return h.info().Runtime
 }
@@ -67,9 +70,11 @@ func (h *Handler) argv(log string, args ...string) ([]string, error) {
 }
 
 // from is where the runtime is executed from.
-func (h *Handler) from() from {
-	if h.sealed() {
-		return h.cfg.programs.Run
+func (h *Handler) from() from { return h.cfg.from(h.runtime()) }
+
+func (c *Config) from(runtime string) from {
+	if copies(runtime) {
+		return c.programs.Run
 	}
 	return asItIs
 }

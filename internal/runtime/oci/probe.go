@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -36,7 +37,7 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	}
 	info.Path = program
 	stage.Enter(ctx, "ask "+program+" for its version")
-	version, err := readVersion(ctx, program)
+	version, err := readVersion(ctx, d.cfg.from(filepath.Base(program)), program)
 	if err != nil {
 		info.Reason, info.Late = reason(err), late(ctx, err)
 		return info
@@ -48,11 +49,11 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 		return info
 	}
 	stage.Enter(ctx, "ask "+version.Name+" "+version.Number+" for its features")
-	f := readFeatures(ctx, program)
+	t := d.tool(def)
+	t.flags, t.runtime, t.from = flagsOf(version.Name, def.Args), version.Name, d.cfg.from(version.Name)
+	f := readFeatures(ctx, t.from, program)
 	info.Features = version.Can(f, abilities.OfHost())
 	info.SandboxProcess, info.OwnKernel = sandboxes(version.Name), sandboxes(version.Name)
-	t := d.tool(def)
-	t.flags, t.runtime = flagsOf(version.Name, def.Args), version.Name
 	stage.Enter(ctx, "run a container")
 	var all *seen
 	info.OCI, all, err = d.accepted(ctx, t, candidates(f))
@@ -119,14 +120,14 @@ var versionLine = regexp.MustCompile(`^(\S+) version (\S+)`)
 // for writing until it executes another.
 const busyTries = 100
 
-func readVersion(ctx context.Context, program string) (abilities.Runtime, error) {
-	out, err := runArgv(ctx, []string{program, "--version"})
+func readVersion(ctx context.Context, where from, program string) (abilities.Runtime, error) {
+	out, err := runFrom(ctx, where, []string{program, "--version"})
 	for range busyTries {
 		if !errors.Is(err, unix.ETXTBSY) || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
-		out, err = runArgv(ctx, []string{program, "--version"})
+		out, err = runFrom(ctx, where, []string{program, "--version"})
 	}
 	if err != nil {
 		return abilities.Runtime{}, fmt.Errorf("%s --version fails: %w", program, err)
@@ -151,8 +152,8 @@ func parseVersion(program string, out []byte) (abilities.Runtime, error) {
 
 // readFeatures asks a runtime for its features, or returns nil for one that has
 // no such command.
-func readFeatures(ctx context.Context, program string) *features.Features {
-	out, err := runArgv(ctx, []string{program, "features"})
+func readFeatures(ctx context.Context, where from, program string) *features.Features {
+	out, err := runFrom(ctx, where, []string{program, "features"})
 	if err != nil {
 		return nil
 	}

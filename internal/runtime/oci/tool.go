@@ -26,6 +26,7 @@ type tool struct {
 	flags   []string // that this runtime has besides
 	adapter Adapter  // nil for an OCI runtime
 	runtime string   // what the program calls itself, where it is being tried
+	from    from     // where it is executed from there
 }
 
 // argv is a whole command. log is the file that the runtime writes its log to;
@@ -75,12 +76,7 @@ func (t tool) talk(ctx context.Context, stdin *os.File, stdout io.Writer, args .
 	if err != nil {
 		return err
 	}
-	return runWith(ctx, asItIs, stdin, stdout, argv)
-}
-
-// runArgv returns the output of a command, which is bounded as talk's is.
-func runArgv(ctx context.Context, argv []string) ([]byte, error) {
-	return runFrom(ctx, asItIs, argv)
+	return runWith(ctx, t.from, stdin, stdout, argv)
 }
 
 // from calls start with the path that a program is executed from.
@@ -88,6 +84,7 @@ type from func(program string, start func(path string) error) error
 
 func asItIs(program string, start func(path string) error) error { return start(program) }
 
+// runFrom returns the output of a command, which is bounded as talk's is.
 func runFrom(ctx context.Context, where from, argv []string) ([]byte, error) {
 	stdout := &tail{max: 1 << 20}
 	if err := runWith(ctx, where, nil, stdout, argv); err != nil {
