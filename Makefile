@@ -93,17 +93,15 @@ RUNC_SHIM       = CGO_ENABLED=0 go build -C test/bench/peers/containerd -trimpat
 BENCH_RUN       = go run -tags '$(TAGS)' ./test/bench -programs $(BENCH) -fairlead bin
 
 .PHONY: $(BENCH)/peers
-$(BENCH)/peers: build $(TOOLS)/.runsc
+$(BENCH)/peers: build $(TOOLS)/.runsc $(TOOLS)/.shims
 	@build/packages.sh $(PACKAGES) $(BENCH_PACKAGES)
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=1 go build -C test/bench/peers/containerd -trimpath -tags urfave_cli_no_docs \
 		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2' \
 		-o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd
-	$(RUNC_SHIM) -o $(BENCH)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	CGO_ENABLED=1 go build -C test/bench/peers/runc -trimpath -buildmode=pie -tags 'seccomp urfave_cli_no_docs' \
 		-ldflags '-s -w' -o $(BENCH)/ github.com/opencontainers/runc
-	build/shim.sh $(BENCH)/containerd-shim-runsc-v1
-	ln -f $(TOOLS)/runsc $(BENCH)/runsc
+	ln -f $(TOOLS)/runsc $(SHIMS) $(BENCH)/
 	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
 	gcc -Os -Wall -static -s -o $(BENCH)/crun-1.1 test/bench/workload/crun.c
 
@@ -204,10 +202,10 @@ CRITEST_RUN       = $(CRITEST)/run -program $(CRITEST_PROGRAM) -ginkgo $(CRITEST
 	-runtime $(RUNTIME) -handler $(HANDLER) -nri-timeout $(NRI_TIMEOUT) -procs $(PROCS) -focus '$(FOCUS)' -skip '$(SKIP)'
 
 .PHONY: $(CRITEST)/programs
-$(CRITEST)/programs: build $(TOOLS)/.runsc $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
+$(CRITEST)/programs: build $(TOOLS)/.runsc $(TOOLS)/.shims $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 	@build/packages.sh $(PACKAGES) $(CRITEST_PACKAGES)
 	@mkdir -p $(CRITEST) $(BENCH)
-	ln -f $(TOOLS)/runsc $(BENCH)/runsc
+	ln -f $(TOOLS)/runsc $(SHIMS) $(BENCH)/
 	cd $(CRITEST_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath \
 		-ldflags '-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRITEST_RELEASE)' -o $(CRITEST)/critest sigs.k8s.io/cri-tools/cmd/critest
 	CGO_ENABLED=0 go build -C $(CRITEST_MODULE) -trimpath -ldflags '-s -w' -o $(CRITEST)/ github.com/onsi/ginkgo/v2/ginkgo
@@ -215,7 +213,7 @@ $(CRITEST)/programs: build $(TOOLS)/.runsc $(if $(filter containerd,$(RUNTIME)),
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(CRITEST)/run ./test/critest
 	@[ -e $(CRITEST)/busybox ] || build/unpack.sh $(CRITEST)/busybox busybox
 
-## critest: run cri-tools' validation suite on HANDLER=runc, crun or runsc; RUNTIME=containerd compares (needs root)
+## critest: run cri-tools' validation suite on HANDLER=runc, crun, runsc, runc-shim or runsc-shim; RUNTIME=containerd compares (needs root)
 .PHONY: critest
 critest: $(CRITEST)/programs
 	$(CRITEST_RUN) $(CRITEST_FLAGS)
@@ -263,13 +261,13 @@ $(TOOLS)/.runsc: Makefile
 	CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(RUNSC)
 	@touch $@
 
-# The shims that are tested: containerd's for runc, of the release that the benchmark
-# compares with, and gVisor's, which the go command calls by its folder.
-$(TOOLS)/.shims: Makefile test/bench/peers/containerd/go.mod
+# The shims that are tested: containerd's for runc, and gVisor's, of the releases that
+# the benchmark compares with.
+SHIMS := $(TOOLS)/containerd-shim-runc-v2 $(TOOLS)/containerd-shim-runsc-v1
+$(TOOLS)/.shims: Makefile build/shim.sh test/bench/peers/containerd/go.mod test/bench/peers/gvisor/go.mod
 	@mkdir -p $(TOOLS)
 	$(RUNC_SHIM) -o $(TOOLS)/ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
-	CGO_ENABLED=0 GOBIN=$(TOOLS)/gvisor go install $(subst /runsc@,/shim@,$(RUNSC))
-	@mv $(TOOLS)/gvisor/shim $(TOOLS)/containerd-shim-runsc-v1 && rmdir $(TOOLS)/gvisor
+	build/shim.sh $(TOOLS)/containerd-shim-runsc-v1
 	@touch $@
 
 # One stamp for all tools, so that a changed version installs again.

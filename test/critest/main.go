@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"fairlead.run/test/bench/arena"
@@ -48,7 +49,7 @@ func main() {
 	flag.StringVar(&o.plugins, "plugins", "/usr/lib/cni", "folder of the CNI plugins, for containerd")
 	flag.StringVar(&o.suite, "suite", "", "the suite's release, for the result")
 	flag.StringVar(&o.runtime, "runtime", runs.Fairlead, "what is tested: "+runs.Fairlead+" or "+runs.Containerd)
-	flag.StringVar(&o.handler, "handler", "runc", "the handler of all pods: runc, crun or runsc")
+	flag.StringVar(&o.handler, "handler", "runc", "the handler of all pods: runc, crun or runsc, and on Fairlead runc-shim or runsc-shim")
 	flag.StringVar(&o.focus, "focus", "", "run only specs that this regular expression fits")
 	flag.StringVar(&o.skip, "skip", "", "leave out specs that this regular expression fits")
 	flag.StringVar(&o.output, "output", "", "folder for the result and for what the programs say")
@@ -80,6 +81,9 @@ func (o *options) check() error {
 	}
 	if o.runtime != runs.Fairlead && o.runtime != runs.Containerd {
 		return fmt.Errorf("-runtime %s: there are %s and %s", o.runtime, runs.Fairlead, runs.Containerd)
+	}
+	if below, byShim := strings.CutSuffix(o.handler, shim); byShim && (o.runtime == runs.Containerd || shims[o.handler] == "") {
+		return fmt.Errorf("-handler %s: only Fairlead has %s and %s; containerd runs all by shims: -handler %s", o.handler, "runc"+shim, runsc+shim, below)
 	}
 	for name, path := range map[string]*string{
 		"program": &o.program, "busybox": &o.busybox, "standin": &o.standin, "output": &o.output, "ginkgo": &o.ginkgo,

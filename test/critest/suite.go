@@ -41,6 +41,9 @@ func (o *options) suiteOn(ctx context.Context, a arena.Arena, r *runs.Run) (suit
 	if err := os.Chmod(filepath.Dir(a.Memory), 0o711); err != nil {
 		return nil, err
 	}
+	if err := o.addShim(a, &cfg); err != nil {
+		return nil, err
+	}
 	kind := peer.FairleadBuiltin
 	if o.runtime == runs.Containerd {
 		kind = peer.Containerd
@@ -50,7 +53,7 @@ func (o *options) suiteOn(ctx context.Context, a arena.Arena, r *runs.Run) (suit
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, clear(ctx, s), s.Stop(), o.keep(s.Output, r)) }()
-	if err := o.note(ctx, s, cfg.Programs[o.handler], r); err != nil {
+	if err := o.note(ctx, s, cfg.Programs, r); err != nil {
 		return nil, err
 	}
 	report := o.beside(r, ".ginkgo")
@@ -67,7 +70,7 @@ func (o *options) suiteOn(ctx context.Context, a arena.Arena, r *runs.Run) (suit
 func (o *options) programs() (map[string]string, error) {
 	p := map[string]string{}
 	for name, dir := range map[string]string{
-		"fairlead": o.fairlead, "containerd": o.peers, "containerd-shim-runc-v2": o.peers, "crun-1.1": o.peers, "runc": o.peers,
+		"fairlead": o.fairlead, "containerd": o.peers, runcShim: o.peers, runscShim: o.peers, "crun-1.1": o.peers, "runc": o.peers,
 	} {
 		p[name] = filepath.Join(dir, name)
 	}
@@ -88,16 +91,24 @@ func (o *options) programs() (map[string]string, error) {
 }
 
 // note notes the versions of what is tested.
-func (o *options) note(ctx context.Context, s *peer.System, handler string, r *runs.Run) error {
+func (o *options) note(ctx context.Context, s *peer.System, programs map[string]string, r *runs.Run) error {
 	v, err := s.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its version: %w", err)
 	}
-	version, err := versionOf(ctx, handler)
-	if err != nil {
-		return fmt.Errorf("ask %s for its version: %w", handler, err)
+	r.Programs = []string{v.GetRuntimeName() + " " + v.GetRuntimeVersion()}
+	below, byShim := strings.CutSuffix(o.handler, shim)
+	tested := []string{programs[below]}
+	if byShim {
+		tested = append(tested, programs[shims[o.handler]])
 	}
-	r.Programs = []string{v.GetRuntimeName() + " " + v.GetRuntimeVersion(), version}
+	for _, program := range tested {
+		version, err := versionOf(ctx, program)
+		if err != nil {
+			return fmt.Errorf("ask %s for its version: %w", program, err)
+		}
+		r.Programs = append(r.Programs, version)
+	}
 	status, err := s.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its status: %w", err)
@@ -114,22 +125,26 @@ func (o *options) note(ctx context.Context, s *peer.System, handler string, r *r
 	return nil
 }
 
-// runsc is gVisor's handler.
-const runsc = "runsc"
-
-// versionOf is a handler's name and version. A runsc that Go has built does not
-// tell its own, but Go has noted it.
-func versionOf(ctx context.Context, handler string) (string, error) {
-	if filepath.Base(handler) == runsc {
-		info, err := buildinfo.ReadFile(handler)
-		if err != nil {
-			return "", err
-		}
-		return runsc + " version " + info.Main.Version, nil
+// versionOf is a program's name and version. Those of gVisor do not tell their own
+// where Go has built them, but Go has noted it.
+func versionOf(ctx context.Context, program string) (string, error) {
+	name := filepath.Base(program)
+	module := modules[name]
+	if module == "" {
+		out, err := exec.CommandContext(ctx, program, "--version").Output()
+		first, _, _ := strings.Cut(string(out), "\n")
+		return first, err
 	}
-	out, err := exec.CommandContext(ctx, handler, "--version").Output()
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first, err
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module {
+			return name + " version " + m.Version, nil
+		}
+	}
+	return "", fmt.Errorf("it is not of module %s", module)
 }
 
 // suiteIn runs the suite where the daemon is.

@@ -198,5 +198,5 @@ func (c Config) fairlead(kind Kind) (argv []string, socket string, err error) {
 	if runsc := c.Programs["runsc"]; runsc != "" {
 		data += fmt.Sprintf("\n[handlers.runsc]\npath = %q\n", runsc)
 	}
-	return []string{c.Programs["fairlead"], "runtime", "--config", file}, filepath.Join(c.state(kind), "fairlead.sock"), write(file, data)
+	return []string{c.Programs["fairlead"], "runtime", "--config", file}, filepath.Join(c.state(kind), "fairlead.sock"), write(file, data+c.Handlers)
 }

@@ -43,6 +43,8 @@ type Config struct {
 	// Programs by name: fairlead, containerd, containerd-shim-runc-v2, runc, crun,
 	// and, to have a handler of that name, runsc.
 	Programs map[string]string
+	// Handlers are more handlers of Fairlead, as TOML.
+	Handlers string
 	// Plugins is the folder of CNI plugins.
 	Plugins string
 	// Registry serves the images.

@@ -78,15 +78,20 @@ func Read(path string) (Run, error) {
 
 // Causes are why specs have not passed: by the name of the spec, and by the runs
 // that a cause is good for. These are named by what they have in common, such as
-// "v1" or "containerd crun"; "" is all. A run fits one of them at most.
+// "v1" or "containerd crun"; "" is all. What a runtime cannot do it cannot do below
+// its shim either, and "shim" is of that alone. A run fits one of them at most.
 type Causes map[string]map[string]string
 
 // Of is the cause of a spec in a run; "" if nobody has named one.
 func (c Causes) Of(spec string, r Run) string {
+	words := []string{r.Runtime, r.Handler, r.Cgroup}
+	if below, is := strings.CutSuffix(r.Handler, "-shim"); is {
+		words = append(words, below, "shim")
+	}
 	for where, cause := range c[spec] {
 		applies := true
 		for word := range strings.FieldsSeq(where) {
-			applies = applies && slices.Contains([]string{r.Runtime, r.Handler, r.Cgroup}, word)
+			applies = applies && slices.Contains(words, word)
 		}
 		if applies {
 			return cause
