@@ -203,7 +203,11 @@ func (p *parts) dial(ctx context.Context, r *pod.Record, port uint16) (net.Conn,
 	if !ok {
 		return nil, fmt.Errorf("handler %s cannot reach into the network of its sandboxes: %w", r.Handler, errdefs.ErrUnimplemented)
 	}
-	return f.Forward(ctx, string(r.ID), port)
+	conn, err := f.Forward(ctx, string(r.ID), port)
+	if errors.Is(err, errdefs.ErrUnimplemented) {
+		return network.DialAddresses(ctx, r.Sandbox.IPs, port)
+	}
+	return conn, err
 }
 
 // openPlugins makes the interface for NRI plugins, or nothing if it is disabled.

@@ -74,7 +74,7 @@ func (c *Core) runPod(ctx context.Context, cfg pod.Config, handler string) (_ po
 	if f := h.Info().Features; cfg.UserNamespace() != nil && !f.UserNamespaces {
 		return "", fmt.Errorf("handler %s cannot run pods with a user namespace (hostUsers: false) on this node: %s: %w", h.Info().Name, f.NoUserNamespaces, errdefs.ErrUnimplemented)
 	}
-	if field, why := cfg.UnfitForSandbox(); field != "" && h.Info().SandboxProcess {
+	if field, why := cfg.UnfitForSandbox(); field != "" && h.Info().OwnKernel {
 		return "", fmt.Errorf("%s %s: pods of handler %s run in a sandbox with a kernel of its own; leave it out, or use a handler without a sandbox: %w", field, why, h.Info().Name, errdefs.ErrUnimplemented)
 	}
 	stage.Enter(ctx, "look for the same pod")

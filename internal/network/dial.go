@@ -41,6 +41,28 @@ func DialInNetNS(ctx context.Context, path string, port uint16) (net.Conn, error
 	return nil, fmt.Errorf("connect to port %s in network namespace %s: %w", strconv.Itoa(int(port)), path, err)
 }
 
+// DialAddresses connects to a TCP port at one of a pod's addresses, from the node:
+// the way to what listens in a kernel that shows nothing of it in the pod's network
+// namespace. What listens on localhost alone there cannot be reached.
+func DialAddresses(ctx context.Context, addresses []netip.Addr, port uint16) (net.Conn, error) {
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("connect to port %d of a pod: it has no address of its own, and nobody can look into its sandbox: %w", port, errdefs.ErrUnimplemented)
+	}
+	var failed error
+	for _, a := range addresses {
+		conn, err := (&net.Dialer{Timeout: addressTimeout}).DialContext(ctx, "tcp", netip.AddrPortFrom(a, port).String())
+		if err == nil {
+			return conn, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, fmt.Errorf("connect to port %d of a pod at its address, where what listens on localhost alone is not reached: %w: %w", port, failed, errdefs.ErrUnavailable)
+}
+
+// addressTimeout bounds a connection to a pod of this node, which takes less than a
+// millisecond where somebody answers.
+const addressTimeout = 10 * time.Second
+
 func dialOne(ctx context.Context, path string, to netip.AddrPort) (net.Conn, error) {
 	family, sa := sockaddr(to)
 	fd := -1

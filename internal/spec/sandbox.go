@@ -112,7 +112,7 @@ func (b *build) pauseProcess(context.Context) error {
 		Capabilities:    &specs.LinuxCapabilities{},
 		OOMScoreAdj:     &adj,
 	}
-	if b.req.Handler.SandboxProcess { // whose kernel does not know the name that the namespace has
+	if b.req.Handler.OwnKernel { // which does not know the name that the namespace has
 		name, err := os.ReadFile(filepath.Join(b.req.Record.Sandbox.Dir, pod.FileHostname))
 		b.spec.Hostname = strings.TrimSpace(string(name))
 		return err

@@ -102,6 +102,9 @@ func TestShimRunsOnePodInOneShim(t *testing.T) {
 		if !strings.Contains(other.Log(), "from web") { // one network, with its own loopback
 			t.Errorf("the web server's page: %q", other.Log())
 		}
+		addr, stop := forwardTo(t, s, forwarders["spdy"], 80)
+		node.Eventually(t, "the page by a forwarded port", func() bool { return strings.Contains(fetch("http://"+addr+"/"), "from web") })
+		stop()
 		if b, err := os.ReadFile(filepath.Join(shared, "file")); err != nil || string(b) != "written\n" {
 			t.Errorf("the shared folder: %q %v", b, err)
 		}
@@ -132,6 +135,44 @@ func TestShimRunsOnePodInOneShim(t *testing.T) {
 			t.Errorf("shims are left: %v", got)
 		}
 	})
+}
+
+// Containers share the processes of their pod where it wants that, in a sandbox too.
+func TestShimSharesProcesses(t *testing.T) {
+	eachShim(t, func(t *testing.T, n *node.Node) {
+		a, b := pair(n, "shim", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD})
+		if got := a.Exec("ps"); strings.Count(got, "sleep 1000") < 2 || !strings.Contains(got, "pause") {
+			t.Errorf("ps: %s", got)
+		}
+		b.Stop(0)
+		a.Sandbox.Remove()
+	})
+}
+
+// Pods of runc's shim have what pods of runc have: the node's namespaces, user
+// namespaces and kernel parameters.
+func TestShimNamespaces(t *testing.T) {
+	n := shims["runc"](t)
+	a, _ := pair(n, "shim", &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE,
+	})
+	for _, kind := range []string{"net", "ipc", "pid"} {
+		if a.NS(kind) != hostNS(t, kind) {
+			t.Errorf("%s is not the node's", kind)
+		}
+	}
+	a.Sandbox.Remove()
+	s := n.RunPod("shim", func(p *runtimeapi.PodSandboxConfig) {
+		p.Linux.Sysctls = map[string]string{"kernel.shm_rmid_forced": "1"}
+	})
+	c := s.Start(node.Script(forever))
+	must(t, c.Exec("cat", "/proc/sys/kernel/shm_rmid_forced"), "1")
+	s.Remove()
+	if n.Features("shim").GetUserNamespaces() != n.Features("runc").GetUserNamespaces() {
+		t.Errorf("features: %v, and those of runc %v", n.Features("shim"), n.Features("runc"))
+	}
+	needUserNamespaces(t, n, "shim")
+	must(t, strings.Join(strings.Fields(insideMapped(n, "shim", "cat /proc/self/uid_map", nil)), " "), fmt.Sprintf("0 %d %d", firstID, idCount))
 }
 
 func TestShimExecAndAttach(t *testing.T) {

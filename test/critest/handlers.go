@@ -34,7 +34,7 @@ func (o *options) addShim(a arena.Arena, cfg *peer.Config) error {
 	switch shims[o.handler] {
 	case runcShim:
 		cfg.Handlers = fmt.Sprintf("\n[handlers.%s]\ntype = \"shim\"\nruntime_type = \"io.containerd.runc.v2\"\npath = %q\n"+
-			"[handlers.%[1]s.options]\nBinaryName = %q\n", o.handler, program, cfg.Programs["runc"])
+			"[handlers.%[1]s.options]\nBinaryName = %[3]q\n", o.handler, program, cfg.Programs["runc"])
 	case runscShim:
 		file := filepath.Join(a.Dir, "runsc.toml")
 		cfg.Programs[runsc] = filepath.Join(o.peers, runsc)

@@ -128,6 +128,7 @@ func (d *Driver) Try(ctx context.Context, def runtime.Definition, f *features.Fe
 		info.Features = abilities.Runtime{}.Can(f, abilities.OfHost())
 	}
 	d.features(ctx, t, all, info)
+	d.userNamespaces(ctx, t, info)
 	return nil
 }
 

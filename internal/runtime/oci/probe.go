@@ -63,13 +63,11 @@ func (d *Driver) Probe(ctx context.Context, def runtime.Definition) pod.HandlerI
 	}
 	info.Ready, info.Trial = true, all.HandlerTrial
 	d.features(ctx, t, all, &info)
-	stage.Enter(ctx, "run a container in a user namespace")
-	mapped := d.noUserNamespaces(ctx, t, info)
-	info.Features.UserNamespaces, info.Features.NoUserNamespaces = mapped == nil, reason(mapped)
+	d.userNamespaces(ctx, t, &info)
 	stage.Enter(ctx, "look for what checkpoints need")
 	captured := d.noCheckpoints(ctx, version.Name, f)
 	info.Features.Checkpoints, info.Features.NoCheckpoints = captured == nil, reason(captured)
-	info.Features.Unsure = info.Features.Unsure || late(ctx, mapped) || late(ctx, captured)
+	info.Features.Unsure = info.Features.Unsure || late(ctx, captured)
 	return info
 }
 
@@ -79,9 +77,16 @@ func late(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, errdefs.ErrDeadline))
 }
 
-// noUserNamespaces says why pods of a runtime can have no user namespace, or nil.
-func (d *Driver) noUserNamespaces(ctx context.Context, t tool, info pod.HandlerInfo) error {
-	if info.SandboxProcess {
+// userNamespaces tells whether pods of a runtime can have a user namespace.
+func (d *Driver) userNamespaces(ctx context.Context, t tool, info *pod.HandlerInfo) {
+	stage.Enter(ctx, "run a container in a user namespace")
+	err := d.noUserNamespaces(ctx, t, info)
+	info.Features.UserNamespaces, info.Features.NoUserNamespaces = err == nil, reason(err)
+	info.Features.Unsure = info.Features.Unsure || late(ctx, err)
+}
+
+func (d *Driver) noUserNamespaces(ctx context.Context, t tool, info *pod.HandlerInfo) error {
+	if info.OwnKernel {
 		return fmt.Errorf("%s joins no user namespace that is there already; users inside its sandbox are none of the host's anyway", info.Runtime)
 	}
 	return d.tryUser(ctx, t, info.OCI)

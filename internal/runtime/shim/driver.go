@@ -3,7 +3,6 @@ package shim
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -118,11 +117,11 @@ func (a adapter) Signal(ctx context.Context, root string, to oci.Addressee, sig 
 	return r.Kill(ctx, taskapi.Process{ID: to.ID, Exec: to.Exec}, sig, to.All)
 }
 
-// Task implements oci.Adapter. What a shim says of a sandbox with a kernel of its
-// own is the sandbox's.
+// Task implements oci.Adapter. Of a sandbox with a kernel of its own all containers
+// have the sandbox's, by which gVisor's shim knows who joins its processes.
 func (a adapter) Task(root, id string) int {
 	r, err := taskapi.ReadRecord(root, id)
-	if err != nil || a.def.RuntimeType != v1alpha1.RuncShim {
+	if err != nil {
 		return 0
 	}
 	return r.PID
@@ -141,5 +140,3 @@ func (a adapter) Usage(ctx context.Context, root, id string) (pod.InsideUsage, e
 	}
 	return pod.InsideUsage{At: at, CPU: u.CPU, User: u.User, System: u.System, Memory: u.Memory, Threads: u.Processes}, nil
 }
-
-var errNoUserNamespaces = errors.New("containers of shims join no user namespace that is there already")

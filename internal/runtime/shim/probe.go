@@ -45,7 +45,6 @@ func (d *Driver) probe(ctx context.Context, o *oci.Driver, def runtime.Definitio
 		return info
 	}
 	info.Ready = true
-	info.Features.NoUserNamespaces = errNoUserNamespaces.Error()
 	info.Features.NoCheckpoints = "shims are not asked for any"
 	return info
 }
