@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.run/internal/monitor/deputy"
 	"fairlead.run/internal/taskapi"
 )
 
@@ -28,7 +26,7 @@ func (t *task) stand() int {
 		if !errors.As(err, new(*taskapi.Refusal)) {
 			t.orphaned(ctx)
 		}
-		endBy(sigKill) // it was deleted, or its shim is dead
+		deputy.EndBy(sigKill) // it was deleted, or its shim is dead
 	}
 	// What it has written is passed on by then.
 	limited, cancel := context.WithTimeout(ctx, callLimit)
@@ -36,7 +34,7 @@ func (t *task) stand() int {
 	_ = t.record.Delete(limited, t.who) // who deletes the container hears of errors
 	t.io.drain()
 	if code == 128+int(sigKill) {
-		endBy(sigKill)
+		deputy.EndBy(sigKill)
 	}
 	return code
 }
@@ -101,37 +99,16 @@ func (t *task) orphaned(ctx context.Context) {
 	_ = t.tidy(ctx, t.record) // Delete comes, and hears of errors
 }
 
-// pass passes signals on, but those that are this process's own affair. SIGKILL
-// and SIGSTOP cannot be; whoever kills a container asks its shim.
+// pass passes signals on. Whoever kills a container asks its shim.
 func (t *task) pass(ctx context.Context) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals)
-	for s := range signals {
-		number, ok := s.(syscall.Signal)
-		if !ok || number == syscall.SIGURG || number == syscall.SIGCHLD || number == syscall.SIGPIPE {
-			continue // SIGURG is how Go preempts goroutines
-		}
+	deputy.Signals(func(number syscall.Signal) {
 		limited, cancel := context.WithTimeout(ctx, callLimit)
+		defer cancel()
 		if number == syscall.SIGWINCH {
 			t.resize(limited)
-		} else {
-			// One that has ended needs no signal, and nobody hears of other errors.
-			_ = t.record.Kill(limited, t.who, number, false)
+			return
 		}
-		cancel()
-	}
-}
-
-// endBy ends this process by a signal, so that its parent sees what the
-// container's would have seen. Go handles most signals itself, and goes on.
-func endBy(s syscall.Signal) {
-	// The memory of a stand-in is nothing that anybody wants to look at.
-	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	var byDefault struct {
-		handler, flags, restorer uintptr
-		mask                     uint64
-	}
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, unsafe.Sizeof(byDefault.mask), 0, 0)
-	_ = unix.Kill(os.Getpid(), s)
-	select {} // until it is delivered
+		// One that has ended needs no signal, and nobody hears of other errors.
+		_ = t.record.Kill(limited, t.who, number, false)
+	})
 }
