@@ -142,6 +142,8 @@ func TestImportRule(t *testing.T) {
 		{pkg: "internal/cli", imported: "fairlead.run/cmd/fairlead"},
 		{pkg: "internal/cli", imported: "fairlead.run/test/images"},
 		{pkg: "pkg/runtimeclass", imported: "fairlead.run/internal/errdefs"},
+		{pkg: "pkg/runtimeclass", imported: "fairlead.run/test/classtable"},
+		{pkg: "pkg/runtimeclass", imported: "fairlead.run/test/classtable", test: true, ok: true},
 		{pkg: "test/images", imported: "fairlead.run/internal/image"},
 		{pkg: "test/images", imported: "fairlead.run/internal/image", test: true, ok: true},
 		{pkg: "test/cri", imported: "fairlead.run/internal/image", test: true},

@@ -16,6 +16,7 @@ import (
 	nodev1alpha1 "k8s.io/api/node/v1alpha1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	"fairlead.run/internal/node/manifest/fields"
@@ -364,32 +365,32 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 	class := &nodev1.RuntimeClass{}
 	t := &target{doc, "RuntimeClass", &class.ObjectMeta}
 	ok, prefix := false, ""
+	var wrong field.ErrorList
 	switch version {
 	case "node.k8s.io/v1alpha1":
 		prefix = "spec."
 		old := &nodev1alpha1.RuntimeClass{}
 		t.meta = &old.ObjectMeta
 		ok = d.into(t, table, old)
-		class = runtimeclass.FromV1alpha1(old)
+		class, wrong = runtimeclass.FromV1alpha1(old), runtimeclass.ValidateV1alpha1(old)
 	case "node.k8s.io/v1beta1":
 		old := &nodev1beta1.RuntimeClass{}
 		t.meta = &old.ObjectMeta
 		ok = d.into(t, table, old)
 		class = runtimeclass.FromV1beta1(old)
+		wrong = runtimeclass.Validate(class)
 	default:
 		ok = d.into(t, table, class)
+		wrong = runtimeclass.Validate(class)
 	}
 	if !ok {
 		return
 	}
 	before := len(d.faults)
-	for _, why := range runtimeclass.Validate(class) {
-		if version == "node.k8s.io/v1alpha1" {
-			why = strings.Replace(why, "handler: ", "spec.runtimeHandler: ", 1)
-		}
-		d.fault(t, why)
+	for _, why := range wrong {
+		d.fault(t, classFault(why))
 	}
-	if class.Overhead != nil {
+	if len(wrong) == 0 && class.Overhead != nil {
 		var f faults
 		for name, q := range class.Overhead.PodFixed {
 			checkQuantity(&f, prefix+"overhead.podFixed", name, q)
@@ -406,4 +407,15 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 		d.objects.Notes = append(d.objects.Notes, t.origin(doc.lineOf(prefix+"scheduling"))+
 			": scheduling has no meaning on one machine and is left out")
 	}
+}
+
+// classFault writes what is wrong with a class as all faults here are written.
+func classFault(e *field.Error) string {
+	switch e.Type {
+	case field.ErrorTypeRequired:
+		return e.Field + ": is required"
+	case field.ErrorTypeInvalid:
+		return fmt.Sprintf("%s: %q: %s", e.Field, fmt.Sprint(e.BadValue), e.Detail)
+	}
+	return e.Field + ": " + e.ErrorBody()
 }
