@@ -110,8 +110,12 @@ func TestCreateListsOnlyWhatThePodLacked(t *testing.T) {
 		"no class":                           {pod(), ""},
 		"a claim without a class":            {pod(noted(runtimeclass.AnnotationInjected, `{"class":"gvisor"}`)), ""},
 		"a claim of what is not the class's": {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{"class":"native","nodeSelector":{"a":"b"}}`)), ""},
-		"a claim of another class":           {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","chosenBy":"me"}`)), ""},
-		"a claim that is no JSON":            {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{`)), ""},
+		"a claim of more than the class's": {
+			pod(onClass("gvisor"), withOverhead("memory=64Mi", "cpu=250m"), withSelector("runtime=gvisor", "a=b"), withTolerations(full().Scheduling.Tolerations...),
+				noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","chosenBy":"me","overhead":{"cpu":"1"},"nodeSelector":{"a":"b","runtime":"runc"},"tolerations":[{"operator":"Exists"}]}`)), "",
+		},
+		"a claim of another class": {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","chosenBy":"me"}`)), ""},
+		"a claim that is no JSON":  {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{`)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := cluster().Create(tt.pod)
