@@ -32,7 +32,7 @@ type Decision struct {
 // have that many taints.
 const maxTolerations = 1000
 
-// Create admits a new pod, or returns a *Rejection.
+// Create admits a new pod, or returns a *Rejection; Warnings are for both.
 func (a Admission) Create(pod *corev1.Pod) (Decision, error) {
 	d := Decision{Pod: pod.DeepCopy()}
 	choice, err := a.Legacy.Choose(pod)

@@ -45,9 +45,7 @@ func ValidateUpdate(updated, old *nodev1.RuntimeClass) field.ErrorList {
 
 // validate checks a class whose fields are below root.
 func validate(c *nodev1.RuntimeClass, root, handler *field.Path) field.ErrorList {
-	// A copy: the accessor of apimachinery is given a pointer.
-	meta := c.ObjectMeta.DeepCopy()
-	faults := apivalidation.ValidateObjectMeta(meta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	faults := apivalidation.ValidateObjectMeta(&c.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	if c.Handler == "" {
 		faults = append(faults, field.Required(handler, "the name of the runtime handler, as the node's container runtime knows it"))
 	} else {
