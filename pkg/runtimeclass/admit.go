@@ -124,7 +124,7 @@ func inject(pod *corev1.Pod, class *nodev1.RuntimeClass, in *Injected) error {
 	}
 	if class.Overhead != nil && len(class.Overhead.PodFixed) > 0 && len(pod.Spec.Overhead) == 0 {
 		pod.Spec.Overhead = class.Overhead.DeepCopy().PodFixed
-		in.Overhead = class.Overhead.DeepCopy().PodFixed
+		in.Overhead = texts(class.Overhead.PodFixed)
 	}
 	if class.Scheduling == nil {
 		return nil

@@ -1,7 +1,6 @@
 package runtimeclass_test
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -40,7 +39,7 @@ func FuzzCreate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, spec, class []byte) {
 		p, c := pod(), &nodev1.RuntimeClass{}
-		if json.Unmarshal(spec, &p.Spec) != nil || json.Unmarshal(class, c) != nil {
+		if !decode(spec, &p.Spec) || !decode(class, c) {
 			return
 		}
 		c.Name = "c"

@@ -115,7 +115,11 @@ func TestCreateListsOnlyWhatThePodLacked(t *testing.T) {
 				noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","chosenBy":"me","overhead":{"cpu":"1"},"nodeSelector":{"a":"b","runtime":"runc"},"tolerations":[{"operator":"Exists"}]}`)), "",
 		},
 		"a claim of another class": {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","chosenBy":"me"}`)), ""},
-		"a claim that is no JSON":  {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{`)), ""},
+		"a claim that would take minutes": {
+			pod(onClass("gvisor"), withOverhead("memory=64Mi", "cpu=250m"), withSelector("runtime=gvisor"), withTolerations(full().Scheduling.Tolerations...),
+				noted(runtimeclass.AnnotationInjected, `{"class":"gvisor","overhead":{"cpu":"1e1000000000","memory":"1e-1000000000"}}`)), "",
+		},
+		"a claim that is no JSON": {pod(onClass("native"), noted(runtimeclass.AnnotationInjected, `{`)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := cluster().Create(tt.pod)

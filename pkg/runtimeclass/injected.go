@@ -20,8 +20,10 @@ type Injected struct {
 	Class string `json:"class"`
 	// ChosenBy is what chose the class, if it was not the pod's own field: the
 	// name of an annotation. spec.runtimeClassName is injected then, too.
-	ChosenBy     string              `json:"chosenBy,omitempty"`
-	Overhead     corev1.ResourceList `json:"overhead,omitempty"`
+	ChosenBy string `json:"chosenBy,omitempty"`
+	// Overhead is text on purpose: to read or to compare a quantity that somebody
+	// made up, such as 1e-1000000000, takes minutes and gigabytes.
+	Overhead     map[string]string   `json:"overhead,omitempty"`
 	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
 }
@@ -55,8 +57,8 @@ func (in *Injected) resume(earlier *Injected, class *nodev1.RuntimeClass) {
 	if in.ChosenBy == "" && slices.Contains(legacyKeys(), earlier.ChosenBy) {
 		in.ChosenBy = earlier.ChosenBy
 	}
-	if class.Overhead != nil && len(in.Overhead) == 0 && sameResources(earlier.Overhead, class.Overhead.PodFixed) {
-		in.Overhead = class.Overhead.DeepCopy().PodFixed
+	if class.Overhead != nil && len(in.Overhead) == 0 && maps.Equal(earlier.Overhead, texts(class.Overhead.PodFixed)) {
+		in.Overhead = texts(class.Overhead.PodFixed)
 	}
 	if class.Scheduling == nil {
 		return
@@ -81,13 +83,25 @@ func (in *Injected) note(pod *corev1.Pod) {
 		return
 	}
 	text, err := json.Marshal(in)
-	if err != nil { // maps of strings and quantities always encode
+	if err != nil { // strings always encode
 		panic("runtimeclass: encode what was injected: " + err.Error())
 	}
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationInjected] = string(text)
+}
+
+// texts is a list of resources as Kubernetes writes it.
+func texts(list corev1.ResourceList) map[string]string {
+	var out map[string]string
+	for name, q := range list {
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[string(name)] = q.String()
+	}
+	return out
 }
 
 // sameResources compares amounts, however they are written. Nil is like empty.
