@@ -23,8 +23,8 @@ type Case struct {
 }
 
 // AtServer is Faults with the words of an API server: it takes the overhead for
-// the limits of a container, and does not say which label of a selector it
-// means.
+// the limits of a container, and does not say which label of a selector or which
+// owner it means.
 func (c Case) AtServer() []string {
 	if c.Mended {
 		return nil
@@ -36,6 +36,10 @@ func (c Case) AtServer() []string {
 		}
 		if strings.HasPrefix(path, "scheduling.nodeSelector[") {
 			path = "scheduling.nodeSelector"
+		}
+		if owner, ok := strings.CutPrefix(path, "metadata.ownerReferences["); ok {
+			_, field, _ := strings.Cut(owner, "]")
+			path = "metadata.ownerReferences" + field
 		}
 		out = append(out, path)
 	}

@@ -30,8 +30,8 @@ func TestTheTableIsSound(t *testing.T) {
 }
 
 func TestAtServer(t *testing.T) {
-	c := Case{Faults: []string{"handler", "overhead", "overhead.podFixed[cpu]", "scheduling.nodeSelector[a]", "scheduling.nodeSelector[b]"}}
-	want := []string{"handler", "overhead", "overhead.limits[cpu]", "scheduling.nodeSelector"}
+	c := Case{Faults: []string{"handler", "metadata.ownerReferences[0].kind", "metadata.ownerReferences[1]", "overhead", "overhead.podFixed[cpu]", "scheduling.nodeSelector[a]", "scheduling.nodeSelector[b]"}}
+	want := []string{"handler", "metadata.ownerReferences", "metadata.ownerReferences.kind", "overhead", "overhead.limits[cpu]", "scheduling.nodeSelector"}
 	if got := c.AtServer(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
