@@ -142,10 +142,11 @@ E2E_BUILD    = CGO_ENABLED=0 go build -C $(E2E_MODULE) -trimpath -ldflags '$(E2E
 E2E_SPECS    = cd $(E2E_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath -ldflags '-s -w' -o $(E2E)/
 RUNTIME     ?= fairlead
 HANDLER     ?= runc
+DRIVER      ?= cgroupfs
 PROCS       ?= 4
 FOCUS       ?=
 SKIP        ?=
-E2E_TESTS    = $(if $(FOCUS),TestSpecs,.)
+E2E_TESTS    = $(or $(RUN),$(if $(FOCUS),TestSpecs,.))
 E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
 	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -handler $(HANDLER) \
 	-procs $(PROCS) -skip '$(SKIP)'
@@ -159,7 +160,7 @@ $(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler \
 		k8s.io/kubernetes/test/images/agnhost github.com/onsi/ginkgo/v2/ginkgo
 	$(E2E_BUILD)etcd go.etcd.io/etcd/server/v3
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(E2E)/ ./test/e2e/standin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(E2E)/ ./test/e2e/standin ./test/e2e/agent
 
 .PHONY: $(E2E)/programs
 $(E2E)/programs: $(E2E)/cluster
@@ -175,6 +176,17 @@ e2e: $(E2E)/programs
 e2e-short: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/short -specs node.test -focus RuntimeClass
+
+# The program of e2e-short has all specs of e2e-full.
+E2E_GUEST_OUTPUT = $(E2E)/$(RUNTIME)-v2$(if $(filter systemd,$(DRIVER)),-systemd)
+
+## e2e-guest: e2e-short with the kubelet in a virtual machine with cgroup v2; FOCUS=..., DRIVER=systemd; it takes long (needs root)
+.PHONY: e2e-guest
+e2e-guest: PROCS = 2
+e2e-guest: $(E2E)/cluster
+	test/guest/guest
+	$(E2E_SPECS)node.test ./specs
+	$(E2E_RUN) -guest $(CURDIR)/test/guest/guest -driver $(DRIVER) -output $(E2E_GUEST_OUTPUT) -specs node.test -focus '$(or $(FOCUS),RuntimeClass)'
 
 ## e2e-full: run upstream's NodeConformance and RuntimeClass specs; RUNTIME=containerd compares (needs root)
 .PHONY: e2e-full

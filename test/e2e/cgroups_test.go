@@ -2,12 +2,9 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"fairlead.run/test/e2e/cluster"
 )
 
 // Pods of each class of quality are in the cgroups where the kubelet expects them,
@@ -68,7 +65,7 @@ func resize(t *testing.T, name string) {
 func TestOutOfMemory(t *testing.T) {
 	// On cgroup v1 the shell would outlive its child.
 	eats := "x=a; while :; do x=$x$x; done"
-	if cluster.Unified() {
+	if node.Unified() {
 		eats = "(" + eats + "); exit 0"
 	}
 	apply(t, fmt.Sprintf(`apiVersion: v1
@@ -104,7 +101,7 @@ func limitsAre(t *testing.T, name, cpu, memory string) error {
 	if len(f) != 3 {
 		t.Fatalf("pod %s has uid, class and container %q", name, out)
 	}
-	pod := podCgroup(f[0], f[1])
+	pod := node.PodCgroup(f[0], f[1])
 	_, id, _ := strings.Cut(f[2], "://")
 	for _, dir := range []string{pod, pod + "/*" + id + "*"} {
 		gotCPU, gotMemory, err := limitsOf(dir)
@@ -118,20 +115,11 @@ func limitsAre(t *testing.T, name, cpu, memory string) error {
 	return nil
 }
 
-// podCgroup is where the kubelet makes a pod's cgroup, below those of the node.
-func podCgroup(uid, class string) string {
-	class = strings.ToLower(class)
-	if class == "guaranteed" {
-		class = ""
-	}
-	return filepath.Join(node.Pods(), class, "pod"+uid)
-}
-
 // limitsOf reads the limits of a cgroup, of either version: milliseconds of a
 // processor in each 100, and bytes, or "max".
 func limitsOf(cgroup string) (cpu, memory string, err error) {
 	const top = "/sys/fs/cgroup"
-	if !cluster.Unified() {
+	if !node.Unified() {
 		quota, err := value(filepath.Join(top, "cpu", cgroup, "cpu.cfs_quota_us"))
 		if err != nil {
 			return "", "", err
@@ -148,17 +136,10 @@ func limitsOf(cgroup string) (cpu, memory string, err error) {
 	return milliseconds(quota), memory, err
 }
 
-// value is what is in the only file that a pattern fits.
+// value is what is in the only file of the node that a pattern fits.
 func value(pattern string) (string, error) {
-	found, err := filepath.Glob(pattern)
-	if err != nil {
-		return "", err
-	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("%s is there %d times: %v", pattern, len(found), found)
-	}
-	data, err := os.ReadFile(found[0])
-	return strings.TrimSpace(string(data)), err
+	data, err := node.Machine().Read(pattern)
+	return strings.TrimSpace(data), err
 }
 
 // milliseconds of a quota in microseconds, which is -1 or max where there is none.

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long anything may take. It decides nothing but when to give up.
-const patience = 3 * time.Minute
+var patience = 3 * time.Minute
 
 // Everything that a person does with kubectl to a pod.
 func TestKubectl(t *testing.T) {
@@ -31,8 +31,8 @@ spec:
   - name: main
     image: %[1]s
     args: [netexec, --http-port=8080]
-    readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}
-    livenessProbe: {exec: {command: [cat, /etc/hosts]}, periodSeconds: 1}
+    readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, timeoutSeconds: 20}
+    livenessProbe: {exec: {command: [cat, /etc/hosts]}, periodSeconds: 1, timeoutSeconds: 20}
   - name: cat
     image: %[1]s
     command: [sh, -c, "echo hello from $(hostname); exec cat"]
@@ -144,7 +144,7 @@ spec:
   containers:
   - {name: main, image: %s, args: [pause]}
 `, imageOf(t, "agnhost"))
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+	if err := node.Machine().Write(file, manifest); err != nil {
 		t.Fatal(err)
 	}
 	mirror := "still-" + cluster.NodeName
@@ -152,7 +152,7 @@ spec:
 		_, err := node.Kubectl(t.Context(), "wait", "--for=condition=Ready", "pod/"+mirror, "--timeout=5s")
 		return err
 	})
-	if err := os.Remove(file); err != nil {
+	if err := node.Machine().Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {

@@ -28,6 +28,8 @@ var (
 	focus    = flag.String("focus", "", "the specs that TestSpecs runs, as a regular expression")
 	skip     = flag.String("skip", "", "the specs that TestSpecs leaves out, as a regular expression")
 	limit    = flag.Duration("limit", 6*time.Hour, "how long TestSpecs may take; what has not run by then has no result")
+	guest    = flag.String("guest", "", "absolute path of test/guest/guest, where the node is to be a virtual machine with cgroup v2")
+	driver   = flag.String("driver", "cgroupfs", "what makes cgroups in a guest: cgroupfs or systemd")
 	procs    = flag.Int("procs", 2, "how many specs TestSpecs runs at once")
 )
 
@@ -48,10 +50,18 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M, a arena.Arena) int {
+	if *driver == "systemd" && *guest == "" {
+		fmt.Fprintln(os.Stderr, "-driver systemd: without -guest this machine's own systemd would make the cgroups")
+		return 1
+	}
+	if *guest != "" {
+		patience = 20 * time.Minute // its processor is emulated
+	}
 	var err error
 	node, err = cluster.Start(context.Background(), cluster.Config{
 		Arena: a, Programs: *programs, Specs: *specs, Fairlead: *fairlead, Peers: *peers,
 		Output: *output, Runtime: cluster.Runtime(*kind), Handler: *handler,
+		Guest: *guest, Systemd: *driver == "systemd", Patience: patience,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start a cluster:", err)

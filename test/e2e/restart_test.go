@@ -30,7 +30,7 @@ spec:
   - name: main
     image: %[2]s
     args: [netexec, --http-port=8080]
-    livenessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, failureThreshold: 10}
+    livenessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 10}
   - {name: talks, image: %[2]s, command: [sh, -c, "i=0; while sleep 0.2; do i=$((i+1)); echo $i; done"]}
 `, name, image, []string{"Always", "OnFailure", "Never"}[i]))
 	}

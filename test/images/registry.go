@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Registry serves images on a loopback port, by the distribution
+// Registry serves images on a port, a loopback one if not said otherwise, by the distribution
 // specification. Its methods may be called while it serves.
 type Registry struct {
 	srv    *httptest.Server
@@ -58,6 +59,18 @@ func NewRegistry() *Registry {
 	r := &Registry{repos: map[string]*repo{}, closed: make(chan struct{})}
 	r.srv = httptest.NewServer(r)
 	return r
+}
+
+// NewRegistryAt starts one on a TCP address that need not be a loopback one.
+func NewRegistryAt(address string) (*Registry, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{repos: map[string]*repo{}, closed: make(chan struct{})}
+	r.srv = &httptest.Server{Listener: l, Config: &http.Server{Handler: r}}
+	r.srv.Start()
+	return r, nil
 }
 
 // NewTLSRegistry starts a registry with a certificate that nobody trusts.

@@ -9,12 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/test/bench/arena"
+	"fairlead.run/test/e2e/machine"
 	"fairlead.run/test/images"
 )
 
@@ -38,6 +41,14 @@ type Config struct {
 	Runtime Runtime
 	// Handler is the default handler, runc or crun.
 	Handler string
+	// Guest is the program that runs a command in a virtual machine, test/guest/guest,
+	// where the node is to be one. Without it the node is this machine.
+	Guest string
+	// Systemd says that systemd makes the cgroups, which takes a guest.
+	Systemd bool
+	// Patience is how long a program may take to start or to end, and an order to a guest.
+	// It decides nothing but when to give up.
+	Patience time.Duration
 }
 
 // Cluster is one that runs.
@@ -50,6 +61,8 @@ type Cluster struct {
 	Kubelet *Process
 
 	cfg       Config
+	here      place // for all that is not the node
+	node      place
 	ca        *authority
 	registry  *images.Registry
 	processes []*Process // in the order of their starts
@@ -57,16 +70,25 @@ type Cluster struct {
 
 // Start starts a cluster and waits until its node is ready.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg}
+	c := &Cluster{cfg: cfg, here: place{
+		Machine: machine.Local(cfg.Patience), address: HostAddress, disk: cfg.Arena.Dir, memory: cfg.Arena.Memory,
+		cgroup: cfg.Arena.Cgroup, unified: unified(),
+	}}
+	c.node = c.here
+	if cfg.Guest != "" {
+		c.node = guest
+		c.node.systemd = cfg.Systemd
+	}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
 	}{
 		{"prepare the node's file systems", func(context.Context) error { return c.fileSystems() }},
-		{"prepare the node's network", func(context.Context) error { return network() }},
+		{"prepare the node's network", func(context.Context) error { return c.network() }},
 		{"make certificates", func(context.Context) error { return c.certificates() }},
 		{"make images", c.images},
 		{"start the control plane", c.controlPlane},
+		{"start the node's machine", c.machine},
 		{"start the runtime", c.runtime},
 		{"start the kubelet", c.kubelet},
 	} {
@@ -80,9 +102,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 // Stop ends all programs, the last one first. What the node's pods were is ended
 // with the arena.
 func (c *Cluster) Stop() error {
-	var failed []error
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		failed = append(failed, c.processes[i].Kill())
+	failed := []error{c.leaveGuest()}
+	for _, p := range slices.Backward(c.processes) {
+		failed = append(failed, p.Kill())
 	}
 	if c.registry != nil {
 		c.registry.Close()
@@ -109,12 +131,18 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 // KubectlCommand is kubectl, to be started.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.program("kubectl"), args...)
-	cmd.Env = append(c.environment(), "HOME="+c.cfg.Arena.Memory)
+	cmd.Env = c.Environment()
 	return cmd
 }
 
 // Environment is what a program needs to be a client of the cluster.
-func (c *Cluster) Environment() []string { return append(c.environment(), "HOME="+c.cfg.Arena.Memory) }
+func (c *Cluster) Environment() []string { return append(c.environment(c.here), "HOME="+c.here.memory) }
+
+// Machine is the node's.
+func (c *Cluster) Machine() machine.Machine { return c.node }
+
+// Unified says whether the node has cgroup v2 alone.
+func (c *Cluster) Unified() bool { return c.node.unified }
 
 // fileSystems makes this mount namespace look like a freshly started node: /run
 // is empty, and what is written to /etc and /var is the cluster's own.
@@ -171,16 +199,16 @@ func (c *Cluster) shieldKernel() error {
 func (c *Cluster) varLib() string { return filepath.Join(c.cfg.Arena.Dir, "varlib") }
 func (c *Cluster) varLog() string { return filepath.Join(c.cfg.Arena.Dir, "varlog") }
 
-// network gives the node an address: the kubelet and the API server refuse to be
-// at a loopback address alone.
-func network() error {
+// network gives this machine an address: the kubelet and the API server refuse to
+// be at a loopback address alone. A guest gets a device on the same network.
+func (c *Cluster) network() error {
 	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "node0"}}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("add a link: %w", err)
 	}
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(NodeAddress), Mask: net.CIDRMask(24, 32)}}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(HostAddress), Mask: net.CIDRMask(24, 32)}}
 	if err := netlink.AddrAdd(link, address); err != nil {
-		return fmt.Errorf("add the address %s: %w", NodeAddress, err)
+		return fmt.Errorf("add the address %s: %w", HostAddress, err)
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set the link up: %w", err)
@@ -189,6 +217,11 @@ func network() error {
 	// Programs look for the node's address at the default route.
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Index, Dst: everything}); err != nil {
 		return fmt.Errorf("add a default route: %w", err)
+	}
+	if c.cfg.Guest != "" {
+		if err := guestNetwork(link); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
 }

@@ -10,10 +10,11 @@ import (
 
 // Addresses of the cluster, which are those of the arena's own network.
 const (
-	// NodeAddress is the node's, on an interface made for it.
-	NodeAddress = "10.214.0.1"
+	// HostAddress is this machine's, on an interface made for it.
+	HostAddress = "10.214.0.1"
 
-	apiServer      = "https://127.0.0.1:6443"
+	guestAddress   = "10.214.0.2"
+	apiServer      = "https://" + HostAddress + ":6443"
 	etcdClients    = "http://127.0.0.1:2379"
 	etcdPeers      = "http://127.0.0.1:2380"
 	serviceRange   = "10.96.0.0/16"
@@ -57,7 +58,7 @@ func (c *Cluster) controlPlane(ctx context.Context) error {
 func (c *Cluster) apiServerCommand() []string {
 	return []string{
 		c.program("kube-apiserver"), "--etcd-servers", etcdClients,
-		"--secure-port", "6443", "--advertise-address", NodeAddress, "--service-cluster-ip-range", serviceRange,
+		"--secure-port", "6443", "--advertise-address", HostAddress, "--service-cluster-ip-range", serviceRange,
 		"--tls-cert-file", c.ca.file("apiserver.crt"), "--tls-private-key-file", c.ca.file("apiserver.key"),
 		"--client-ca-file", c.ca.file("ca.crt"), "--authorization-mode", "Node,RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
@@ -78,13 +79,13 @@ func (c *Cluster) certificates() (err error) {
 	if c.ca, err = newAuthority(filepath.Join(c.cfg.Arena.Memory, "pki")); err != nil {
 		return fmt.Errorf("make a certificate authority: %w", err)
 	}
-	loopback, node := net.ParseIP("127.0.0.1"), net.ParseIP(NodeAddress)
-	err = c.ca.server("apiserver", []net.IP{loopback, node, net.ParseIP(serviceAddress)},
+	loopback, host := net.ParseIP("127.0.0.1"), net.ParseIP(HostAddress)
+	err = c.ca.server("apiserver", []net.IP{loopback, host, net.ParseIP(serviceAddress)},
 		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 	if err != nil {
 		return err
 	}
-	if err := c.ca.server("kubelet", []net.IP{loopback, node}, NodeName); err != nil {
+	if err := c.ca.server("kubelet", []net.IP{loopback, net.ParseIP(c.node.address)}, NodeName); err != nil {
 		return err
 	}
 	// Of the HTTPS server in the image of agnhost.

@@ -27,7 +27,10 @@ func (c *Cluster) images(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.registry = images.NewRegistry()
+	// Where a guest reaches it, too.
+	if c.registry, err = images.NewRegistryAt(HostAddress + ":0"); err != nil {
+		return fmt.Errorf("start a registry: %w", err)
+	}
 	built := map[string]*images.Image{}
 	for _, name := range append(strings.Fields(string(out)), pauseImage) {
 		_, repo, _ := strings.Cut(name, "/")

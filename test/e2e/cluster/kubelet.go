@@ -52,34 +52,44 @@ func (c *Cluster) kubelet(ctx context.Context) (err error) {
 	if err := c.cgroups(); err != nil {
 		return err
 	}
-	memory := c.cfg.Arena.Memory
+	memory := c.node.memory
 	config, resolv := filepath.Join(memory, "kubelet.yaml"), filepath.Join(memory, "resolv.conf")
-	if err := write(resolv, "nameserver "+NodeAddress+"\n"); err != nil {
+	if err := c.node.Write(resolv, "nameserver "+HostAddress+"\n"); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(StaticPods, 0o755); err != nil {
+	// The kubelet wants the folder, and passes over this file.
+	if err := c.node.Write(filepath.Join(StaticPods, ".folder"), ""); err != nil {
 		return err
 	}
-	text := fmt.Sprintf(kubeletConfig, NodeAddress, c.cfg.Arena.Cgroup, "unix://"+c.socket(), StaticPods,
+	text := fmt.Sprintf(kubeletConfig, c.node.address, c.node.cgroup, "unix://"+c.socket(), StaticPods,
 		filepath.Join(memory, "volumeplugins"), resolv, c.ca.file("kubelet.crt"), c.ca.file("kubelet.key"), c.ca.file("ca.crt"))
-	if err := write(config, text); err != nil {
+	if err := c.node.Write(config, text); err != nil {
 		return err
 	}
-	c.Kubelet, err = c.start(ctx, []string{
+	c.Kubelet, err = c.startOn(ctx, c.node, []string{
 		c.program("kubelet"), "--config", config, "--kubeconfig", c.ca.file("node.kubeconfig"),
-		"--hostname-override", NodeName, "--node-ip", NodeAddress, "--v", "2",
+		"--hostname-override", NodeName, "--node-ip", c.node.address, "--v", "2",
 	}, c.NodeReady)
 	return err
 }
 
-// Unified says whether this machine has cgroup v2 alone.
-func Unified() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil
+// PodCgroup is where the kubelet makes a pod's cgroup, in every hierarchy.
+func (c *Cluster) PodCgroup(uid, class string) string {
+	class = strings.ToLower(class)
+	if class == "guaranteed" {
+		class = ""
+	}
+	if !c.node.systemd {
+		return filepath.Join(c.node.cgroup, "kubepods", class, "pod"+uid)
+	}
+	// A slice is below those that its name begins with.
+	path, name := filepath.Join(c.node.cgroup, "kubepods.slice"), "kubepods"
+	if class != "" {
+		name += "-" + class
+		path = filepath.Join(path, name+".slice")
+	}
+	return filepath.Join(path, name+"-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
 }
-
-// Pods is the cgroup below which the kubelet makes those of pods.
-func (c *Cluster) Pods() string { return filepath.Join(c.cfg.Arena.Cgroup, "kubepods") }
 
 // NodeReady says why the node is not ready, if it is not, or why pods could not
 // be made yet.
@@ -97,17 +107,20 @@ func (c *Cluster) NodeReady(ctx context.Context) error {
 }
 
 // cgroups makes the cgroup of all pods in every hierarchy, where the kubelet
-// expects it. The arena removes it.
+// expects it. The arena removes it. In a guest that is the topmost, which is there.
 func (c *Cluster) cgroups() error {
+	if c.cfg.Guest != "" {
+		return nil
+	}
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	if err != nil {
 		return err
 	}
-	if Unified() {
+	if c.node.unified {
 		tops = []string{"/sys/fs/cgroup/cgroup.procs"}
 	}
 	for _, top := range tops {
-		if err := os.MkdirAll(filepath.Join(filepath.Dir(top), c.cfg.Arena.Cgroup), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(filepath.Dir(top), c.node.cgroup), 0o755); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 )
 
@@ -33,7 +32,7 @@ default_handler = %[3]q
 path = "runc"
 
 [cgroup]
-driver = "cgroupfs"
+driver = %[6]q
 
 [network]
 bridge = "e2e0"
@@ -67,9 +66,11 @@ state = %[2]q
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+  options = {SystemdCgroup = %[6]t}
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.%[5]s]
   runtime_type = "io.containerd.runc.v2"
+  options = {SystemdCgroup = %[6]t}
 `
 
 const conflist = `{
@@ -97,7 +98,7 @@ const mirror = `[host."http://%[1]s"]
 // handler. They know of the files of containerd and CRI-O alone.
 const told = "/etc/crio/crio.conf"
 
-func (c *Cluster) state() string { return filepath.Join(c.cfg.Arena.Memory, stateFolder) }
+func (c *Cluster) state() string { return filepath.Join(c.node.memory, stateFolder) }
 
 // stateFolder is one of arena.StateFolders, so that the arena removes the
 // cgroup of its monitor.
@@ -108,19 +109,19 @@ func (c *Cluster) socket() string {
 }
 
 func (c *Cluster) runtime(ctx context.Context) (err error) {
-	root := filepath.Join(c.cfg.Arena.Dir, "root")
+	root := filepath.Join(c.node.disk, "root")
 	var path, text string
 	var argv []string
 	switch c.cfg.Runtime {
 	case Fairlead:
 		path = "/etc/fairlead/config.toml"
-		text = fmt.Sprintf(fairleadConfig, root, c.state(), c.cfg.Handler, TestHandler, podRange)
+		text = fmt.Sprintf(fairleadConfig, root, c.state(), c.cfg.Handler, TestHandler, podRange, c.node.driver())
 		argv = []string{filepath.Join(c.cfg.Fairlead, "fairlead"), "runtime"}
 	case Containerd:
 		path = "/etc/containerd/config.toml"
-		text = fmt.Sprintf(containerdConfig, root, c.state(), c.socket(), pauseImage, TestHandler)
+		text = fmt.Sprintf(containerdConfig, root, c.state(), c.socket(), pauseImage, TestHandler, c.node.systemd)
 		argv = []string{filepath.Join(c.cfg.Peers, "containerd")}
-		if err := write("/etc/cni/net.d/10-e2e.conflist", fmt.Sprintf(conflist, podRange)); err != nil {
+		if err := c.node.Write("/etc/cni/net.d/10-e2e.conflist", fmt.Sprintf(conflist, podRange)); err != nil {
 			return err
 		}
 	default:
@@ -131,20 +132,13 @@ func (c *Cluster) runtime(ctx context.Context) (err error) {
 		told: "# For the specs of RuntimeClass: runtimes." + TestHandler + "\n",
 		filepath.Join(filepath.Dir(path), "certs.d/_default/hosts.toml"): fmt.Sprintf(mirror, c.registry.Host()),
 	} {
-		if err := write(file, text); err != nil {
+		if err := c.node.Write(file, text); err != nil {
 			return err
 		}
 	}
-	c.Daemon, err = c.start(ctx, argv, c.connects)
+	c.Daemon, err = c.startOn(ctx, c.node, argv, c.connects)
 	return err
 }
 
 // connects says whether the runtime's socket is served.
-func (c *Cluster) connects(ctx context.Context) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.socket())
-	if err != nil {
-		return err
-	}
-	return conn.Close()
-}
+func (c *Cluster) connects(context.Context) error { return c.node.Accepts("unix", c.socket()) }
