@@ -195,10 +195,11 @@ e2e-full: $(E2E)/programs
 	rm -f $(E2E)/$(RUNTIME)/specs.json
 	$(E2E_RUN) -output $(E2E)/$(RUNTIME) -focus '$(FOCUS)'
 
-## conformance: write docs/conformance.md from the last results of both runtimes
+## conformance: write docs/conformance.md from the last results of e2e-full and e2e-guest, and those in docs/conformance.json
 .PHONY: conformance
+conformance: OF = $(foreach r,fairlead containerd,$(r) $(r)-v2 $(r)-v2-systemd)
 conformance:
-	go run ./test/e2e/page -note "$$NOTE" $(E2E)/fairlead/specs.json $(wildcard $(E2E)/containerd/specs.json)
+	go run ./test/e2e/page -note "$$NOTE" $(wildcard $(OF:%=$(E2E)/%/specs.json))
 
 # The validation suite of cri-tools, of the release that its module names. Its images need
 # a busybox whose shell runs what is on PATH; Debian's static one prefers its own tools.

@@ -1,18 +1,18 @@
-// Command page writes docs/conformance.md from what the specs did on Fairlead
-// and on containerd:
+// Command page writes docs/conformance.md from what the specs did on nodes, each of
+// which has a folder of its name:
 //
-//	page -causes test/e2e/causes.json -page docs/conformance.md bin/e2e/fairlead/specs.json bin/e2e/containerd/specs.json
+//	page -causes test/e2e/causes.json -kept docs/conformance.json -page docs/conformance.md bin/e2e/fairlead/specs.json bin/e2e/containerd/specs.json
 //
-// Every spec that failed needs a cause, written by somebody who looked into it.
-// One that skips itself says why. The second list may be left out.
+// What became of them is kept beside the page: the nodes that are named take the
+// place of the same ones before, and the others stay. Every spec that failed needs a
+// cause, written by somebody who looked into it. One that skips itself says why.
 package main
 
 import (
-	"cmp"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,87 +21,122 @@ import (
 
 func main() {
 	causes := flag.String("causes", "test/e2e/causes.json", "file with the cause of each spec that has not passed")
-	note := flag.String("note", "", "what a reader has to know of these lists")
+	note := flag.String("note", "", "what a reader has to know of the lists that are named now")
 	page := flag.String("page", "docs/conformance.md", "the page to write")
+	kept := flag.String("kept", "docs/conformance.json", "what the page is made from, to read and to write")
 	flag.Parse()
-	if err := run(*causes, *page, *note, flag.Args()); err != nil {
+	if err := run(*causes, paths{*page, *kept}, *note, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		os.Exit(1)
 	}
 }
 
-func run(causesFile, page, note string, lists []string) error {
-	if len(lists) < 1 || len(lists) > 2 {
-		return fmt.Errorf("it takes one or two lists of results, not %d", len(lists))
-	}
-	data, err := os.ReadFile(causesFile)
-	if err != nil {
-		return err
-	}
+type paths struct{ page, kept string }
+
+func run(causesFile string, to paths, note string, files []string) error {
 	var causes map[string]string
-	if err := json.Unmarshal(data, &causes); err != nil {
-		return fmt.Errorf("read %s: %w", causesFile, err)
+	if err := readJSON(causesFile, &causes); err != nil {
+		return err
 	}
-	ours, err := results.Load(lists[0])
+	all, err := readKept(to.kept)
 	if err != nil {
 		return err
 	}
-	var theirs results.List
-	if len(lists) == 2 {
-		if theirs, err = results.Load(lists[1]); err != nil {
+	for _, f := range files {
+		l, err := results.Load(f)
+		if err != nil {
 			return err
 		}
+		name := filepath.Base(filepath.Dir(f))
+		if title(name) == "" {
+			return fmt.Errorf("%s: the page has no node %s", f, name)
+		}
+		all[name] = kept{note, l}
 	}
-	text, err := render(ours, theirs, causes, note)
+	text, err := render(all, causes)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, []byte(text), 0o644)
+	if err := writeKept(to.kept, all); err != nil {
+		return err
+	}
+	return os.WriteFile(to.page, []byte(text), 0o644)
+}
+
+// nodes are those that the page knows, by the names of their folders, in its order.
+var nodes = []struct{ name, title string }{
+	{"fairlead", "Fairlead"},
+	{"fairlead-v2", "Fairlead, cgroup v2"},
+	{"fairlead-v2-systemd", "Fairlead, cgroup v2 by systemd"},
+	{"containerd", "containerd 2.4.2"},
+	{"containerd-v2", "containerd 2.4.2, cgroup v2"},
+	{"containerd-v2-systemd", "containerd 2.4.2, cgroup v2 by systemd"},
+}
+
+func title(name string) string {
+	for _, n := range nodes {
+		if n.name == name {
+			return n.title
+		}
+	}
+	return ""
 }
 
 const head = `# Conformance
 
 What became of upstream's specs on a real node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-kubelet %s, with Fairlead or containerd as the runtime, runc, cgroup v1, no cluster DNS and no kube-proxy. The images are
-stand-ins made on the spot, of busybox, bash, agnhost and small programs. [CONTRIBUTING.md](../CONTRIBUTING.md) says how to run
-it; this page is made by ` + "`make conformance`" + ` and not edited. A spec that has not run, or not to its end, is not here.
+kubelet %s, with Fairlead or containerd as the runtime, runc, cgroup v1 if nothing else is said, no cluster DNS and no kube-proxy.
+With cgroup v2 the node is a virtual machine with Debian's kernel and an emulated processor, which is ten times slower, and all else of the cluster is
+beside it. The images are stand-ins made on the spot, of busybox, bash, agnhost and small programs.
+[CONTRIBUTING.md](../CONTRIBUTING.md) says how to run it; this page is made by ` + "`make conformance`" + ` and not edited. A spec that has not run, or
+not to its end, is not here.
 
 `
 
-func render(ours, theirs results.List, causes map[string]string, note string) (string, error) {
+func render(all map[string]kept, causes map[string]string) (string, error) {
+	var there []string
+	for _, n := range nodes {
+		if _, ok := all[n.name]; ok {
+			there = append(there, n.name)
+		}
+	}
+	if len(there) == 0 {
+		return "", fmt.Errorf("there are no results; \"make e2e-full\" makes some")
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, head, results.Kubernetes)
-	if note != "" {
+	for _, note := range notes(all, there) {
 		b.WriteString(note + "\n\n")
 	}
 	b.WriteString("| | ran | passed | skipped themselves | failed |\n| --- | --- | --- | --- | --- |\n")
-	count(&b, "Fairlead", ours)
-	if theirs != nil {
-		count(&b, "containerd 2.4.2", theirs)
+	for _, name := range there {
+		l := all[name].Specs
+		n := l.Count()
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", title(name), len(l), n[results.Passed], n[results.Skipped], n[results.Failed])
 	}
-	b.WriteString("\n## Not passed\n\n| spec | Fairlead | containerd | cause |\n| --- | --- | --- | --- |\n")
-	var both, one, unexplained, needless []string
-	for _, name := range names(ours, theirs) {
-		o, c := ours.State(name), theirs.State(name)
-		switch {
-		case !passedOrNotRun(o) || !passedOrNotRun(c):
-			cause := causes[name]
-			if cause == "" && o != results.Failed && c != results.Failed {
-				cause = cmp.Or(ours.Why(name), theirs.Why(name)) // it says itself why it is skipped
+	b.WriteString("\n## Not passed\n\n| spec |")
+	for _, name := range there {
+		b.WriteString(" " + title(name) + " |")
+	}
+	b.WriteString(" cause |\n| --- | --- |" + strings.Repeat(" --- |", len(there)) + "\n")
+	passed := map[string][]string{} // by where they ran
+	var unexplained, needless []string
+	for _, spec := range specs(all) {
+		states, where, cause := judge(all, there, spec)
+		if states == nil {
+			passed[where] = append(passed[where], spec)
+			if causes[spec] != "" {
+				needless = append(needless, spec)
 			}
-			if cause == "" {
-				unexplained = append(unexplained, name)
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", escape(name), o, c, escape(cause))
 			continue
-		case o == c:
-			both = append(both, name)
-		default:
-			one = append(one, fmt.Sprintf("%s (Fairlead: %s, containerd: %s)", name, o, c))
 		}
-		if causes[name] != "" {
-			needless = append(needless, name)
+		if causes[spec] != "" {
+			cause = causes[spec]
 		}
+		if cause == "" {
+			unexplained = append(unexplained, spec)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", escape(spec), strings.Join(states, " | "), escape(cause))
 	}
 	if len(unexplained) > 0 {
 		return "", fmt.Errorf("these have not passed, and no cause is given for them:\n%s", strings.Join(unexplained, "\n"))
@@ -109,36 +144,78 @@ func render(ours, theirs results.List, causes map[string]string, note string) (s
 	if len(needless) > 0 {
 		return "", fmt.Errorf("these have passed, and a cause is given for them; take it away:\n%s", strings.Join(needless, "\n"))
 	}
-	section(&b, "Passed on both", both)
-	section(&b, "Passed on one, not run on the other (-)", one)
+	sections(&b, passed)
 	return b.String(), nil
 }
 
-func passedOrNotRun(s results.State) bool { return s == results.Passed || s == results.NotRun }
-
-func section(b *strings.Builder, title string, names []string) {
-	if len(names) == 0 {
-		return
+// judge is what became of a spec: its state on each node, and why it skips itself;
+// or without states, as it has passed wherever it ran, where that was.
+func judge(all map[string]kept, there []string, spec string) (states []string, where, why string) {
+	var ran, not []string
+	good, failed := true, false
+	for _, name := range there {
+		s := all[name].Specs.State(spec)
+		states = append(states, string(s))
+		switch s {
+		case results.NotRun:
+			not = append(not, title(name))
+			continue
+		case results.Failed:
+			failed = true
+		case results.Skipped:
+			why = all[name].Specs.Why(spec)
+		}
+		good = good && s == results.Passed
+		ran = append(ran, title(name))
 	}
-	fmt.Fprintf(b, "\n## %s\n\n", title)
-	for _, name := range names {
-		fmt.Fprintf(b, "* %s\n", escape(name))
+	switch {
+	case failed:
+		return states, "", ""
+	case !good:
+		return states, "", why
+	case len(not) == 0:
+		return nil, "Passed on all of them", ""
+	}
+	return nil, "Passed on " + strings.Join(ran, "; ") + " (not run on " + strings.Join(not, "; ") + ")", ""
+}
+
+// sections are the specs that passed, where most did first.
+func sections(b *strings.Builder, passed map[string][]string) {
+	var titles []string
+	for t := range passed {
+		titles = append(titles, t)
+	}
+	slices.Sort(titles)
+	slices.SortStableFunc(titles, func(x, y string) int { return len(passed[y]) - len(passed[x]) })
+	for _, t := range titles {
+		fmt.Fprintf(b, "\n## %s\n\n", t)
+		for _, spec := range passed[t] {
+			fmt.Fprintf(b, "* %s\n", escape(spec))
+		}
 	}
 }
 
-func count(b *strings.Builder, who string, l results.List) {
-	n := l.Count()
-	fmt.Fprintf(b, "| %s | %d | %d | %d | %d |\n", who, len(l), n[results.Passed], n[results.Skipped], n[results.Failed])
+// notes are those of the nodes, each once.
+func notes(all map[string]kept, there []string) []string {
+	var out []string
+	for _, name := range there {
+		if note := all[name].Note; note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	return out
 }
 
-// names are those of both lists.
-func names(a, b results.List) []string {
-	var all []string
-	for _, s := range slices.Concat(a, b) {
-		all = append(all, s.Name)
+// specs are the names of all.
+func specs(all map[string]kept) []string {
+	var out []string
+	for _, k := range all {
+		for _, s := range k.Specs {
+			out = append(out, s.Name)
+		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // escape keeps Markdown from reading a name as a link or as columns.

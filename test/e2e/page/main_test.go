@@ -1,55 +1,107 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"fairlead.run/test/e2e/results"
 )
 
 func TestRender(t *testing.T) {
-	ours := results.List{
-		{Name: "a passes", State: results.Passed},
-		{Name: "b [x] fails", State: results.Failed},
-		{Name: "c", State: results.Passed},
-		{Name: "d", State: results.Passed},
-		{Name: "e", State: results.Skipped, Why: "no GPU"},
-	}
-	theirs := results.List{
-		{Name: "a passes", State: results.Skipped},
-		{Name: "b [x] fails", State: results.Passed},
-		{Name: "d", State: results.Passed},
+	all := map[string]kept{
+		"fairlead": {"A note.", results.List{
+			{Name: "a passes", State: results.Passed},
+			{Name: "b [x] fails", State: results.Failed},
+			{Name: "c", State: results.Passed},
+			{Name: "d", State: results.Passed},
+			{Name: "e", State: results.Skipped, Why: "no GPU"},
+		}},
+		"containerd": {"A note.", results.List{
+			{Name: "a passes", State: results.Skipped},
+			{Name: "b [x] fails", State: results.Passed},
+			{Name: "d", State: results.Passed},
+		}},
+		"fairlead-v2": {"Another.", results.List{{Name: "d", State: results.Passed}, {Name: "e", State: results.Passed}}},
 	}
 	causes := map[string]string{"a passes": "it lacks something"}
-	_, err := render(ours, theirs, causes, "")
+	_, err := render(all, causes)
 	if err == nil || !strings.Contains(err.Error(), "b [x] fails") {
 		t.Errorf("err = %v, want it to name the spec without a cause", err)
 	}
 	causes["b [x] fails"] = "a|b"
-	text, err := render(ours, theirs, causes, "A note.")
+	text, err := render(all, causes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
+		"not its end, is not here.\n\nA note.\n\nAnother.\n\n|",
 		"| Fairlead | 5 | 3 | 1 | 1 |\n",
+		"| Fairlead, cgroup v2 | 2 | 2 | 0 | 0 |\n",
 		"| containerd 2.4.2 | 3 | 2 | 1 | 0 |\n",
-		"| a passes | passed | skipped | it lacks something |\n",
-		`| b \[x\] fails | failed | passed | a\|b |` + "\n",
-		"| e | skipped | - | no GPU |\n",
-		"## Passed on both\n\n* d\n",
-		"## Passed on one, not run on the other (-)\n\n* c (Fairlead: passed, containerd: -)\n",
-		"A note.\n",
+		"| a passes | passed | - | skipped | it lacks something |\n",
+		`| b \[x\] fails | failed | - | passed | a\|b |` + "\n",
+		"| e | skipped | passed | - | no GPU |\n",
+		"## Passed on all of them\n\n* d\n",
+		"## Passed on Fairlead (not run on Fairlead, cgroup v2; containerd 2.4.2)\n\n* c\n",
 	} {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(strings.Replace(text, "or\nnot to its", "not its", 1), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
 	}
 	causes["d"] = "it failed once"
-	if _, err := render(ours, theirs, causes, ""); err == nil || !strings.Contains(err.Error(), "\nd") {
+	if _, err := render(all, causes); err == nil || !strings.Contains(err.Error(), "\nd") {
 		t.Errorf("err = %v, want it to name the spec whose cause is out of date", err)
 	}
-	// One list alone says nothing of the other runtime.
-	if text, err = render(ours[:1], nil, nil, ""); err != nil || strings.Contains(text, "| containerd 2.4.2 |") {
-		t.Errorf("err = %v\n%s", err, text)
+	if _, err := render(nil, nil); err == nil {
+		t.Error("a page was made of nothing")
+	}
+}
+
+// What is not named stays as it was, and what is named takes the place of the same.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	causes, to := filepath.Join(dir, "causes.json"), paths{filepath.Join(dir, "page.md"), filepath.Join(dir, "kept.json")}
+	if err := os.WriteFile(causes, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		node, note string
+		specs      results.List
+	}{
+		{"fairlead", "old", results.List{{Name: "a", State: results.Passed}, {Name: "b", State: results.Passed}}},
+		{"fairlead-v2", "guest", results.List{{Name: "b", State: results.Skipped, Why: "no GPU", Seconds: 1}}},
+		{"fairlead", "new", results.List{{Name: "a", State: results.Passed}}},
+	} {
+		file := filepath.Join(dir, r.node, "specs.json")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.specs.Write(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(causes, to, r.note, []string{file}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readKept(to.kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]kept{
+		"fairlead":    {"new", results.List{{Name: "a", State: results.Passed}}},
+		"fairlead-v2": {"guest", results.List{{Name: "b", State: results.Skipped, Why: "no GPU"}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	if page, err := os.ReadFile(to.page); err != nil || !strings.Contains(string(page), "| b | - | skipped | no GPU |\n") {
+		t.Errorf("the page is (%v):\n%s", err, page)
+	}
+	if err := run(causes, to, "", []string{filepath.Join(dir, "unknown", "specs.json")}); err == nil {
+		t.Error("a page has results of an unknown node")
 	}
 }
