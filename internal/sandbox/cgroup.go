@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,7 +72,7 @@ func apply(c *cgroups.Cgroup) (warnings []string, err error) {
 		return nil, err
 	}
 	if err := m.Apply(-1); err != nil { // no process goes into it
-		return nil, err
+		return nil, refused(err)
 	}
 	warnings, err = canHave(atCreation, m, c.Resources)
 	if err == nil {
@@ -88,9 +89,17 @@ var learning struct {
 }
 
 func setLimits(m cgroups.Manager, r *cgroups.Resources) error {
-	err := learnAndSet(m, r)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ERANGE) {
+	return refused(learnAndSet(m, r))
+}
+
+// refused adds to an error what it means to a caller. Before the kernel sees the value
+// of a file, the library makes a number of it, which systemd has for a property.
+func refused(err error) error {
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE):
 		return fmt.Errorf("the kernel does not take a limit: %w: %w", err, errdefs.ErrInvalidArgument)
+	case errors.As(err, new(*strconv.NumError)):
+		return fmt.Errorf("systemd does not take a limit: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return err
 }
