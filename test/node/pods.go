@@ -270,11 +270,21 @@ func (c *Container) Log() string {
 	if err != nil {
 		c.Sandbox.Node.T.Fatalf("read log: %v", err)
 	}
+	text, err := Text(string(raw))
+	if err != nil {
+		c.Sandbox.Node.T.Fatal(err)
+	}
+	return text
+}
+
+// Text is what a container has written, out of its log: lines may be there in
+// parts, those of a terminal above all.
+func Text(log string) (string, error) {
 	var b strings.Builder
-	for line := range strings.Lines(string(raw)) {
+	for line := range strings.Lines(log) {
 		parts := strings.SplitN(line, " ", 4)
 		if len(parts) != 4 {
-			c.Sandbox.Node.T.Fatalf("malformed log line %q", line)
+			return "", fmt.Errorf("malformed log line %q", line)
 		}
 		text := parts[3]
 		if parts[2] == "P" {
@@ -282,7 +292,7 @@ func (c *Container) Log() string {
 		}
 		b.WriteString(text)
 	}
-	return b.String()
+	return b.String(), nil
 }
 
 // Exec runs a command in the container and returns its standard output.
