@@ -18,11 +18,12 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The version is set above; asking git again fails in a checkout of another user.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-TOOLS       := $(CURDIR)/bin/tools
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
-GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
-RUNSC       := gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
+TOOLS         := $(CURDIR)/bin/tools
+STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+CONTROLLERGEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+RUNSC         := gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 
 # What the tests and the demo need besides Go, gcc, make and git. Debian's gcc only
 # recommends libc6-dev, without which the race detector is not built.
@@ -74,7 +75,7 @@ lint: $(TOOLS)/.installed
 
 ## generate: write generated code and reference pages anew
 .PHONY: generate
-generate:
+generate: $(TOOLS)/.installed
 	go generate -tags '$(TAGS)' ./...
 
 ## verify: lint, then check that generated files, go.mod and the house rules hold
@@ -289,4 +290,5 @@ $(TOOLS)/.installed: Makefile
 	GOBIN=$(TOOLS) go install $(STATICCHECK)
 	GOBIN=$(TOOLS) go install $(GOFUMPT)
 	GOBIN=$(TOOLS) go install $(GOVULNCHECK)
+	GOBIN=$(TOOLS) go install $(CONTROLLERGEN)
 	@touch $@
