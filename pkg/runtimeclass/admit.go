@@ -18,6 +18,23 @@ import (
 type Admission struct {
 	Classes Classes // those that exist; nil for none
 	Legacy  Legacy  // what annotations from before RuntimeClass mean
+	Chooser Chooser // asked for pods that have no class yet; nil for nobody
+}
+
+// Chooser gives a class to a pod that neither names one nor has an old
+// annotation that stands for one.
+type Chooser interface {
+	// Choose returns a Choice without a class for the default behaviour. The pod
+	// is read only. The same pod gets the same answer.
+	Choose(pod *corev1.Pod) (Choice, error)
+}
+
+// Choice is what was chosen for a pod.
+type Choice struct {
+	Class    string // empty: the pod's own field decides
+	By       string // what chose it: the name of an annotation, or of a policy
+	Because  string // a sentence about it, where there is more to say; may be empty
+	Warnings []string
 }
 
 // Decision is what became of a pod that was admitted.
@@ -35,14 +52,14 @@ const maxTolerations = 1000
 // Create admits a new pod, or returns a *Rejection; Warnings are for both.
 func (a Admission) Create(pod *corev1.Pod) (Decision, error) {
 	d := Decision{Pod: pod.DeepCopy()}
-	choice, err := a.Legacy.Choose(pod)
+	choice, err := a.choose(pod)
 	d.Warnings = choice.Warnings
 	if err != nil {
 		return Decision{Warnings: d.Warnings}, err
 	}
 	name := NameOf(pod)
 	if choice.Class != "" {
-		name, d.Injected.ChosenBy = choice.Class, choice.Annotation
+		name, d.Injected.ChosenBy, d.Injected.Because = choice.Class, choice.By, choice.Because
 	}
 	if name == "" {
 		// The API server refuses an empty name, though the API says that it
@@ -63,13 +80,42 @@ func (a Admission) Create(pod *corev1.Pod) (Decision, error) {
 	if err := inject(d.Pod, class, &d.Injected); err != nil {
 		return Decision{Warnings: d.Warnings}, err
 	}
-	earlier, err := InjectedOf(pod)
-	if err != nil {
-		earlier = nil // no pass of ours wrote that
-	}
-	d.Injected.resume(earlier, class)
+	d.Injected.resume(a.earlier(pod), class)
 	d.Injected.note(d.Pod)
 	return d, nil
+}
+
+// choose is the class for a pod that names none.
+func (a Admission) choose(pod *corev1.Pod) (Choice, error) {
+	legacy, err := a.Legacy.Choose(pod)
+	if err != nil || a.Chooser == nil || legacy.Class != "" || NameOf(pod) != "" {
+		return legacy, err
+	}
+	choice, err := a.Chooser.Choose(pod)
+	choice.Warnings = slices.Concat(legacy.Warnings, choice.Warnings)
+	return choice, err
+}
+
+// earlier is what an earlier pass noted, with what chose the class only if it
+// would choose it again: an author can write the annotation, too.
+func (a Admission) earlier(pod *corev1.Pod) *Injected {
+	in, err := InjectedOf(pod)
+	if err != nil || in == nil {
+		return nil // no pass of ours wrote that
+	}
+	if in.ChosenBy == "" || in.Class != NameOf(pod) {
+		in.ChosenBy, in.Because = "", ""
+		return in
+	}
+	unchosen := pod.DeepCopy()
+	unchosen.Spec.RuntimeClassName = nil
+	again, err := a.choose(unchosen)
+	if err != nil || again.Class != in.Class || again.By != in.ChosenBy {
+		in.ChosenBy, in.Because = "", ""
+		return in
+	}
+	in.Because = again.Because
+	return in
 }
 
 // Validate checks a pod after everybody has changed it: its class exists, and
@@ -109,11 +155,14 @@ func (a Admission) find(name, chosenBy string) (*nodev1.RuntimeClass, error) {
 	if err == nil {
 		return class, nil
 	}
-	field := "spec.runtimeClassName"
-	if chosenBy != "" {
-		field = "metadata.annotations[" + chosenBy + "]"
+	r := &Rejection{Reason: ReasonMissing, Class: name, Field: "spec.runtimeClassName", Detail: err.Error(), cause: err}
+	switch {
+	case slices.Contains(legacyKeys(), chosenBy):
+		r.Field = "metadata.annotations[" + chosenBy + "]"
+	case chosenBy != "":
+		r.Detail = "the pod names no class and " + chosenBy + " gives it one, but " + r.Detail
 	}
-	return nil, &Rejection{Reason: ReasonMissing, Class: name, Field: field, Detail: err.Error(), cause: err}
+	return nil, r
 }
 
 // inject puts what the class demands into the pod, which is changed, and notes

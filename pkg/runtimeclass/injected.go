@@ -19,8 +19,11 @@ const AnnotationInjected = "fairlead.run/runtimeclass-injected"
 type Injected struct {
 	Class string `json:"class"`
 	// ChosenBy is what chose the class, if it was not the pod's own field: the
-	// name of an annotation. spec.runtimeClassName is injected then, too.
+	// name of an annotation, or of a policy. spec.runtimeClassName is injected
+	// then, too.
 	ChosenBy string `json:"chosenBy,omitempty"`
+	// Because is why it chose this one, where there was a choice.
+	Because string `json:"because,omitempty"`
 	// Overhead is text on purpose: to read or to compare a quantity that somebody
 	// made up, such as 1e-1000000000, takes minutes and gigabytes.
 	Overhead     map[string]string   `json:"overhead,omitempty"`
@@ -54,8 +57,8 @@ func (in *Injected) resume(earlier *Injected, class *nodev1.RuntimeClass) {
 	if earlier == nil || earlier.Class != in.Class {
 		return
 	}
-	if in.ChosenBy == "" && slices.Contains(legacyKeys(), earlier.ChosenBy) {
-		in.ChosenBy = earlier.ChosenBy
+	if in.ChosenBy == "" {
+		in.ChosenBy, in.Because = earlier.ChosenBy, earlier.Because
 	}
 	if class.Overhead != nil && len(in.Overhead) == 0 && maps.Equal(earlier.Overhead, texts(class.Overhead.PodFixed)) {
 		in.Overhead = texts(class.Overhead.PodFixed)

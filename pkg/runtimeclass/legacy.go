@@ -32,13 +32,6 @@ type Legacy struct {
 	WindowsHyperV string `json:"windowsHyperV,omitempty"`
 }
 
-// Choice is what old annotations choose for a pod.
-type Choice struct {
-	Class      string // empty: the pod's own field decides
-	Annotation string // that chose it
-	Warnings   []string
-}
-
 // legacyKey is one of the annotations, the value that asks for something, and
 // those that ask for what happens without it.
 type legacyKey struct {
@@ -91,10 +84,10 @@ func (l Legacy) Choose(pod *corev1.Pod) (Choice, error) {
 		}
 		if c.Class != "" && c.Class != class {
 			return Choice{Warnings: c.Warnings}, Rejection{Reason: ReasonLegacy, Field: "metadata.annotations[" + k.name + "]"}.saying("stands for RuntimeClass %s, and %s for %s; write one of them in spec.runtimeClassName, and remove the annotations",
-				class, c.Annotation, c.Class)
+				class, c.By, c.Class)
 		}
 		if c.Class == "" {
-			c.Class, c.Annotation = class, k.name
+			c.Class, c.By = class, k.name
 		}
 	}
 	return c, nil

@@ -47,8 +47,8 @@ func TestLegacyAnnotations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := tt.legacy.Choose(tt.pod)
-			if err != nil || c.Class != tt.class || (c.Annotation == "") != (tt.class == "") {
-				t.Fatalf("chose %q by %q, want %q; %v", c.Class, c.Annotation, tt.class, err)
+			if err != nil || c.Class != tt.class || (c.By == "") != (tt.class == "") {
+				t.Fatalf("chose %q by %q, want %q; %v", c.Class, c.By, tt.class, err)
 			}
 			if tt.warning == "" && len(c.Warnings) > 0 || tt.warning != "" && (len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], tt.warning)) {
 				t.Errorf("warnings %q, want one with %q", c.Warnings, tt.warning)

@@ -247,3 +247,12 @@ func (d demand) untolerated(n *corev1.Node) []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// Serves says whether a node has the handler of a class and the labels that the
+// class selects, whatever else keeps pods away from it: taints and cordons pass.
+func Serves(n *corev1.Node, c *nodev1.RuntimeClass) bool {
+	if handlerMissing(n, c.Handler) != "" {
+		return false
+	}
+	return c.Scheduling == nil || len(unlabelled(n, c.Scheduling.NodeSelector)) == 0
+}
