@@ -109,6 +109,8 @@ var layers = []layer{
 	// The stream of events is tested with what feeds it: none may be lost in between.
 	{place: "internal/criserver/...", may: []string{"internal/criserver/...", "@coredown"}, tests: []string{"internal/lifecycle/events"}},
 	{place: "internal/streaming/...", may: []string{"internal/streaming/...", "@coredown"}},
+	// Clients of an API server, which know nothing of the daemon.
+	{place: "internal/cluster", may: []string{"@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
 
 	// Wiring, and the clients of sockets and APIs.

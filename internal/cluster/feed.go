@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// retry is how long a watch that fails waits before it begins again: short enough
+// that a policy whose CRD has come back holds soon.
+var retry = wait.Backoff{Duration: 500 * time.Millisecond, Cap: 10 * time.Second, Steps: 20, Factor: 2, Jitter: 0.5}
+
+// object is what the API server has, as a pointer.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// source is where a store's objects come from, and what is kept of them.
+type source[O object, T any] struct {
+	from     schema.GroupVersionResource
+	selector fields.Selector // nil for all
+	like     O               // any of that type
+	strip    func(O) O       // must not be used afterwards: what it is given
+	keep     func(O) T
+}
+
+// feed fills a store with what a reflector hears.
+type feed[O object, T any] struct {
+	source[O, T]
+	*Store[T]
+}
+
+// run keeps the store fresh until ctx ends.
+func (f *feed[O, T]) run(ctx context.Context, client *Client) {
+	r := cache.NewReflectorWithOptions(f.listWatch(client), f.like, f, cache.ReflectorOptions{
+		Name: f.resource, Backoff: &retry,
+	})
+	// What it logs is about requests, whose ends the store tells of itself.
+	r.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
+}
+
+func (f *feed[O, T]) listWatch(client *Client) cache.ListerWatcher {
+	rest, name := client.REST(f.from.GroupVersion()), f.from.Resource
+	narrow := func(o *metav1.ListOptions) {
+		if f.selector != nil {
+			o.FieldSelector = f.selector.String()
+		}
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			narrow(&o)
+			list, err := rest.Get().Resource(name).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Get()
+			f.ended(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			narrow(&o)
+			o.Watch = true
+			w, err := rest.Get().Resource(name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+			f.ended(ctx, err)
+			return w, err
+		},
+	}
+}
+
+// ended notes how a request ended, unless it was given up by us.
+func (f *feed[O, T]) ended(ctx context.Context, err error) {
+	if err == nil || ctx.Err() == nil {
+		f.answered(err)
+	}
+}
+
+// The methods below are a reflector's store.
+
+// Transformer makes objects small before all of them are together.
+func (f *feed[O, T]) Transformer() cache.TransformFunc {
+	return func(got any) (any, error) {
+		o, err := f.cast(got)
+		if err != nil {
+			return nil, err
+		}
+		return f.strip(o), nil
+	}
+}
+
+// Add puts in what came.
+func (f *feed[O, T]) Add(got any) error { return f.Update(got) }
+
+// Update puts in what changed.
+func (f *feed[O, T]) Update(got any) error {
+	o, err := f.cast(got)
+	if err == nil {
+		f.set(key(o), f.keep(f.strip(o)))
+	}
+	return err
+}
+
+// Delete takes out what is gone.
+func (f *feed[O, T]) Delete(got any) error {
+	o, err := f.cast(got)
+	if err == nil {
+		f.remove(key(o))
+	}
+	return err
+}
+
+// Replace makes a list all that there is.
+func (f *feed[O, T]) Replace(list []any, _ string) error {
+	all := make(map[string]T, len(list))
+	for _, got := range list {
+		o, err := f.cast(got)
+		if err != nil {
+			return err
+		}
+		all[key(o)] = f.keep(f.strip(o))
+	}
+	f.replace(all)
+	f.heard()
+	return nil
+}
+
+// Resync has nothing to do: nobody wants what has not changed.
+func (f *feed[O, T]) Resync() error { return nil }
+
+// UpdateResourceVersion is called for all that the API server says in a watch,
+// also that there is nothing new.
+func (f *feed[O, T]) UpdateResourceVersion(string) { f.heard() }
+
+func (f *feed[O, T]) cast(got any) (O, error) {
+	o, ok := got.(O)
+	if !ok {
+		return o, fmt.Errorf("keep %s: got a %T", f.from.Resource, got)
+	}
+	return o, nil
+}
+
+// key is the name of an object, after its namespace if it has one.
+func key(o metav1.Object) string {
+	if ns := o.GetNamespace(); ns != "" {
+		return ns + "/" + o.GetName()
+	}
+	return o.GetName()
+}

@@ -1,0 +1,282 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// serve finds the resource and the verb.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	of, call := s.find(r)
+	s.mu.Lock()
+	s.calls[call]++
+	fail := s.fail
+	s.mu.Unlock()
+	if fail != nil {
+		if code := fail(call); code != 0 {
+			status(w, code, http.StatusText(code))
+			return
+		}
+	}
+	if of == nil {
+		status(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	key := call.Name
+	if call.Namespace != "" {
+		key = call.Namespace + "/" + call.Name
+	}
+	switch call.Verb {
+	case "list":
+		s.list(w, r, of)
+	case "watch":
+		s.watch(w, r, of)
+	default:
+		s.one(w, r, of, key)
+	}
+}
+
+// find reads /api/v1/[namespaces/NAME/]RESOURCE[/NAME], and with /apis/GROUP.
+func (s *Server) find(r *http.Request) (*resource, Call) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	prefix := min(len(parts), 2)
+	if parts[0] == "apis" {
+		prefix = min(len(parts), 3)
+	}
+	rest := parts[prefix:]
+	var call Call
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		call.Namespace, rest = rest[1], rest[2:]
+	}
+	if len(rest) > 1 {
+		call.Name = rest[1]
+	}
+	if len(rest) > 0 {
+		call.Resource = rest[0]
+	}
+	if prefix == 3 {
+		call.Group = parts[1]
+	}
+	call.Verb = map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
+	if call.Verb == "get" && call.Name == "" {
+		call.Verb = "list"
+		if w := r.URL.Query().Get("watch"); w == "true" || w == "1" {
+			call.Verb = "watch"
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resources[strings.Join(append(slices.Clone(parts[:prefix]), call.Resource), "/")], call
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, of *resource) {
+	s.mu.Lock()
+	items := []Object{}
+	for _, o := range of.objects {
+		if selects(r, o) {
+			items = append(items, o)
+		}
+	}
+	version := strconv.Itoa(s.version)
+	s.mu.Unlock()
+	answer(w, http.StatusOK, Object{
+		"kind": of.Kind + "List", "apiVersion": of.apiVersion(), "items": items,
+		"metadata": Object{"resourceVersion": version},
+	})
+}
+
+// watch tells of changes until the client is gone, or the resource is.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, of *resource) {
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	out := json.NewEncoder(w)
+	w.Header().Set("Content-Type", "application/json")
+	flusher, _ := w.(http.Flusher)
+	stop := s.wakeWith(r)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		for _, o := range of.objects {
+			if selects(r, o) {
+				_ = out.Encode(Object{"type": "ADDED", "object": o})
+			}
+		}
+		since = s.version
+		_ = out.Encode(Object{"type": "BOOKMARK", "object": of.bookmark(since, true)})
+	}
+	for next := 0; ; {
+		for ; next < len(of.events); next++ {
+			e := of.events[next]
+			switch {
+			case e.version <= since:
+			case e.old == nil && e.now == nil:
+				_ = out.Encode(Object{"type": "BOOKMARK", "object": of.bookmark(e.version, false)})
+			default:
+				tell(out, r, e)
+			}
+		}
+		flusher.Flush()
+		if of.gone || r.Context().Err() != nil {
+			return
+		}
+		s.changed.Wait()
+	}
+}
+
+// Bookmark tells all watches that nothing is new.
+func (s *Server) Bookmark(r Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	of := s.resources[r.Path]
+	of.events = append(of.events, event{version: s.version})
+	s.changed.Broadcast()
+}
+
+func (r *resource) bookmark(version int, first bool) Object {
+	meta := Object{"resourceVersion": strconv.Itoa(version)}
+	if first {
+		meta["annotations"] = Object{"k8s.io/initial-events-end": "true"}
+	}
+	return Object{"kind": r.Kind, "apiVersion": r.apiVersion(), "metadata": meta}
+}
+
+// wakeWith wakes the watch of a request when its client is gone.
+func (s *Server) wakeWith(r *http.Request) func() {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-r.Context().Done():
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.changed.Broadcast()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// tell encodes a change as the one who asks sees it: what no longer fits is gone.
+func tell(out *json.Encoder, r *http.Request, e event) {
+	was, is := e.old != nil && selects(r, e.old), e.now != nil && selects(r, e.now)
+	switch {
+	case was && is:
+		_ = out.Encode(Object{"type": "MODIFIED", "object": e.now})
+	case is:
+		_ = out.Encode(Object{"type": "ADDED", "object": e.now})
+	case was && e.now != nil:
+		_ = out.Encode(Object{"type": "DELETED", "object": e.now})
+	case was:
+		_ = out.Encode(Object{"type": "DELETED", "object": e.old})
+	}
+}
+
+// selects knows the fields that clients here select by.
+func selects(r *http.Request, o Object) bool {
+	text := r.URL.Query().Get("fieldSelector")
+	if text == "" {
+		return true
+	}
+	selector, err := fields.ParseSelector(text)
+	if err != nil {
+		return false
+	}
+	inStatus, _ := o["status"].(map[string]any)
+	phase, _ := inStatus["phase"].(string)
+	name, _ := metaOf(o)["name"].(string)
+	return selector.Matches(fields.Set{"status.phase": phase, "metadata.name": name})
+}
+
+// one serves requests for a single object.
+func (s *Server) one(w http.ResponseWriter, r *http.Request, of *resource, key string) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := of.objects[key]
+	if had == nil && r.Method != http.MethodPost {
+		status(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	if r.Method == http.MethodGet {
+		answer(w, http.StatusOK, had)
+		return
+	}
+	if r.Method == http.MethodDelete {
+		s.drop(of, key)
+		answer(w, http.StatusOK, Object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
+		return
+	}
+	now := Object{}
+	if r.Method == http.MethodPatch {
+		body, err = patched(had, body, r.Header.Get("Content-Type"))
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &now)
+	}
+	if err != nil {
+		status(w, http.StatusBadRequest, "BadRequest")
+		return
+	}
+	s.write(w, r, change{of: of, had: had, now: now})
+}
+
+// change is a write that is asked for.
+type change struct {
+	of       *resource
+	had, now Object
+}
+
+func (s *Server) write(w http.ResponseWriter, r *http.Request, c change) {
+	code := http.StatusOK
+	if r.Method == http.MethodPost {
+		code = http.StatusCreated
+		if c.of.objects[keyOf(c.now)] != nil {
+			status(w, http.StatusConflict, "AlreadyExists")
+			return
+		}
+	}
+	if version := metaOf(c.now)["resourceVersion"]; c.had != nil && version != nil && version != "" && version != metaOf(c.had)["resourceVersion"] {
+		status(w, http.StatusConflict, "Conflict")
+		return
+	}
+	s.store(c.of, c.now)
+	answer(w, code, c.now)
+}
+
+// patched applies a patch of a kind that API servers take.
+func patched(had Object, patch []byte, kind string) ([]byte, error) {
+	text, err := json.Marshal(had)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "application/merge-patch+json" {
+		return jsonpatch.MergePatch(text, patch)
+	}
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	return operations.Apply(text)
+}
+
+func answer(w http.ResponseWriter, code int, o Object) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(o)
+}
+
+func status(w http.ResponseWriter, code int, reason string) {
+	answer(w, code, Object{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason,
+	})
+}
