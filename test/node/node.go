@@ -391,6 +391,13 @@ func tail(s string, n int) string {
 	return s
 }
 
+func (n *Node) signal(process unix.PollFd, with unix.Signal) {
+	n.T.Helper()
+	if err := unix.PidfdSendSignal(int(process.Fd), with, nil, 0); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
 // KillMonitor kills one or both processes of the node's monitor: "inner",
 // "outer" or "both".
 func (n *Node) KillMonitor(which string) {
@@ -418,10 +425,13 @@ func (n *Node) KillMonitor(which string) {
 		defer unix.Close(fd)
 		ended = append(ended, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
+	if which == "both" {
+		// Else the inner one may replace the outer one before it is killed, too, and
+		// have started another.
+		n.signal(ended[1], unix.SIGSTOP)
+	}
 	for _, fd := range ended {
-		if err := unix.PidfdSendSignal(int(fd.Fd), unix.SIGKILL, nil, 0); err != nil {
-			n.T.Fatal(err)
-		}
+		n.signal(fd, unix.SIGKILL)
 	}
 	Eventually(n.T, "a killed monitor ends, with all it had open", func() bool {
 		got, err := unix.Poll(ended, 0)
