@@ -47,7 +47,7 @@ func (a *app) handlersCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd)
 	cmd.Flags().Lookup("output").Usage = "table, wide, json or yaml"
-	cmd.AddCommand(a.handlersVerifyCommand(), a.handlersOverheadCommand(), a.handlersAddCommand(), a.handlersSetCommand(), a.handlersRemoveCommand())
+	cmd.AddCommand(a.handlersVerifyCommand(), a.handlersOverheadCommand(), a.handlersAddCommand(), a.handlersSetCommand(), a.handlersRemoveCommand(), a.handlersPublishCommand())
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 // Handler is what is known of one.
 type Handler struct {
 	Name     string
+	OnTrial  bool // nothing is known yet: what the node says stays
 	Works    bool
 	Features []string // as `fairlead handlers` writes them: "user-namespaces"
 }
@@ -28,6 +29,9 @@ type Handler struct {
 func Wanted(handlers []Handler) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	for _, h := range handlers {
+		if h.OnTrial {
+			continue
+		}
 		labels[runtimeclass.LabelHandlerPrefix+h.Name] = "false"
 		if !h.Works {
 			continue
@@ -51,6 +55,12 @@ func Patch(node *corev1.Node, handlers []Handler) ([]byte, error) {
 	changes := map[string]map[string]*string{
 		"labels":      difference(node.Labels, labels, runtimeclass.LabelHandlerPrefix),
 		"annotations": difference(node.Annotations, annotations, policy.AnnotationFeaturesPrefix),
+	}
+	for _, h := range handlers {
+		if h.OnTrial {
+			delete(changes["labels"], runtimeclass.LabelHandlerPrefix+h.Name)
+			delete(changes["annotations"], policy.AnnotationFeaturesPrefix+h.Name)
+		}
 	}
 	maps.DeleteFunc(changes, func(_ string, c map[string]*string) bool { return len(c) == 0 })
 	if len(changes) == 0 {

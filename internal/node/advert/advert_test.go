@@ -18,6 +18,7 @@ var handlers = []advert.Handler{
 	{Name: "runc", Works: true, Features: []string{"user-namespaces", "checkpoints"}},
 	{Name: "gvisor", Works: true},
 	{Name: "kata", Features: []string{"seccomp"}},
+	{Name: "new", OnTrial: true},
 }
 
 func TestPatch(t *testing.T) {
@@ -27,8 +28,8 @@ func TestPatch(t *testing.T) {
 	}{
 		"a node without": {nil, nil, `{"metadata":{"annotations":{"features.fairlead.run/gvisor":"","features.fairlead.run/runc":"checkpoints,userNamespaces"},"labels":{"handler.fairlead.run/gvisor":"true","handler.fairlead.run/kata":"false","handler.fairlead.run/runc":"true"}}}`},
 		"one that says so, and more": {
-			map[string]string{"zone": "a", "handler.fairlead.run/gvisor": "true", "handler.fairlead.run/kata": "false", "handler.fairlead.run/runc": "true"},
-			map[string]string{"note": "b", "features.fairlead.run/gvisor": "", "features.fairlead.run/runc": "checkpoints,userNamespaces"},
+			map[string]string{"zone": "a", "handler.fairlead.run/new": "false", "handler.fairlead.run/gvisor": "true", "handler.fairlead.run/kata": "false", "handler.fairlead.run/runc": "true"},
+			map[string]string{"note": "b", "features.fairlead.run/new": "seccomp", "features.fairlead.run/gvisor": "", "features.fairlead.run/runc": "checkpoints,userNamespaces"},
 			"",
 		},
 		"handlers that went and failed": {
