@@ -56,7 +56,7 @@ var layers = []layer{
 	{place: "api/config/v1alpha1/docgen", may: []string{"api/config/v1alpha1"}},
 	// Its tests and those with a real API server share one table.
 	{place: "pkg/runtimeclass/...", may: []string{"pkg/runtimeclass/..."}, tests: []string{"test/classtable"}},
-	{place: "pkg/runtimeclass/policy", may: []string{"pkg/runtimeclass", "api/v1alpha1"}},
+	{place: "pkg/runtimeclass/policy", may: []string{"pkg/runtimeclass", "api/v1alpha1"}, tests: []string{"test/classtable"}},
 
 	// The domain and the core.
 	{place: "internal/pod", may: []string{"@leaves"}},

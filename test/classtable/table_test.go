@@ -39,3 +39,16 @@ func TestAtServer(t *testing.T) {
 		t.Errorf("what the server mends is refused for %q", c.AtServer())
 	}
 }
+
+func TestThePoliciesAreSound(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Policies() {
+		if seen[c.Name] {
+			t.Errorf("%s: is there twice", c.Name)
+		}
+		seen[c.Name] = true
+		if !slices.IsSorted(c.Faults) || !slices.IsSorted(c.AtServer()) {
+			t.Errorf("%s: the faults are not sorted: %q, %q", c.Name, c.Faults, c.AtServer())
+		}
+	}
+}

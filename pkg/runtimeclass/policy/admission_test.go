@@ -9,10 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/pkg/runtimeclass"
 	"fairlead.run/pkg/runtimeclass/policy"
+	"fairlead.run/test/classtable"
 )
 
 func TestCreateChooses(t *testing.T) {
@@ -262,33 +265,25 @@ func refusedFor(t *testing.T, err error, reason runtimeclass.Reason, says string
 	}
 }
 
+// The table has what a real API server answers; see test/e2e.
 func TestCompile(t *testing.T) {
-	for name, tt := range map[string]struct {
-		spec v1alpha1.RuntimeClassPolicySpec
-		says []string
-	}{
-		"empty":                         {v1alpha1.RuntimeClassPolicySpec{}, nil},
-		"mode":                          {v1alpha1.RuntimeClassPolicySpec{Mode: "strict"}, []string{"spec.mode", `"strict"`}},
-		"isolation":                     {v1alpha1.RuntimeClassPolicySpec{MinimumIsolation: "much"}, []string{"spec.minimumIsolation"}},
-		"default not allowed":           {v1alpha1.RuntimeClassPolicySpec{DefaultClass: "a", AllowedClasses: []string{"b"}}, []string{"spec.defaultClass"}},
-		"name of a class":               {v1alpha1.RuntimeClassPolicySpec{DefaultClass: "A"}, []string{"spec.defaultClass"}},
-		"names of classes":              {v1alpha1.RuntimeClassPolicySpec{AllowedClasses: []string{"", "a b"}}, []string{"spec.allowedClasses[1]"}},
-		"feature":                       {v1alpha1.RuntimeClassPolicySpec{RequiredFeatures: []v1alpha1.Feature{"a b"}}, []string{"spec.requiredFeatures[0]"}},
-		"quota below nothing":           {v1alpha1.RuntimeClassPolicySpec{Quota: []v1alpha1.ClassQuota{{Pods: -1}}}, []string{"spec.quota[0].pods"}},
-		"quota twice":                   {v1alpha1.RuntimeClassPolicySpec{Quota: []v1alpha1.ClassQuota{{ClassName: "a"}, {ClassName: "a"}}}, []string{"spec.quota[1].className"}},
-		"quota of what is not allowed":  {v1alpha1.RuntimeClassPolicySpec{AllowedClasses: []string{"b"}, Quota: []v1alpha1.ClassQuota{{ClassName: "a"}}}, []string{"spec.quota[0].className"}},
-		"selector":                      {v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}, []string{"spec.namespaceSelector"}},
-		"several mistakes are told all": {v1alpha1.RuntimeClassPolicySpec{Mode: "x", MinimumIsolation: "y"}, []string{"spec.mode", "spec.minimumIsolation"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := policy.Compile(demand("p", tt.spec))
-			if (err == nil) != (tt.says == nil) {
-				t.Fatalf("got %v", err)
-			}
-			for _, want := range tt.says {
-				if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "RuntimeClassPolicy p") {
-					t.Errorf("%q does not name %s", err, want)
+	for _, c := range classtable.Policies() {
+		t.Run(c.Name, func(t *testing.T) {
+			_, err := policy.Compile(c.Policy)
+			var got []string
+			var all utilerrors.Aggregate
+			if errors.As(err, &all) {
+				for _, fault := range all.Errors() {
+					var f *field.Error
+					if !errors.As(fault, &f) {
+						t.Fatalf("no fault of a field: %v", fault)
+					}
+					got = append(got, f.Field)
 				}
+			}
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, c.Faults) || err != nil && !strings.Contains(err.Error(), "RuntimeClassPolicy "+c.Policy.Name) {
+				t.Errorf("refused for %q, want %q: %v", got, c.Faults, err)
 			}
 		})
 	}
@@ -296,9 +291,9 @@ func TestCompile(t *testing.T) {
 
 func TestFor(t *testing.T) {
 	all := compiled(t,
-		demand("all", v1alpha1.RuntimeClassPolicySpec{}),
-		demand("ci", v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: metav1.LabelSelector{MatchLabels: map[string]string{"trust": "low"}}}),
-		demand("not-ops", v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		demand("all", v1alpha1.RuntimeClassPolicySpec{MinimumIsolation: "none"}),
+		demand("ci", v1alpha1.RuntimeClassPolicySpec{MinimumIsolation: "none", NamespaceSelector: metav1.LabelSelector{MatchLabels: map[string]string{"trust": "low"}}}),
+		demand("not-ops", v1alpha1.RuntimeClassPolicySpec{MinimumIsolation: "none", NamespaceSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"ops"}},
 		}}}),
 	)

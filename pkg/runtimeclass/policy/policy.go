@@ -43,6 +43,9 @@ func Compile(p *v1alpha1.RuntimeClassPolicy) (*Policy, error) {
 func validate(s *v1alpha1.RuntimeClassPolicySpec) field.ErrorList {
 	var faults field.ErrorList
 	at := field.NewPath("spec")
+	if s.DefaultClass == "" && s.AllowedClasses == nil && s.MinimumIsolation == "" && s.RequiredFeatures == nil && s.Quota == nil {
+		faults = append(faults, field.Invalid(at, "{}", "demands nothing: give at least one of defaultClass, allowedClasses, minimumIsolation, requiredFeatures and quota"))
+	}
 	modes := []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModeWarn, v1alpha1.ModeAudit}
 	if !slices.Contains(modes, s.Mode) {
 		faults = append(faults, field.NotSupported(at.Child("mode"), s.Mode, modes))
@@ -57,17 +60,28 @@ func validate(s *v1alpha1.RuntimeClassPolicySpec) field.ErrorList {
 		}
 	}
 	for i, name := range s.AllowedClasses {
+		if slices.Contains(s.AllowedClasses[:i], name) {
+			faults = append(faults, field.Duplicate(at.Child("allowedClasses").Index(i), name))
+		}
 		if name != "" {
 			faults = append(faults, className(at.Child("allowedClasses").Index(i), name)...)
 		}
 	}
 	for i, f := range s.RequiredFeatures {
+		if slices.Contains(s.RequiredFeatures[:i], f) {
+			faults = append(faults, field.Duplicate(at.Child("requiredFeatures").Index(i), f))
+		}
 		if !named(f) {
 			faults = append(faults, field.Invalid(at.Child("requiredFeatures").Index(i), f, "must be a name such as userNamespaces or checkpoint"))
 		}
 	}
+	return append(faults, validateQuota(s)...)
+}
+
+func validateQuota(s *v1alpha1.RuntimeClassPolicySpec) field.ErrorList {
+	var faults field.ErrorList
 	for i, q := range s.Quota {
-		path := at.Child("quota").Index(i)
+		path := field.NewPath("spec", "quota").Index(i)
 		if q.ClassName != "" {
 			faults = append(faults, className(path.Child("className"), q.ClassName)...)
 		}
