@@ -77,6 +77,9 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 		c.Note(n)
 	}
 	for _, p := range plans {
+		for _, n := range p.Notes() {
+			c.Note(p.Pod.Key().String() + ": " + n)
+		}
 		c.expect(p.Pod.Pod)
 	}
 	puller := &puller{session: s, display: newDisplay(a.err)}

@@ -11,17 +11,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/manifest"
-	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Handler is a runtime handler as its endpoint reports it.
@@ -42,6 +37,10 @@ type Handler struct {
 	// Of these the CRI says nothing: only Fairlead does.
 	Checkpoints   bool   `json:"checkpoints"`
 	NoCheckpoints string `json:"noCheckpoints,omitempty"` // why there are none
+
+	// features are all that Fairlead has seen it do, by the names of policies; nil
+	// where another runtime says nothing of the kind.
+	features []string
 }
 
 // Flaw is a security flaw of a version of a runtime.
@@ -119,16 +118,15 @@ func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, err
 	// Fairlead says more than the CRI has fields for; other runtimes do not.
 	var details map[string]struct {
 		Handler
-		Features struct {
-			Checkpoints   bool   `json:"checkpoints"`
-			NoCheckpoints string `json:"noCheckpoints"`
-		} `json:"features"`
+		Features map[string]any `json:"features"`
 	}
 	if json.Unmarshal([]byte(status.GetInfo()["handlers"]), &details) == nil {
 		for name, d := range details {
 			s.known = true
 			h := d.Handler
-			h.Name, h.Checkpoints, h.NoCheckpoints = name, d.Features.Checkpoints, d.Features.NoCheckpoints
+			h.Name, h.features = name, had(d.Features)
+			h.Checkpoints, _ = d.Features["checkpoints"].(bool)
+			h.NoCheckpoints, _ = d.Features["noCheckpoints"].(string)
 			found[name] = h
 		}
 	}
@@ -147,6 +145,17 @@ func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, err
 		s.list = append(s.list, found[name])
 	}
 	return s, nil
+}
+
+// had are the features that are there, among reasons why others are not.
+func had(features map[string]any) []string {
+	out := []string{}
+	for name, has := range features {
+		if has == true {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Of is the handler that runs a pod. The CRI only repeats what was asked for,
@@ -189,102 +198,4 @@ func (s *Set) Features(name string) *runtimeapi.RuntimeHandlerFeatures {
 		}
 	}
 	return nil
-}
-
-// Choice is what a pod's class says.
-type Choice struct {
-	Class    string // empty without one
-	Handler  string // empty for the default
-	Overhead corev1.ResourceList
-}
-
-// Resolve finds the handler of a pod. Errors start with the pod's origin.
-func (s *Set) Resolve(p *manifest.Pod, classes map[string]*nodev1.RuntimeClass) (Choice, error) {
-	name := ""
-	if p.Spec.RuntimeClassName != nil {
-		name = *p.Spec.RuntimeClassName
-	}
-	if name == "" {
-		if len(p.Spec.Overhead) > 0 {
-			return Choice{}, fmt.Errorf("%s: spec.overhead: only a RuntimeClass gives a pod overhead, and it names none: %w", p.Origin, errdefs.ErrInvalidArgument)
-		}
-		if s.known && !s.unnamed && s.Default() == "" {
-			return Choice{}, fmt.Errorf("%s: names no RuntimeClass, and %s; %s: %w", p.Origin, s.noDefault(), s.describe(), errdefs.ErrUnavailable)
-		}
-		return Choice{}, nil
-	}
-	class, ok := classes[name]
-	if !ok {
-		return Choice{}, fmt.Errorf("%s: spec.runtimeClassName: there is no RuntimeClass %q%s: %w", p.Origin, name, existing(name, classes), errdefs.ErrNotFound)
-	}
-	choice := Choice{Class: name, Handler: class.Handler}
-	if class.Overhead != nil {
-		choice.Overhead = class.Overhead.PodFixed
-	}
-	if len(p.Spec.Overhead) > 0 && !sameResources(p.Spec.Overhead, choice.Overhead) {
-		return Choice{}, fmt.Errorf("%s: spec.overhead: differs from that of RuntimeClass %q; leave it out: %w", p.Origin, name, errdefs.ErrInvalidArgument)
-	}
-	if err := s.check(class.Handler); err != nil {
-		return Choice{}, fmt.Errorf("%s: RuntimeClass %q asks for the runtime handler %q, %w", p.Origin, name, class.Handler, err)
-	}
-	return choice, nil
-}
-
-// noDefault says why no handler runs pods without a class.
-func (s *Set) noDefault() string {
-	for _, h := range s.list {
-		if h.Default {
-			return fmt.Sprintf("the default handler %s (default_handler in the configuration) does not work here: %s", h.Name, h.Reason)
-		}
-	}
-	return "no default handler works here"
-}
-
-// check says why a handler cannot be used.
-func (s *Set) check(name string) error {
-	if !s.known {
-		return nil
-	}
-	for _, h := range s.list {
-		if h.Name == name && h.Ready {
-			return nil
-		}
-		if h.Name == name {
-			return fmt.Errorf("which does not work on this machine: %s; %s: %w", h.Reason, s.describe(), errdefs.ErrUnavailable)
-		}
-	}
-	return fmt.Errorf("which this machine does not have; %s. Install a runtime for it, or use a class whose handler is here: %w", s.describe(), errdefs.ErrNotFound)
-}
-
-// describe names the handlers that exist.
-func (s *Set) describe() string {
-	var ready []string
-	for _, h := range s.list {
-		switch {
-		case h.Ready && h.Default:
-			ready = append(ready, h.Name+" (default)")
-		case h.Ready:
-			ready = append(ready, h.Name)
-		}
-	}
-	if len(ready) == 0 {
-		return "no handler works here"
-	}
-	return "the handlers here are " + strings.Join(ready, ", ")
-}
-
-func existing(name string, classes map[string]*nodev1.RuntimeClass) string {
-	if len(classes) == 0 {
-		return " in the files given, nor any other; add a file that has it with another -f"
-	}
-	names := slices.Sorted(maps.Keys(classes))
-	text := " in the files given; they have " + strings.Join(names, ", ")
-	if near := fields.Nearest(name, names); near != "" {
-		text += "; did you mean " + near + "?"
-	}
-	return text
-}
-
-func sameResources(a, b corev1.ResourceList) bool {
-	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }

@@ -26,7 +26,7 @@ var podFields = slices.Concat(
 		{Path: "metadata.labels"},
 		{Path: "metadata.annotations", Note: "kubernetes.io/ingress-bandwidth and egress-bandwidth limit the pod's traffic; a handler is passed those that its pod_annotations name; others change nothing"},
 
-		{Path: "spec.runtimeClassName", Note: "the class must be in one of the files; without it the default handler runs the pod"},
+		{Path: "spec.runtimeClassName", Note: "the class must be in one of the files; without it the default class, or else the default handler, runs the pod"},
 		{Path: "spec.overhead", Note: "comes from the class, and is added to the limits of the pod's cgroup; if written, it must be the same"},
 		{Path: "spec.restartPolicy", Note: "with the kubelet's backoff; with --detach nobody restarts"},
 		{Path: "spec.terminationGracePeriodSeconds"},

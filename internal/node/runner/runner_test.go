@@ -316,11 +316,11 @@ func TestResolve(t *testing.T) {
 		{"no class", "", "", ""},
 		{"empty class", "runtimeClassName: ''", "", ""},
 		{"runc", "runtimeClassName: native", "", "runc"},
-		{"missing class", "runtimeClassName: nativ", `there is no RuntimeClass "nativ" in the files given; they have broken, native, sandboxed; did you mean native?`, ""},
+		{"missing class", "runtimeClassName: nativ", `there is no RuntimeClass "nativ"; there are broken, native, sandboxed; did you mean native? (of the files given with -f)`, ""},
 		{"missing handler", "runtimeClassName: sandboxed", `asks for the runtime handler "gvisor", which this machine does not have; the handlers here are runc (default)`, ""},
 		{"broken handler", "runtimeClassName: broken", "which does not work on this machine: it fell over", ""},
 		{"same overhead", "runtimeClassName: native\n  overhead: {memory: 1024Ki}", "", "runc"},
-		{"other overhead", "runtimeClassName: native\n  overhead: {memory: 2Mi}", "spec.overhead: differs", ""},
+		{"other overhead", "runtimeClassName: native\n  overhead: {memory: 2Mi}", "spec.overhead: is memory 2Mi, and that of RuntimeClass native is memory 1Mi", ""},
 		{"overhead alone", "overhead: {memory: 2Mi}", "spec.overhead: only a RuntimeClass", ""},
 	}
 	for _, tt := range tests {
