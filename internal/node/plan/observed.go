@@ -1,0 +1,66 @@
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Input is what a plan is made from. Nothing of it is changed.
+type Input struct {
+	Pod *corev1.Pod
+	Observed
+	Now time.Time
+	// Began is when the pod was first seen here, for activeDeadlineSeconds; zero
+	// if it has no deadline.
+	Began time.Time
+	// Ending is why the whole pod is to end: it was deleted, or evicted. Empty if
+	// it is not.
+	Ending string
+	// Hash is of what a container is made from and cannot change in place; nil if
+	// nothing changes.
+	Hash func(*corev1.Container) string
+}
+
+// Observed is what a runtime has of a pod.
+type Observed struct {
+	Sandbox *Sandbox // the latest; nil if there is none
+	// Containers are the latest attempts, by name.
+	Containers map[string]*Container
+}
+
+// Sandbox is one that is there.
+type Sandbox struct {
+	ID      string
+	Attempt uint32
+	Ready   bool
+}
+
+// State is what a container does.
+type State string
+
+// The states of the CRI.
+const (
+	Created State = "Created"
+	Running State = "Running"
+	Exited  State = "Exited"
+	Unknown State = "Unknown"
+)
+
+// Container is an attempt at a container.
+type Container struct {
+	ID, Sandbox string // of the sandbox that it is in, which may be gone
+	Attempt     uint32
+	State       State
+	ExitCode    int32
+	Finished    time.Time // zero if it has not
+	// Crashes is how many attempts ended in a row, this one included; see Backoff.
+	Crashes int
+	Hash    string // that it was made with; empty if nobody knows
+	// Resources that it runs with, if they can be told; else nil.
+	Resources *corev1.ResourceRequirements
+	// Up says that its startup probe has passed, or that it has none.
+	Up bool
+	// Sick is why a probe wants it ended; empty if none does.
+	Sick string
+}

@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The kubelet's pauses: the first restart comes at once, then each waits twice as
+// long as the one before. A container that ran for ForgetAfter starts over.
+const (
+	firstPause  = 10 * time.Second
+	longest     = 5 * time.Minute
+	ForgetAfter = 10 * time.Minute
+)
+
+// Backoff is how long a container waits for its next attempt, after so many ends
+// in a row.
+func Backoff(crashes int) time.Duration {
+	if crashes <= 1 {
+		return 0
+	}
+	pause := firstPause
+	for range crashes - 2 {
+		if pause *= 2; pause >= longest {
+			return longest
+		}
+	}
+	return pause
+}
+
+// after is what becomes of a container that ended.
+type after int
+
+const (
+	stays      after = iota // as it ended
+	again                   // is restarted
+	everything              // all containers of the pod are, the init containers too
+)
+
+// ended says what becomes of a container by its own rules, its own policy, and
+// the pod's.
+func ended(pod *corev1.Pod, c *corev1.Container, init bool, code int32) after {
+	if Sidecar(c) {
+		return again
+	}
+	for _, r := range c.RestartPolicyRules {
+		switch {
+		case !matches(r.ExitCodes, code):
+		case r.Action == corev1.ContainerRestartRuleActionRestartAllContainers:
+			return everything
+		case r.Action == corev1.ContainerRestartRuleActionRestart:
+			return again
+		}
+	}
+	policy := Policy(pod)
+	if c.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*c.RestartPolicy)
+	}
+	switch {
+	case init && code == 0, policy == corev1.RestartPolicyNever, policy == corev1.RestartPolicyOnFailure && code == 0:
+		return stays
+	}
+	return again
+}
+
+func matches(when *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	if when == nil {
+		return false
+	}
+	return slices.Contains(when.Values, code) == (when.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+}
+
+// Policy is a pod's restart policy, with its default.
+func Policy(pod *corev1.Pod) corev1.RestartPolicy {
+	if pod.Spec.RestartPolicy == "" {
+		return corev1.RestartPolicyAlways
+	}
+	return pod.Spec.RestartPolicy
+}
+
+// Sidecar says that a container of spec.initContainers runs beside the others as
+// long as they do.
+func Sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}

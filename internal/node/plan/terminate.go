@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// terminate ends the pod: containers at once, then sidecars, the last one first,
+// then the sandbox.
+func (p *planner) terminate(why string) {
+	p.stopContainers(why)
+	if p.Sandbox != nil && p.Sandbox.Ready {
+		p.do(Action{Verb: StopSandbox, ID: p.Sandbox.ID, Why: why})
+	}
+}
+
+// stopContainers ends all that runs, in order.
+func (p *planner) stopContainers(why string) {
+	spec := &p.Pod.Spec
+	var first []corev1.Container
+	for i := range spec.EphemeralContainers {
+		first = append(first, corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	first = append(first, spec.Containers...)
+	var sidecars []*corev1.Container
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; Sidecar(c) {
+			sidecars = append(sidecars, c)
+		} else {
+			first = append(first, *c)
+		}
+	}
+	for i := range first {
+		p.stop(&first[i], why)
+	}
+	p.next()
+	for _, c := range slices.Backward(sidecars) {
+		p.stop(c, why)
+		p.next()
+	}
+}
+
+// stop ends a container that may run.
+func (p *planner) stop(c *corev1.Container, why string) {
+	if got := p.Containers[c.Name]; got != nil && (got.State == Running || got.State == Unknown) {
+		p.do(Action{Verb: Stop, Container: c.Name, ID: got.ID, Why: why})
+	}
+}
+
+// startOver ends all containers and removes them, so that the pod begins again in
+// its sandbox. Whoever removes them keeps the numbers of their attempts.
+func (p *planner) startOver() {
+	p.stopContainers("a container ended in a way that restarts all of them")
+	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
+		for i := range list {
+			if got := p.Containers[list[i].Name]; got != nil {
+				p.do(Action{Verb: Remove, Container: list[i].Name, ID: got.ID})
+			}
+		}
+	}
+}
