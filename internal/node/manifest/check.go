@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -91,6 +92,9 @@ func checkPod(prefix string, pod *corev1.Pod) []string {
 	}
 	if g := spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
 		f.add(path+".terminationGracePeriodSeconds", "%d is negative", *g)
+	}
+	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
+		f.add(path+".activeDeadlineSeconds", "%d is not between 1 and %d", *d, math.MaxInt32)
 	}
 	if spec.Hostname != "" {
 		f.all(path+".hostname", spec.Hostname, validation.IsDNS1123Label(spec.Hostname))

@@ -34,7 +34,8 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 	if ct.WorkingDir != "" && !path.IsAbs(ct.WorkingDir) {
 		c.add(at+".workingDir", "%q is not an absolute path", ct.WorkingDir)
 	}
-	if init && len(ct.Ports) > 0 {
+	c.checkRestarts(at, ct)
+	if init && !sidecar(ct) {
 		for i, p := range ct.Ports {
 			if p.HostPort != 0 {
 				c.add(fmt.Sprintf("%s.ports[%d].hostPort", at, i), "an init container cannot publish a port")
@@ -46,6 +47,42 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 	c.checkResources(at+".resources", ct.Resources)
 	c.checkMounts(at+".volumeMounts", ct)
 	c.checkSecurity(at+".securityContext", ct.SecurityContext)
+}
+
+func sidecar(ct *corev1.Container) bool {
+	return ct.RestartPolicy != nil && *ct.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// mostRules and mostCodes are the bounds of restartPolicyRules (KEP-5307).
+const (
+	mostRules = 20
+	mostCodes = 255
+)
+
+func (c *containerCheck) checkRestarts(at string, ct *corev1.Container) {
+	if ct.RestartPolicy != nil {
+		oneOf(c.faults, at+".restartPolicy", *ct.RestartPolicy, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)
+	}
+	if len(ct.RestartPolicyRules) > 0 && ct.RestartPolicy == nil {
+		c.add(at+".restartPolicyRules", "needs a restartPolicy beside it, for exit codes that no rule has")
+	}
+	if len(ct.RestartPolicyRules) > mostRules {
+		c.add(at+".restartPolicyRules", "there are %d, and at most %d are allowed", len(ct.RestartPolicyRules), mostRules)
+	}
+	for i, r := range ct.RestartPolicyRules {
+		at := fmt.Sprintf("%s.restartPolicyRules[%d]", at, i)
+		required(c.faults, at+".action", string(r.Action))
+		oneOf(c.faults, at+".action", r.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		if r.ExitCodes == nil {
+			c.add(at+".exitCodes", "is required")
+			continue
+		}
+		required(c.faults, at+".exitCodes.operator", string(r.ExitCodes.Operator))
+		oneOf(c.faults, at+".exitCodes.operator", r.ExitCodes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(r.ExitCodes.Values); n == 0 || n > mostCodes {
+			c.add(at+".exitCodes.values", "has %d codes, and needs between 1 and %d", n, mostCodes)
+		}
+	}
 }
 
 func checkImage(f *faults, at, name string) {

@@ -30,6 +30,7 @@ var podFields = slices.Concat(
 		{Path: "spec.overhead", Note: "comes from the class, and is added to the limits of the pod's cgroup; if written, it must be the same"},
 		{Path: "spec.restartPolicy", Note: "with the kubelet's backoff; with --detach nobody restarts"},
 		{Path: "spec.terminationGracePeriodSeconds"},
+		{Path: "spec.activeDeadlineSeconds"},
 		{Path: "spec.dnsPolicy", Note: "no cluster DNS exists: ClusterFirst means the node's own, as in the kubelet without one"},
 		{Path: "spec.dnsConfig.nameservers"},
 		{Path: "spec.dnsConfig.searches"},
@@ -140,10 +141,11 @@ func containerFields(list string) []Field {
 	for i := range fields {
 		fields[i].Path = list + "." + fields[i].Path
 	}
+	note := ""
 	if list == "spec.initContainers[]" {
-		return append(fields, Field{Path: list + ".restartPolicy", Only: []string{"Never"}})
+		note = "Always makes a sidecar: it is started in its turn, runs beside the others, and ends after them"
 	}
-	return fields
+	return append(fields, Field{Path: list + ".restartPolicy", Note: note}, Field{Path: list + ".restartPolicyRules"})
 }
 
 var headFields = []Field{

@@ -75,20 +75,21 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 		p.restart(c, "nobody knows what it does")
 	case got.State == Running:
 		p.mend(c, got)
-	case ended(p.Pod, c, init, got.ExitCode) != stays:
-		p.startAfter(c, got)
+	case ended(p.Pod, c, init, got.ExitCode) != stays && !p.pauses(c, got):
+		p.start(c, "")
 	}
 }
 
-// startAfter restarts a container that ended, after its pause.
-func (p *planner) startAfter(c *corev1.Container, got *Container) {
+// pauses says that a container that ended has to wait for its next attempt.
+func (p *planner) pauses(c *corev1.Container, got *Container) bool {
 	pause := Backoff(got.Crashes)
-	if until := got.Finished.Add(pause); pause > 0 && p.Now.Before(until) {
-		p.plan.Waiting[c.Name] = Waiting{Reason: CrashLoopBackOff, Until: until}
-		p.lookAgain(until)
-		return
+	until := got.Finished.Add(pause)
+	if pause == 0 || !p.Now.Before(until) {
+		return false
 	}
-	p.start(c, "")
+	p.plan.Waiting[c.Name] = Waiting{Reason: CrashLoopBackOff, Until: until}
+	p.lookAgain(until)
+	return true
 }
 
 func (p *planner) start(c *corev1.Container, why string) {

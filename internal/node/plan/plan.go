@@ -85,8 +85,8 @@ func (p *planner) decide() {
 		p.terminate("the pod was active longer than its activeDeadlineSeconds allow")
 	case p.finished():
 		p.terminate("")
-	case p.restartsAll():
-		p.startOver()
+	case p.restartsAll() != nil:
+		p.startOver(p.restartsAll())
 	case p.Sandbox == nil || !p.Sandbox.Ready:
 		p.renewSandbox()
 	default:
@@ -200,16 +200,17 @@ func (p *planner) mayRestart() bool {
 	return false
 }
 
-// restartsAll says that a container ended in a way that restarts all of them.
-func (p *planner) restartsAll() bool {
+// restartsAll is a container that ended in a way that restarts all of them, or
+// nil.
+func (p *planner) restartsAll() *corev1.Container {
 	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
 		for i := range list {
 			if got := p.here(&list[i]); got != nil && got.State == Exited && ended(p.Pod, &list[i], false, got.ExitCode) == everything {
-				return true
+				return &list[i]
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // renewSandbox makes a sandbox, and what comes first in it. Init containers run

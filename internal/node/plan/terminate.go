@@ -49,9 +49,13 @@ func (p *planner) stop(c *corev1.Container, why string) {
 }
 
 // startOver ends all containers and removes them, so that the pod begins again in
-// its sandbox. Whoever removes them keeps the numbers of their attempts.
-func (p *planner) startOver() {
-	p.stopContainers("a container ended in a way that restarts all of them")
+// its sandbox, after the pause of the one that is the cause. Whoever removes them
+// keeps the numbers of their attempts and of their crashes.
+func (p *planner) startOver(because *corev1.Container) {
+	p.stopContainers("container " + because.Name + " ended in a way that restarts all of them")
+	if p.pauses(because, p.here(because)) {
+		return
+	}
 	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
 		for i := range list {
 			if got := p.Containers[list[i].Name]; got != nil {

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,41 @@ func TestCheckNonRoot(t *testing.T) {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: tt.pod}}
 		if err := CheckNonRoot(pod, &corev1.Container{Name: "c", SecurityContext: tt.own}, tt.image); (err != nil) != tt.bad {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// Sidecars are there beside the containers, and beside the init containers that
+// come after them.
+func TestSidecarsTakeResources(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	ct := func(name, memory string, sidecar bool) corev1.Container {
+		c := corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse(memory), "cpu": resource.MustParse("1")}}}
+		if sidecar {
+			c.RestartPolicy = &always
+			c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+		}
+		return c
+	}
+	for name, tt := range map[string]struct {
+		init []corev1.Container
+		want int64 // MiB
+	}{
+		"none":                      {nil, 10},
+		"beside the container":      {[]corev1.Container{ct("s", "5Mi", true)}, 15},
+		"an init container alone":   {[]corev1.Container{ct("i", "12Mi", false)}, 12},
+		"before an init container":  {[]corev1.Container{ct("s", "5Mi", true), ct("i", "12Mi", false)}, 17},
+		"behind an init container":  {[]corev1.Container{ct("i", "12Mi", false), ct("s", "5Mi", true)}, 15},
+		"two, and the containers":   {[]corev1.Container{ct("s", "5Mi", true), ct("i", "6Mi", false), ct("s2", "7Mi", true)}, 22},
+		"an init container is most": {[]corev1.Container{ct("s", "5Mi", true), ct("i", "60Mi", false), ct("s2", "7Mi", true)}, 65},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: tt.init, Containers: []corev1.Container{ct("c", "10Mi", false)}}}
+		cfg := Sandbox(&Context{Pod: pod})
+		if got := cfg.GetLinux().GetResources().GetMemoryLimitInBytes() >> 20; got != tt.want {
+			t.Errorf("%s: %d MiB, want %d", name, got, tt.want)
+		}
+		if ports := len(cfg.GetPortMappings()); (ports > 0) != strings.Contains(fmt.Sprint(tt.init), "8080") {
+			t.Errorf("%s: %d ports", name, ports)
 		}
 	}
 }

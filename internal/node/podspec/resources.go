@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/plan"
 )
 
 // The kubelet's numbers.
@@ -113,35 +115,47 @@ func overhead(o corev1.ResourceList) *runtimeapi.LinuxContainerResources {
 	}
 }
 
-// podResources sums the containers. A limit counts only if every container
-// has one.
+// amounts are what a container, or several, ask for.
+type amounts struct{ request, cpu, memory int64 }
+
+func (a amounts) plus(b amounts) amounts {
+	return amounts{a.request + b.request, a.cpu + b.cpu, a.memory + b.memory}
+}
+
+func (a amounts) most(b amounts) amounts {
+	return amounts{max(a.request, b.request), max(a.cpu, b.cpu), max(a.memory, b.memory)}
+}
+
+// podResources are what the containers take at most: all of them and the
+// sidecars together, or an init container with the sidecars that are there
+// before it (KEP-753). A limit counts only if every container has one.
 func podResources(c *Context) *runtimeapi.LinuxContainerResources {
-	var request, cpu, memory int64
 	allCPU, allMemory := true, true
-	for i := range c.Pod.Spec.Containers {
-		ct := &c.Pod.Spec.Containers[i]
+	of := func(ct *corev1.Container) amounts {
 		limits := ct.Resources.Limits
-		request += cpuRequest(ct)
-		cpu += milli(limits.Cpu())
-		memory += limits.Memory().Value()
 		allCPU = allCPU && !limits.Cpu().IsZero()
 		allMemory = allMemory && !limits.Memory().IsZero()
+		return amounts{cpuRequest(ct), milli(limits.Cpu()), limits.Memory().Value()}
 	}
-	for i := range c.Pod.Spec.InitContainers { // they run alone, so the larger counts
+	var sidecars, init, all amounts
+	for i := range c.Pod.Spec.InitContainers {
 		ct := &c.Pod.Spec.InitContainers[i]
-		limits := ct.Resources.Limits
-		request = max(request, cpuRequest(ct))
-		cpu = max(cpu, milli(limits.Cpu()))
-		memory = max(memory, limits.Memory().Value())
-		allCPU = allCPU && !limits.Cpu().IsZero()
-		allMemory = allMemory && !limits.Memory().IsZero()
+		if plan.Sidecar(ct) {
+			sidecars = sidecars.plus(of(ct))
+			continue
+		}
+		init = init.most(of(ct).plus(sidecars))
 	}
-	out := &runtimeapi.LinuxContainerResources{CpuPeriod: cpuPeriod, CpuShares: shares(request)}
+	for i := range c.Pod.Spec.Containers {
+		all = all.plus(of(&c.Pod.Spec.Containers[i]))
+	}
+	all = all.plus(sidecars).most(init)
+	out := &runtimeapi.LinuxContainerResources{CpuPeriod: cpuPeriod, CpuShares: shares(all.request)}
 	if allCPU {
-		out.CpuQuota = quota(cpu)
+		out.CpuQuota = quota(all.cpu)
 	}
 	if allMemory {
-		out.MemoryLimitInBytes = memory
+		out.MemoryLimitInBytes = all.memory
 	}
 	return out
 }

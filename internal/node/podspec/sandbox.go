@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,7 @@ func Sandbox(c *Context) *runtimeapi.PodSandboxConfig {
 		cfg.Annotations[AnnotationClass] = *pod.Spec.RuntimeClassName
 	}
 	cfg.Annotations[AnnotationGrace] = strconv.FormatInt(Grace(pod), 10)
-	for _, ct := range pod.Spec.Containers {
+	for _, ct := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) { // of the first only sidecars may have some
 		for _, p := range ct.Ports {
 			cfg.PortMappings = append(cfg.PortMappings, portMapping(p))
 		}

@@ -37,6 +37,8 @@ type fakeCRI struct {
 	present    map[string]bool
 	failOn     map[string]error // method and name
 	stops      []int64          // timeouts of StopContainer
+	stopped    []string         // containers, in the order in which they were
+	lost       map[string]bool  // sandboxes that do not run any more
 	stubborn   bool             // StopContainer waits for its whole timeout
 	started    map[string]int   // starts by container name
 }
@@ -52,7 +54,7 @@ type fakeContainer struct {
 func newFake() *fakeCRI {
 	return &fakeCRI{
 		sandboxes: map[string]*runtimeapi.RunPodSandboxRequest{}, containers: map[string]*fakeContainer{},
-		present: map[string]bool{}, failOn: map[string]error{}, started: map[string]int{},
+		present: map[string]bool{}, failOn: map[string]error{}, started: map[string]int{}, lost: map[string]bool{},
 	}
 }
 
@@ -116,13 +118,30 @@ func (f *fakeCRI) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequ
 	defer f.mu.Unlock()
 	out := &runtimeapi.ListPodSandboxResponse{}
 	for id, r := range f.sandboxes {
-		out.Items = append(out.Items, &runtimeapi.PodSandbox{Id: id, Metadata: r.Config.Metadata})
+		state := runtimeapi.PodSandboxState_SANDBOX_READY
+		if f.lost[id] {
+			state = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		}
+		out.Items = append(out.Items, &runtimeapi.PodSandbox{Id: id, Metadata: r.Config.Metadata, State: state})
 	}
 	return out, nil
 }
 
-func (f *fakeCRI) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (f *fakeCRI) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lose(r.PodSandboxId)
 	return &runtimeapi.StopPodSandboxResponse{}, nil
+}
+
+// lose ends a sandbox and all that runs in it.
+func (f *fakeCRI) lose(sandbox string) {
+	f.lost[sandbox] = true
+	for _, c := range f.containers {
+		if c.sandbox == sandbox && c.state != runtimeapi.ContainerState_CONTAINER_EXITED {
+			c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 137, time.Now()
+		}
+	}
 }
 
 func (f *fakeCRI) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
@@ -212,6 +231,7 @@ func (f *fakeCRI) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.containers[r.ContainerId]; c != nil {
+		f.stopped = append(f.stopped, c.config.Metadata.Name)
 		c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 143, time.Now()
 	}
 	return &runtimeapi.StopContainerResponse{}, nil

@@ -12,15 +12,22 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
 )
 
 // remove stops and removes the worker's pod, and what was prepared for it.
 func (w *worker) remove(ctx context.Context, now <-chan struct{}) error {
-	var errs []error
+	errs := []error{w.removeLost(ctx)}
 	if id := w.current().ID; id != "" {
-		errs = append(errs, RemovePod(ctx, w.r.cfg.Endpoint.Runtime, Removal{ID: id, Grace: podspec.Grace(w.spec.Pod), Now: now}))
+		how := Removal{ID: id, Grace: podspec.Grace(w.spec.Pod), Now: now}
+		// Containers end in the order of the plan, sidecars last. What that leaves
+		// ends with the pod.
+		if err := w.performWith(ctx, plan.Next(w.input("the run has ended")), how); err != nil {
+			how.Grace = 0
+		}
+		errs = append(errs, RemovePod(ctx, w.r.cfg.Endpoint.Runtime, how))
 	}
 	w.endLogs()
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes

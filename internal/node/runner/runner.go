@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
 )
@@ -142,9 +143,18 @@ func newWorker(r *Runner, p Plan) *worker {
 		containers: map[string]*container{},
 		status: Status{
 			Namespace: pod.Namespace, Name: pod.Name, Class: p.Class, Handler: p.Handler,
-			Phase: Pending, Total: len(pod.Spec.Containers),
+			Phase: Pending, Total: len(pod.Spec.Containers) + sidecars(pod),
 		},
 	}
+}
+
+func sidecars(pod *corev1.Pod) (n int) {
+	for i := range pod.Spec.InitContainers {
+		if plan.Sidecar(&pod.Spec.InitContainers[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // each does something with every pod, at most n at a time.
@@ -218,18 +228,14 @@ func (r *Runner) Run(ctx context.Context) error {
 
 // watch looks once at everything.
 func (r *Runner) watch(ctx context.Context) (done bool, err error) {
-	list, err := r.cfg.Endpoint.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	l, err := r.list(ctx, "")
 	if err != nil {
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		return false, fmt.Errorf("list containers: %w", err)
+		return false, err
 	}
-	states := map[string]runtimeapi.ContainerState{}
-	for _, c := range list.GetContainers() {
-		states[c.GetId()] = c.GetState()
-	}
-	if err := r.each(func(w *worker) error { return w.reconcile(ctx, states) }, parallelStarts); err != nil {
+	if err := r.each(func(w *worker) error { return w.reconcile(ctx, l) }, parallelStarts); err != nil {
 		return false, err
 	}
 	failed, names := 0, ""

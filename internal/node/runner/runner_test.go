@@ -3,6 +3,8 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -148,19 +150,139 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	for crashes, want := range map[int]time.Duration{0: 0, 1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 6: 160 * time.Second, 7: 5 * time.Minute, 1000: 5 * time.Minute} {
-		if got := Backoff(crashes); got != want {
-			t.Errorf("%d crashes: %s, want %s", crashes, got, want)
+// withInit puts init containers before those of a manifest.
+func withInit(text string, inits ...string) string {
+	lines := "  initContainers:\n"
+	for _, c := range inits {
+		lines += "  - " + c + "\n"
+	}
+	return strings.Replace(text, "  containers:\n", lines+"  containers:\n", 1)
+}
+
+const sidecar = "{name: side%d, image: 'i:1', args: [run], restartPolicy: Always}"
+
+// TestSidecars wants them before the others, beside them, and after them.
+func TestSidecars(t *testing.T) {
+	r := newRun(t, newFake(), withInit(pod("a", "Never", "main: exit 0"), fmt.Sprintf(sidecar, 1), "{name: init, image: 'i:1', args: [exit 0]}", fmt.Sprintf(sidecar, 2)))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s := r.Statuses()[0]; s.Phase != Succeeded || s.Total != 3 || s.Message != "" {
+		t.Errorf("%+v", s)
+	}
+	if want := []string{"side2", "side1"}; !slices.Equal(r.fake.stopped, want) {
+		t.Errorf("stopped %q, want %q", r.fake.stopped, want)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+
+	r = newRun(t, newFake(), withInit(pod("a", "Always", "main: run"), fmt.Sprintf(sidecar, 1)))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Statuses()[0]; s.Ready != 2 {
+		t.Errorf("%+v", s)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"main", "side1"}; !slices.Equal(r.fake.stopped, want) {
+		t.Errorf("stopped %q, want %q", r.fake.stopped, want)
+	}
+	if left := r.left(t); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestLostSandbox wants another one, with everything in it from the beginning.
+func TestLostSandbox(t *testing.T) {
+	r := newRun(t, newFake(), withInit(pod("a", "Always", "main: run"), "{name: init, image: 'i:1', args: [exit 0]}"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	first := r.Statuses()[0].ID
+	r.fake.mu.Lock()
+	r.fake.lose(first)
+	r.fake.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	for again := false; !again && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		r.fake.mu.Lock()
+		again = r.fake.started["main"] == 2 && len(r.fake.sandboxes) == 1
+		r.fake.mu.Unlock()
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if r.fake.started["init"] != 2 || r.fake.started["main"] != 2 || len(r.fake.sandboxes) != 1 {
+		t.Errorf("started %v, sandboxes %d", r.fake.started, len(r.fake.sandboxes))
+	}
+	for _, s := range r.fake.sandboxes {
+		if s.Config.Metadata.Attempt != 1 {
+			t.Errorf("the new sandbox is attempt %d", s.Config.Metadata.Attempt)
+		}
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if left := r.left(t); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestRules wants a container that ends in a certain way to restart itself, or
+// all of them.
+func TestRules(t *testing.T) {
+	for action, want := range map[string]map[string]int{
+		"Restart":              {"main": 2, "other": 1},
+		"RestartAllContainers": {"main": 2, "other": 2},
+	} {
+		rules := "restartPolicy: Never, restartPolicyRules: [{action: " + action + ", exitCodes: {operator: In, values: [42]}}], name: main"
+		r := newRun(t, newFake(), strings.Replace(pod("a", "Never", "main: exit 42", "other: run"), "name: main", rules, 1))
+		if err := r.Start(t.Context(), r.plans); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		for begun := false; !begun && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			r.fake.mu.Lock()
+			begun = r.fake.started["main"] >= want["main"] && r.fake.started["other"] >= want["other"]
+			r.fake.mu.Unlock()
+		}
+		cancel()
+		<-ended
+		if !maps.Equal(r.fake.started, want) && action == "Restart" {
+			t.Errorf("%s: started %v, want %v", action, r.fake.started, want)
+		}
+		if err := r.Stop(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		if left := r.left(t); len(left) > 0 {
+			t.Errorf("%s: left %q", action, left)
 		}
 	}
 }
 
-func TestShouldRestart(t *testing.T) {
-	for policy, want := range map[corev1.RestartPolicy][2]bool{"Always": {true, true}, "OnFailure": {false, true}, "Never": {false, false}} {
-		if got := [2]bool{ShouldRestart(policy, 0), ShouldRestart(policy, 1)}; got != want {
-			t.Errorf("%s: %v", policy, got)
-		}
+func TestDeadline(t *testing.T) {
+	r := newRun(t, newFake(), strings.Replace(pod("a", "Always", "main: run"), "spec:\n", "spec:\n  activeDeadlineSeconds: 1\n", 1))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); !errors.Is(err, ErrPodFailed) {
+		t.Error(err)
+	}
+	if s := r.Statuses()[0]; s.Phase != Failed || !strings.Contains(s.Message, "DeadlineExceeded") {
+		t.Errorf("%+v", s)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
 	}
 }
 

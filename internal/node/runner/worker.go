@@ -14,6 +14,7 @@ import (
 
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/logs"
+	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
 )
@@ -27,7 +28,10 @@ type worker struct {
 	dirs       volume.Dirs
 	volumes    *volume.Set
 	sandbox    *runtimeapi.PodSandboxConfig
+	box        *plan.Sandbox // nil before there is one
+	lost       []string      // sandboxes that were replaced, and are still there
 	containers map[string]*container
+	began      time.Time
 	logs       sync.WaitGroup
 
 	mu     sync.Mutex
@@ -38,12 +42,13 @@ type worker struct {
 type container struct {
 	spec    *corev1.Container
 	id      string
+	sandbox string // that it is in
 	attempt uint32
-	started time.Time
 	ended   chan struct{} // closed when its log is complete
 	exit    *runtimeapi.ContainerStatus
-	crashes int // in a row, for the backoff
-	old     string
+	removed bool   // the runtime does not have it any more, and it is to begin anew
+	crashes int    // in a row, for the backoff
+	old     string // the attempt before, as long as it is there
 }
 
 func (w *worker) current() Status {
@@ -81,19 +86,26 @@ func (w *worker) start(ctx context.Context) error {
 	if w.volumes, err = volume.Prepare(w.spec, w.dirs); err != nil {
 		return w.fail("prepare volumes", err)
 	}
-	if err := w.startSandbox(ctx); err != nil {
-		return err
-	}
-	if err := w.writeHosts(); err != nil {
-		return w.fail("write its hosts file", err)
-	}
-	for i := range w.spec.Pod.Spec.InitContainers {
-		if err := w.runInit(ctx, &w.spec.Pod.Spec.InitContainers[i]); err != nil {
+	w.began = time.Now()
+	for wait := shortPoll; !w.startedAll(); wait = min(wait*2, pollInterval) {
+		p := plan.Next(w.input(""))
+		if p.Phase == corev1.PodFailed {
+			return w.startFailure(p)
+		}
+		w.tellInit(p)
+		if err := w.perform(ctx, p); err != nil {
 			return err
 		}
-	}
-	for i := range w.spec.Pod.Spec.Containers {
-		if err := w.launch(ctx, &w.spec.Pod.Spec.Containers[i]); err != nil {
+		if len(p.Actions) > 0 {
+			wait = shortPoll
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return w.fail("wait for its init containers", ctx.Err())
+		case <-time.After(wait): // they are short by nature, so it asks often at first
+		}
+		if err := w.look(ctx); err != nil {
 			return err
 		}
 	}
@@ -101,14 +113,64 @@ func (w *worker) start(ctx context.Context) error {
 	return nil
 }
 
-func (w *worker) startSandbox(ctx context.Context) error {
+// shortPoll is how soon an init container that was just started is looked at.
+const shortPoll = 20 * time.Millisecond
+
+// startedAll says that every container was started once.
+func (w *worker) startedAll() bool {
+	for i := range w.spec.Pod.Spec.Containers {
+		if w.containers[w.spec.Pod.Spec.Containers[i].Name] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// startFailure says why a pod never came to its containers.
+func (w *worker) startFailure(p plan.Plan) error {
+	if p.Reason != "" {
+		return w.fail("start its containers", errors.New(p.Reason))
+	}
+	for i := range w.spec.Pod.Spec.InitContainers {
+		c := w.containers[w.spec.Pod.Spec.InitContainers[i].Name]
+		if c != nil && c.exit != nil && c.exit.GetExitCode() != 0 {
+			return w.fail("init container "+c.spec.Name, errors.New(w.describeExit(c)))
+		}
+	}
+	return w.fail("keep its sandbox", errors.New("it was lost, and the restartPolicy is Never"))
+}
+
+// tellInit says what the pod waits for before its containers start.
+func (w *worker) tellInit(p plan.Plan) {
+	for i := range w.spec.Pod.Spec.InitContainers {
+		c := w.containers[w.spec.Pod.Spec.InitContainers[i].Name]
+		if c == nil || c.exit != nil && c.exit.GetExitCode() == 0 {
+			continue
+		}
+		message := "init container " + c.spec.Name + " runs"
+		if c.exit != nil {
+			message = fmt.Sprintf("init container %s: %s; again in %s", c.spec.Name, w.describeExit(c), plan.Backoff(c.crashes))
+		} else if plan.Sidecar(c.spec) {
+			continue
+		}
+		w.change(func(s *Status) { s.Message = message })
+		return
+	}
+}
+
+func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 	w.sandbox = podspec.Sandbox(w.spec)
+	w.sandbox.Metadata.Attempt = attempt
 	runtime := w.r.cfg.Endpoint.Runtime
 	resp, err := runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandbox, RuntimeHandler: w.plan.Handler})
 	if err != nil {
 		return w.fail("run its sandbox", err)
 	}
 	id := resp.GetPodSandboxId()
+	if w.box != nil {
+		w.lost = append(w.lost, w.box.ID)
+	}
+	w.box = &plan.Sandbox{ID: id, Attempt: attempt, Ready: true}
 	w.change(func(s *Status) { s.ID = id })
 	status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
@@ -124,6 +186,9 @@ func (w *worker) startSandbox(ctx context.Context) error {
 			s.Handler = h
 		}
 	})
+	if err := w.writeHosts(); err != nil {
+		return w.fail("write its hosts file", err)
+	}
 	return nil
 }
 
@@ -145,7 +210,11 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 		c = &container{spec: ct}
 		w.containers[ct.Name] = c
 	} else {
-		c.old, c.attempt = c.id, c.attempt+1
+		c.endLog() // of an attempt that nobody saw end
+		c.attempt++
+		if !c.removed && c.sandbox == w.box.ID {
+			c.old = c.id
+		}
 	}
 	cfg, err := w.configure(ct, c.attempt)
 	if err != nil {
@@ -157,12 +226,12 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 	}
 	runtime := w.r.cfg.Endpoint.Runtime
 	created, err := runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: w.current().ID, Config: cfg, SandboxConfig: w.sandbox,
+		PodSandboxId: w.box.ID, Config: cfg, SandboxConfig: w.sandbox,
 	})
 	if err != nil {
 		return w.fail("create container "+ct.Name, err)
 	}
-	c.id, c.exit, c.started = created.GetContainerId(), nil, time.Now()
+	c.id, c.sandbox, c.exit, c.removed = created.GetContainerId(), w.box.ID, nil, false
 	if _, err := runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id}); err != nil {
 		return w.fail("start container "+ct.Name, err)
 	}
@@ -210,55 +279,4 @@ func (w *worker) endLogs() {
 		c.endLog()
 	}
 	w.logs.Wait()
-}
-
-// runInit runs an init container to its end, again if the policy says so.
-func (w *worker) runInit(ctx context.Context, ct *corev1.Container) error {
-	w.change(func(s *Status) { s.Message = "init container " + ct.Name + " runs" })
-	for {
-		if err := w.launch(ctx, ct); err != nil {
-			return err
-		}
-		c := w.containers[ct.Name]
-		if err := w.awaitExit(ctx, c); err != nil {
-			return w.fail("wait for init container "+ct.Name, err)
-		}
-		if c.exit.GetExitCode() == 0 {
-			return nil
-		}
-		text := w.describeExit(c)
-		if policyOf(w.spec.Pod) == corev1.RestartPolicyNever {
-			return w.fail("init container "+ct.Name, errors.New(text))
-		}
-		c.crashes++
-		wait := Backoff(c.crashes)
-		w.change(func(s *Status) { s.Message, s.Restarts = fmt.Sprintf("%s; again in %s", text, wait), s.Restarts+1 })
-		select {
-		case <-ctx.Done():
-			return w.fail("wait for init container "+ct.Name, ctx.Err())
-		case <-time.After(wait):
-		}
-		w.removeOld(ctx, c)
-	}
-}
-
-// awaitExit waits for the end of a container that is short by nature: it asks
-// often at first.
-func (w *worker) awaitExit(ctx context.Context, c *container) error {
-	for wait := 20 * time.Millisecond; ; wait = min(wait*2, pollInterval) {
-		resp, err := w.r.cfg.Endpoint.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.id})
-		if err != nil {
-			return err
-		}
-		if resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-			c.exit = resp.GetStatus()
-			c.endLog()
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
 }

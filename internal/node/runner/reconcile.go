@@ -1,0 +1,116 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/plan"
+)
+
+// reconcile compares the pod with what runs, and acts. What fails now is tried
+// again later.
+func (w *worker) reconcile(ctx context.Context, l listing) error {
+	if p := w.current().Phase; p != Running {
+		return nil
+	}
+	if err := w.observe(ctx, l); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	p := plan.Next(w.input(""))
+	err := w.perform(ctx, p)
+	if err == nil {
+		err = w.removeLost(ctx)
+	}
+	if ctx.Err() == nil {
+		w.settle(p, err)
+	}
+	return nil
+}
+
+// removeLost removes sandboxes that were replaced.
+func (w *worker) removeLost(ctx context.Context) error {
+	for len(w.lost) > 0 {
+		if err := RemovePod(ctx, w.r.cfg.Endpoint.Runtime, Removal{ID: w.lost[0]}); err != nil {
+			return w.fail("remove its old sandbox", err)
+		}
+		w.lost = w.lost[1:]
+	}
+	return nil
+}
+
+// settle tells what the pod is now.
+func (w *worker) settle(p plan.Plan, err error) {
+	ready, message := 0, ""
+	for _, c := range w.containers {
+		if c.exit == nil && w.counts(c.spec) {
+			ready++
+		}
+	}
+	phase := Running
+	switch {
+	case err != nil:
+		message = err.Error()
+	case p.Phase == corev1.PodSucceeded:
+		phase = Succeeded
+	case p.Phase == corev1.PodFailed:
+		phase, message = Failed, w.whyFailed(p)
+	default:
+		message = w.whyWaiting(p)
+	}
+	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = phase, ready, message })
+}
+
+// counts says that a container is among those that a ready pod has.
+func (w *worker) counts(ct *corev1.Container) bool {
+	return plan.Sidecar(ct) || slices.ContainsFunc(w.spec.Pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == ct.Name })
+}
+
+func (w *worker) whyFailed(p plan.Plan) string {
+	if p.Reason != "" {
+		return p.Reason + ": it ran longer than activeDeadlineSeconds"
+	}
+	var why []string
+	for _, c := range w.containers {
+		if c.exit.GetExitCode() != 0 && !plan.Sidecar(c.spec) {
+			why = append(why, "container "+c.spec.Name+" "+w.describeExit(c))
+		}
+	}
+	slices.Sort(why)
+	return strings.Join(why, "; ")
+}
+
+// whyWaiting tells of the container that waits longest for its restart.
+func (w *worker) whyWaiting(p plan.Plan) string {
+	message, last := "", time.Time{}
+	for name, waiting := range p.Waiting {
+		c := w.containers[name]
+		if waiting.Reason != plan.CrashLoopBackOff || c == nil || waiting.Until.Before(last) {
+			continue
+		}
+		last = waiting.Until
+		message = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, w.describeExit(c), plan.Backoff(c.crashes))
+	}
+	return message
+}
+
+// describeExit says how a container ended, as one reads it.
+func (w *worker) describeExit(c *container) string {
+	text := fmt.Sprintf("ended with exit code %d", c.exit.GetExitCode())
+	if r := c.exit.GetReason(); r != "" && r != "Completed" && r != "Error" {
+		text += " (" + r + ")"
+	}
+	if m := w.terminationMessage(c); m != "" {
+		text += ": " + m
+	} else if m := c.exit.GetMessage(); m != "" {
+		text += ": " + m
+	}
+	return text
+}

@@ -1,0 +1,77 @@
+package run
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const beside = `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: standard
+  annotations: {fairlead.run/is-default-class: "true"}
+handler: crun
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: chosen}
+spec:
+  restartPolicy: Never
+  volumes: [{name: work, emptyDir: {}}]
+  initContainers:
+  - name: side
+    image: IMAGE
+    restartPolicy: Always
+    command: [sh, -c, "trap 'echo side ends; exit 0' TERM; echo side begins; echo side > /work/log; while :; do sleep 0.1; done"]
+    volumeMounts: [{name: work, mountPath: /work}]
+  - name: init
+    image: IMAGE
+    command: [sh, -c, "until grep -q side /work/log; do sleep 0.1; done; echo init >> /work/log"]
+    volumeMounts: [{name: work, mountPath: /work}]
+  containers:
+  - name: main
+    image: IMAGE
+    restartPolicy: Never
+    restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]
+    command: [sh, -c, "echo main >> /work/log; echo saw $(cat /work/log); test $(grep -c main /work/log) = 2 || exit 42"]
+    volumeMounts: [{name: work, mountPath: /work}]
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: fitted
+  annotations: {fairlead.run/requires: seccomp}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: main, image: IMAGE, command: [echo, fitted]}
+`
+
+// TestLifecycle runs a pod whose sidecar is there before its init container, and
+// ends after its main container, which one of its rules restarts. Its class is the
+// default one; that of another pod is chosen by what it requires.
+func TestLifecycle(t *testing.T) {
+	m := newMachine(t)
+	r := m.want(0, "run", "-f", m.dir+"/classes.yaml", "-f", m.write("beside.yaml", fill(beside, "")))
+	for _, want := range []string{
+		"chosen: runs on RuntimeClass standard, which annotation fairlead.run/is-default-class of RuntimeClass standard gives it",
+		"fitted: runs on RuntimeClass on-crun, which fairlead.run/requires gives it: on-crun has seccomp, as 2 others, and is the first of equals by name",
+		"container main ended with exit code 42; restarting it",
+	} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("stderr lacks %q", want)
+		}
+	}
+	in := regexp.MustCompile(`(?s)side begins.*saw side init main\n.*saw side init main main\n.*side ends`)
+	if !in.MatchString(r.out) || !strings.Contains(r.out, "| fitted\n") {
+		t.Error("the output is not in order")
+	}
+	if strings.Count(r.out, "side begins") != 1 {
+		t.Error("the sidecar was restarted")
+	}
+	if t.Failed() {
+		t.Log(r.out, r.err)
+	}
+}
