@@ -124,8 +124,8 @@ func (a *app) exitCode(err error) int {
 		return exec.Code
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
-	case errors.Is(err, errLeft):
-		return exitFailure
+	case errors.Is(err, errLeft), errors.Is(err, errUnschedulable), errors.Is(err, errFindings):
+		return exitFailure // which was told already
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "fairlead: %s\n", visible(err.Error()))
 		return exitUsage
@@ -197,7 +197,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
-		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
+		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.classesCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
 		a.configCommand(), a.debugCommand(), a.versionCommand())
 	return cmd
 }

@@ -116,7 +116,9 @@ var layers = []layer{
 	// Wiring, and the clients of sockets and APIs.
 	{place: "internal/daemon/...", may: []string{"internal/daemon/...", "@core", "@drivers", "@api", "@leaves"}},
 	{place: "internal/configimport/...", may: []string{"internal/configimport/...", "@api", "@leaves"}, tests: []string{"internal/image/registry"}},
-	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "@public", "@api", "@leaves"}},
+	{place: "internal/classes", may: []string{"internal/classes/manifests", "@public", "@api", "@leaves"}},
+	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
 	{place: "internal/operator/...", may: []string{"internal/operator/...", "@public", "@api", "@leaves"}},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},

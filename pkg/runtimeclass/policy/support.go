@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	nodev1 "k8s.io/api/node/v1"
 
@@ -89,4 +90,37 @@ func nodes(n int) string {
 		return "1 node"
 	}
 	return fmt.Sprintf("%d nodes", n)
+}
+
+// Features are those of which something is known for a class, by name.
+func (f *Fleet) Features(c *nodev1.RuntimeClass) []v1alpha1.Feature {
+	known := map[string]v1alpha1.Feature{}
+	add := func(name v1alpha1.Feature) {
+		if known[key(name)] == "" {
+			known[key(name)] = name
+		}
+	}
+	for _, name := range tried {
+		add(name)
+	}
+	for _, name := range []v1alpha1.Feature{SupplementalGroups, HostNetwork, HostPID, HostIPC, BlockVolumes, BidirectionalMounts} {
+		add(name)
+	}
+	for _, own := range ownWords {
+		list, _ := listed(c.Annotations[own.annotation])
+		for _, name := range list {
+			add(name)
+		}
+	}
+	for name := range f.seen(c).features {
+		add(v1alpha1.Feature(name))
+	}
+	var out []v1alpha1.Feature
+	for _, name := range known {
+		if support, _ := f.Supports(c, name); support != Unknown {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
