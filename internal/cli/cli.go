@@ -198,7 +198,7 @@ func (a *app) root() *cobra.Command {
 	}
 	cmd.AddCommand(a.runCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
 		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.classesCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
-		a.configCommand(), a.debugCommand(), a.versionCommand())
+		a.configCommand(), a.webhookCommand(), a.debugCommand(), a.versionCommand())
 	return cmd
 }
 

@@ -72,6 +72,6 @@ func inCluster() (*rest.Config, error) {
 
 func tuned(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst = requestsPerSecond, requestsAtOnce
-	config.UserAgent = "fairlead"
+	config.UserAgent, config.WarningHandler = "fairlead", rest.NoWarnings{}
 	return config
 }

@@ -111,6 +111,7 @@ var layers = []layer{
 	{place: "internal/streaming/...", may: []string{"internal/streaming/...", "@coredown"}},
 	// Clients of an API server, which know nothing of the daemon.
 	{place: "internal/cluster", may: []string{"@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/webhook/...", may: []string{"internal/webhook/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
 
 	// Wiring, and the clients of sockets and APIs.
@@ -118,7 +119,7 @@ var layers = []layer{
 	{place: "internal/configimport/...", may: []string{"internal/configimport/...", "@api", "@leaves"}, tests: []string{"internal/image/registry"}},
 	{place: "internal/classes", may: []string{"internal/classes/manifests", "@public", "@api", "@leaves"}},
 	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
-	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
 	{place: "internal/operator/...", may: []string{"internal/operator/...", "@public", "@api", "@leaves"}},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},

@@ -1,0 +1,165 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/webhook/review"
+)
+
+// Bounds on what is read. An API server takes objects of up to 3 MB, and a review
+// of a change has two of them. What is large waits for its turn: decoded, a body
+// takes several times its length.
+const (
+	mostBody    = 7 << 20
+	smallBody   = 256 << 10
+	smallAtOnce = 64
+	largeAtOnce = 2
+	answerTime  = 8 * time.Second
+)
+
+// rule answers a review. Its error is why it could not, and the failurePolicy of
+// the configuration then decides; a refusal is an answer.
+type rule func(ctx context.Context, r *review.Request) (review.Answer, error)
+
+// interceptor is what all paths have in common.
+type interceptor struct {
+	log     *slog.Logger
+	metrics *metrics
+	small   *semaphore.Weighted
+	large   *semaphore.Weighted
+	buffers sync.Pool
+}
+
+func newInterceptor(m *metrics, log *slog.Logger) *interceptor {
+	return &interceptor{
+		log: log, metrics: m,
+		small: semaphore.NewWeighted(smallAtOnce), large: semaphore.NewWeighted(largeAtOnce),
+		buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }},
+	}
+}
+
+// serving makes a handler of a rule. Name is that of the path, for metrics.
+func (i *interceptor) serving(name string, ask rule) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		s := served{webhook: name, operation: "none"}
+		defer func() {
+			if p := recover(); p != nil {
+				i.metrics.panics.Add(1)
+				i.log.Error("a request made the webhook panic", "webhook", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				s.failed = true
+				http.Error(w, "fairlead webhook: internal error; its log has more", http.StatusInternalServerError)
+			}
+			i.metrics.observe(s, time.Since(began))
+		}()
+		ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+		defer cancel()
+		body, err := i.answer(ctx, r, &s, ask)
+		if err != nil {
+			s.failed = true
+			i.log.Warn("cannot answer a request", "webhook", name, "error", err)
+			http.Error(w, "fairlead webhook: "+err.Error(), codeOf(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body) // only the one who asks is gone
+	})
+}
+
+// answer reads one review and writes its answer.
+func (i *interceptor) answer(ctx context.Context, r *http.Request, s *served, ask rule) ([]byte, error) {
+	if err := acceptable(r); err != nil {
+		return nil, err
+	}
+	gate := i.large
+	if r.ContentLength >= 0 && r.ContentLength <= smallBody {
+		gate = i.small
+	}
+	if err := gate.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("wait for other requests to end: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	defer gate.Release(1)
+	request, err := i.read(r)
+	if err != nil {
+		return nil, err
+	}
+	s.operation = string(request.Operation)
+	answer, err := ask(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	s.refused = answer.Refused
+	return answer.Encode(request)
+}
+
+// read decodes a body. The buffer is used again: nothing in a request points to it.
+func (i *interceptor) read(r *http.Request) (*review.Request, error) {
+	buffer := i.buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= smallBody {
+			buffer.Reset()
+			i.buffers.Put(buffer)
+		}
+	}()
+	if r.ContentLength > 0 {
+		buffer.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	n, err := buffer.ReadFrom(io.LimitReader(r.Body, mostBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the body: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if n > mostBody {
+		return nil, errTooLarge
+	}
+	return review.Decode(buffer.Bytes())
+}
+
+// Kinds of failure that have a code of their own in HTTP.
+var (
+	errTooLarge = fmt.Errorf("the body is longer than %d bytes, which no AdmissionReview of an API server is: %w", mostBody, errdefs.ErrInvalidArgument)
+	errMethod   = fmt.Errorf("only POST is answered here: %w", errdefs.ErrInvalidArgument)
+	errMedia    = fmt.Errorf("the body has to be of type application/json, and not compressed: %w", errdefs.ErrInvalidArgument)
+)
+
+// acceptable refuses by the head of a request, before its body is read.
+func acceptable(r *http.Request) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case r.Method != http.MethodPost:
+		return errMethod
+	case err != nil || media != "application/json" || r.Header.Get("Content-Encoding") != "":
+		return errMedia
+	case r.ContentLength > mostBody:
+		return errTooLarge
+	}
+	return nil
+}
+
+func codeOf(err error) int {
+	switch {
+	case errors.Is(err, errTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errMethod):
+		return http.StatusMethodNotAllowed
+	case errors.Is(err, errMedia):
+		return http.StatusUnsupportedMediaType
+	case errors.Is(err, errdefs.ErrInvalidArgument):
+		return http.StatusBadRequest
+	case errors.Is(err, errdefs.ErrUnavailable):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,104 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/webhook/certs"
+	"fairlead.run/pkg/runtimeclass"
+)
+
+// Options say how a webhook serves.
+type Options struct {
+	Listen string // address for API servers, with TLS
+	Health string // address for probes and metrics, without
+
+	// CertDir is a folder with tls.crt and tls.key. If it is empty, certificates
+	// are made and told to API servers, and the following are for that.
+	CertDir string
+	// Namespace is the webhook's own. It is exempt, too.
+	Namespace  string
+	Service    string   // in Namespace
+	Secret     string   // in Namespace
+	ServeAs    []string // further names and addresses by which API servers call
+	Mutating   string   // name of the configuration, or "" for none
+	Validating string
+
+	Legacy runtimeclass.Legacy
+	// Exempt are namespaces whose pods are admitted as they are, should a
+	// configuration ask about them.
+	Exempt []string
+	// Drain is how long it goes on serving after it is told to end, until nobody
+	// sends requests to it any more.
+	Drain time.Duration
+}
+
+// Defaults are the options that deploy/webhook goes by.
+func Defaults() Options {
+	return Options{
+		Listen: ":9443", Health: ":8080", Namespace: "fairlead-system", Service: "fairlead-webhook", Secret: "fairlead-webhook-certificate",
+		Mutating: "fairlead-webhook", Validating: "fairlead-webhook", Exempt: []string{"kube-system"}, Drain: 5 * time.Second,
+	}
+}
+
+// Validate says everything that is wrong with the options, by their flags.
+func (o Options) Validate() error {
+	var faults []error
+	bad := func(flag, value string, why any) {
+		faults = append(faults, fmt.Errorf("--%s %q: %v: %w", flag, value, why, errdefs.ErrInvalidArgument))
+	}
+	for flag, address := range map[string]string{"listen": o.Listen, "health": o.Health} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			bad(flag, address, err)
+		}
+	}
+	for flag, name := range map[string]string{"namespace": o.Namespace, "service": o.Service} {
+		for _, why := range validation.IsDNS1123Label(name) {
+			bad(flag, name, why)
+		}
+	}
+	names := map[string]string{
+		"secret": o.Secret, "mutating-configuration": o.Mutating, "validating-configuration": o.Validating,
+		"legacy-crio-untrusted": o.Legacy.CRIOUntrusted, "legacy-containerd-untrusted": o.Legacy.ContainerdUntrusted,
+		"legacy-frakti-os-container": o.Legacy.FraktiOSContainer, "legacy-frakti-unikernel": o.Legacy.FraktiUnikernel,
+		"legacy-windows-hyperv": o.Legacy.WindowsHyperV,
+	}
+	for _, flag := range slices.Sorted(maps.Keys(names)) {
+		if names[flag] == "" && flag != "secret" {
+			continue
+		}
+		for _, why := range validation.IsDNS1123Subdomain(names[flag]) {
+			bad(flag, names[flag], why)
+		}
+	}
+	for _, name := range o.Exempt {
+		for _, why := range validation.IsDNS1123Label(name) {
+			bad("exempt", name, why)
+		}
+	}
+	for _, host := range o.ServeAs {
+		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+			bad("serve-as", host, "is neither an IP address nor a name of DNS")
+		}
+	}
+	if o.Drain < 0 || o.Drain > time.Minute {
+		bad("drain", o.Drain.String(), "is not between 0s and 1m")
+	}
+	return errors.Join(faults...)
+}
+
+// place is where the certificates are that are made by the webhook.
+func (o Options) place() certs.Place {
+	hosts := []string{o.Service + "." + o.Namespace + ".svc", o.Service + "." + o.Namespace}
+	return certs.Place{
+		Namespace: o.Namespace, Secret: o.Secret, Hosts: append(hosts, o.ServeAs...),
+		Mutating: o.Mutating, Validating: o.Validating,
+	}
+}

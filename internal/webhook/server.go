@@ -1,0 +1,222 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/webhook/certs"
+	"fairlead.run/internal/webhook/review"
+)
+
+// Times of connections. API servers keep theirs, and send one request after the
+// other.
+const (
+	headTime   = 5 * time.Second
+	bodyTime   = 10 * time.Second
+	writeTime  = 15 * time.Second
+	idleTime   = 5 * time.Minute
+	endTime    = 10 * time.Second
+	mostHeader = 32 << 10
+)
+
+// Certificates are where the serving certificate comes from.
+type Certificates interface {
+	// Run keeps it up to date until ctx ends.
+	Run(ctx context.Context) error
+	// Certificate is the one to serve with.
+	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Ready says why API servers may not believe it; nil if they do.
+	Ready() error
+	// Expires is when it ends; zero if there is none.
+	Expires() time.Time
+}
+
+// Server is one replica of the webhook.
+type Server struct {
+	options Options
+	log     *slog.Logger
+	cache   *cluster.Cache
+	certs   Certificates
+	metrics *metrics
+	reviews http.Handler
+
+	listener, health net.Listener
+	ending           atomic.Bool
+}
+
+// Open makes a server and takes its addresses. It serves nothing before Run.
+func Open(config *rest.Config, o Options, log *slog.Logger) (*Server, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	client, err := cluster.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{options: o, log: log, cache: cluster.NewCache(client, cluster.Options{Log: log})}
+	if s.certs, err = o.certificates(client, log); err != nil {
+		return nil, err
+	}
+	s.assemble(client)
+	if s.listener, err = net.Listen("tcp", o.Listen); err != nil {
+		return nil, fmt.Errorf("listen for API servers: %w", err)
+	}
+	if s.health, err = net.Listen("tcp", o.Health); err != nil {
+		_ = s.listener.Close()
+		return nil, fmt.Errorf("listen for probes: %w", err)
+	}
+	return s, nil
+}
+
+func (o Options) certificates(client *cluster.Client, log *slog.Logger) (Certificates, error) {
+	if o.CertDir != "" {
+		return certs.NewMounted(o.CertDir, log)
+	}
+	return certs.NewManaged(client, o.place(), log), nil
+}
+
+// assemble makes the paths.
+func (s *Server) assemble(client *cluster.Client) {
+	k := newKnown(client, s.cache, s.log)
+	pods := &podRules{known: k, ledger: newLedger(s.cache.Pods), legacy: s.options.Legacy, exempt: map[string]bool{s.options.Namespace: true}}
+	for _, name := range s.options.Exempt {
+		pods.exempt[name] = true
+	}
+	s.metrics = newMetrics(k, s.certs.Expires)
+	i, mux := newInterceptor(s.metrics, s.log), http.NewServeMux()
+	for name, ask := range map[string]rule{
+		"mutate-pods": pods.mutate, "validate-pods": pods.validate, "validate-templates": pods.templates,
+		"validate-runtimeclasses": k.classes, "validate-policies": k.policyObjects,
+	} {
+		mux.Handle("/"+name, i.serving(name, s.whenSynced(ask)))
+	}
+	s.reviews = mux
+}
+
+// whenSynced answers nothing from caches that are not full yet: a policy that was
+// not read is one that does not hold.
+func (s *Server) whenSynced(ask rule) rule {
+	return func(ctx context.Context, r *review.Request) (review.Answer, error) {
+		if !s.cache.Synced() {
+			return review.Answer{}, fmt.Errorf("the caches are not synced yet: %w", errdefs.ErrUnavailable)
+		}
+		return ask(ctx, r)
+	}
+}
+
+// Addresses are where the server listens for API servers, and for probes.
+func (s *Server) Addresses() (reviews, health net.Addr) { return s.listener.Addr(), s.health.Addr() }
+
+// Run serves until ctx ends, and then for as long as requests may still come.
+func (s *Server) Run(ctx context.Context) error {
+	s.log.Info("webhook begins", "address", s.listener.Addr().String(), "health", s.health.Addr().String())
+	// All goes on until the drain is over. Requests that are served even then have
+	// what the caches have learnt.
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	group, base := errgroup.WithContext(base)
+	group.Go(func() error { return s.cache.Run(base) })
+	group.Go(func() error { return s.certs.Run(base) })
+	group.Go(func() error { return serve(base, s.healthServer(), s.health, false) })
+	group.Go(func() error { return serve(base, s.reviewServer(), s.listener, true) })
+	group.Go(func() error {
+		s.drain(ctx, base)
+		end()
+		return nil
+	})
+	return group.Wait()
+}
+
+// drain waits for the order to end, and then until nobody sends requests here: a
+// replica that is not ready is taken off its Service, which takes a moment.
+func (s *Server) drain(ctx, base context.Context) {
+	select {
+	case <-base.Done():
+		return
+	case <-ctx.Done():
+	}
+	s.ending.Store(true)
+	s.log.Info("webhook ends", "drain", s.options.Drain)
+	select {
+	case <-base.Done():
+	case <-time.After(s.options.Drain):
+	}
+}
+
+func (s *Server) reviewServer() *http.Server {
+	return &http.Server{
+		Handler:           s.reviews,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate},
+		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// healthServer tells how it is, and what it has done, to whoever asks.
+func (s *Server) healthServer() *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_ = s.metrics.registry.Write(w) // only the one who asks is gone
+	})
+	return &http.Server{Handler: mux, ReadHeaderTimeout: headTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader}
+}
+
+// Ready says why requests should not come here; nil if they may.
+func (s *Server) Ready() error {
+	if s.ending.Load() {
+		return errors.New("it ends")
+	}
+	for _, status := range s.cache.Status() {
+		if !status.Synced {
+			return fmt.Errorf("%s have not been read yet: %s", status.Resource, status.Trouble)
+		}
+	}
+	return s.certs.Ready()
+}
+
+// serve runs one HTTP server until ctx ends, and lets its requests end.
+func serve(ctx context.Context, server *http.Server, l net.Listener, secure bool) error {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		last, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		if server.Shutdown(last) != nil {
+			_ = server.Close()
+		}
+	})
+	var err error
+	if secure {
+		err = server.ServeTLS(l, "", "")
+	} else {
+		err = server.Serve(l)
+	}
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+}
