@@ -30,7 +30,7 @@ func (k *known) classes(_ context.Context, r *review.Request) (review.Answer, er
 	}
 	if r.Operation == review.Create {
 		faults := append(runtimeclass.Validate(class), k.ownFaults(class)...)
-		return review.Answer{Refused: refusal(faults), Warnings: k.classWarnings(class)}, nil
+		return k.classAnswer(class, faults), nil
 	}
 	if err := review.Into(r.OldObject, "oldObject", old); err != nil {
 		return admitted, err
@@ -46,14 +46,14 @@ func (k *known) classes(_ context.Context, r *review.Request) (review.Answer, er
 	}
 	faults := append(runtimeclass.ValidateUpdate(class, old), k.ownFaults(class)...)
 	faults = slices.DeleteFunc(faults, func(f *field.Error) bool { return had[f.Error()] })
-	return review.Answer{Refused: refusal(faults), Warnings: k.classWarnings(class)}, nil
+	return k.classAnswer(class, faults), nil
 }
 
-func refusal(faults field.ErrorList) error {
-	if len(faults) == 0 {
-		return nil
+func (k *known) classAnswer(class *nodev1.RuntimeClass, faults field.ErrorList) review.Answer {
+	if len(faults) > 0 {
+		return review.Answer{Refused: review.Faults(faults)}
 	}
-	return review.Faults(faults)
+	return review.Answer{Warnings: k.classWarnings(class)}
 }
 
 // ownFaults are those of Fairlead's label and annotations.

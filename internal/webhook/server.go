@@ -31,6 +31,15 @@ const (
 	mostHeader = 32 << 10
 )
 
+// An API server sends all its requests through one connection. The bodies of
+// those that wait for their turn must not use up the room of the others: each has
+// little of it, and the connection enough for all.
+const (
+	requestsAtOnce   = 250
+	streamBuffer     = 64 << 10
+	connectionBuffer = 2 * requestsAtOnce * streamBuffer
+)
+
 // Certificates are where the serving certificate comes from.
 type Certificates interface {
 	// Run keeps it up to date until ctx ends.
@@ -160,6 +169,7 @@ func (s *Server) reviewServer() *http.Server {
 		Handler:           s.reviews,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate},
 		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: requestsAtOnce, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
