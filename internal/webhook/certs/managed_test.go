@@ -1,0 +1,297 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/test/apiserver"
+)
+
+var (
+	secrets    = apiserver.Resource{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true}
+	mutating   = apiserver.Resource{Path: "apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration"}
+	validating = apiserver.Resource{Path: "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration"}
+	place      = Place{Namespace: "ns", Secret: "certificate", Hosts: hosts, Mutating: "m", Validating: "v"}
+)
+
+func server(t *testing.T) *apiserver.Server {
+	s := apiserver.New(t, secrets, mutating, validating)
+	configure(s)
+	return s
+}
+
+func configure(s *apiserver.Server) {
+	s.Put(mutating, &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}},
+	})
+	s.Put(validating, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "c"}},
+	})
+}
+
+func managed(t *testing.T, s *apiserver.Server) *Managed {
+	t.Helper()
+	client, err := cluster.NewClient(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewManaged(client, place, slog.New(slog.DiscardHandler))
+}
+
+// bundles are those of all webhooks.
+func bundles(t *testing.T, s *apiserver.Server) [][]byte {
+	t.Helper()
+	var out [][]byte
+	for _, o := range []apiserver.Object{s.Get(mutating, "m"), s.Get(validating, "v")} {
+		for _, w := range o["webhooks"].([]any) {
+			config, _ := w.(map[string]any)["clientConfig"].(map[string]any)
+			text, _ := config["caBundle"].(string)
+			bundle, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, bundle)
+		}
+	}
+	return out
+}
+
+// stored is the material in the Secret.
+func stored(t *testing.T, s *apiserver.Server) material {
+	t.Helper()
+	object := s.Get(secrets, "ns/certificate")
+	data := map[string][]byte{}
+	for key, value := range object["data"].(map[string]any) {
+		text, err := base64.StdEncoding.DecodeString(value.(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[key] = text
+	}
+	m, broken := read(data)
+	if len(broken) > 0 {
+		t.Fatalf("broken: %v", broken)
+	}
+	return m
+}
+
+func put(s *apiserver.Server, m material) {
+	s.Put(secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "certificate"}, Data: m.write(nil)})
+}
+
+func TestManagedMakesAndInjects(t *testing.T) {
+	s := server(t)
+	m := managed(t, s)
+	if _, err := m.Certificate(nil); err == nil || m.Ready() == nil || !m.Expires().IsZero() {
+		t.Error("there is a certificate before anything was done")
+	}
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has := stored(t, s)
+	for i, b := range bundles(t, s) {
+		if !bytes.Equal(b, has.bundle()) {
+			t.Errorf("webhook %d has bundle %s", i, b)
+		}
+	}
+	cert, err := m.Certificate(nil)
+	if err != nil || !cert.Leaf.Equal(has.serving.leaf) || m.Ready() != nil || m.Expires() != has.serving.leaf.NotAfter {
+		t.Errorf("certificate: %v %v", err, m.Ready())
+	}
+	writes := func(c apiserver.Call) bool { return c.Verb != "get" }
+	before := s.Count(writes)
+	if err := m.look(t.Context()); err != nil || s.Count(writes) != before {
+		t.Errorf("wrote without need: %d times, %v", s.Count(writes)-before, err)
+	}
+	configure(s) // by somebody who has the manifest
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range bundles(t, s) {
+		if !bytes.Equal(b, has.bundle()) {
+			t.Errorf("webhook %d was not repaired: %s", i, b)
+		}
+	}
+}
+
+func TestManagedRenewsWhatHasEnded(t *testing.T) {
+	s := server(t)
+	m := managed(t, s)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	was := stored(t, s)
+	ended, err := newServing(hosts, was.authority, time.Now().Add(-servingLife-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was.serving = ended
+	put(s, was)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := m.Certificate(nil)
+	if err != nil || !time.Now().Before(cert.Leaf.NotAfter) || !cert.Leaf.Equal(stored(t, s).serving.leaf) {
+		t.Errorf("certificate until %v: %v", cert.Leaf.NotAfter, err)
+	}
+	old, _, err := material{}.renew(hosts, time.Now().Add(-authorityLife-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(s, old)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has := stored(t, s)
+	if err := believed(has, bundles(t, s)[0], time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is served changes only when API servers have been told whom to believe.
+func TestManagedTellsFirst(t *testing.T) {
+	s := server(t)
+	m := managed(t, s)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := m.Certificate(nil)
+	other, _, err := material{}.renew(hosts, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(s, other)
+	s.FailWith(func(c apiserver.Call) int {
+		if c.Verb == "patch" {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	if err := m.look(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	if now, _ := m.Certificate(nil); !now.Leaf.Equal(first.Leaf) {
+		t.Error("serves with what nobody believes")
+	}
+	s.FailWith(nil)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := m.Certificate(nil); !now.Leaf.Equal(other.serving.leaf) {
+		t.Error("does not serve with what the replicas share")
+	}
+}
+
+// Replicas that begin at the same time end with one authority.
+func TestReplicasShare(t *testing.T) {
+	s := server(t)
+	var all sync.WaitGroup
+	replicas := make([]*Managed, 5)
+	for i := range replicas {
+		replicas[i] = managed(t, s)
+		all.Go(func() {
+			for replicas[i].look(t.Context()) != nil { // a patch of another came first
+				if t.Context().Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	has := stored(t, s)
+	for i, m := range replicas {
+		if cert, err := m.Certificate(nil); err != nil || !cert.Leaf.Equal(has.serving.leaf) {
+			t.Errorf("replica %d serves with another certificate: %v", i, err)
+		}
+	}
+	if !bytes.Equal(bundles(t, s)[0], has.bundle()) {
+		t.Error("another bundle was injected")
+	}
+}
+
+func TestManagedWithoutConfiguration(t *testing.T) {
+	s := server(t)
+	s.Delete(validating, "v")
+	m := managed(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if cert, _ := m.Certificate(nil); cert != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no certificate within a minute")
+		}
+	}
+	if m.Ready() == nil {
+		t.Error("ready, though the configuration is missing")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMounted(t *testing.T) {
+	folder := t.TempDir()
+	write := func(p *pair) {
+		t.Helper()
+		for name, text := range map[string][]byte{"tls.crt": p.cert, "tls.key": p.keyBlock} {
+			if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := NewMounted(folder, log); err == nil {
+		t.Error("no error without files")
+	}
+	now := time.Now()
+	authority, err := newAuthority(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := newServing(hosts, authority, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(first)
+	m, err := NewMounted(folder, log)
+	if err != nil || m.Ready() != nil {
+		t.Fatalf("%v %v", err, m.Ready())
+	}
+	second, err := newServing(hosts, authority, now.Add(-servingLife-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(second)
+	if err := m.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if cert, _ := m.Certificate(nil); !cert.Leaf.Equal(second.leaf) || m.Ready() == nil {
+		t.Error("serves with the first, or is ready with what has ended")
+	}
+	if err := os.WriteFile(filepath.Join(folder, "tls.crt"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.reload(); err == nil {
+		t.Error("no error of a broken file")
+	}
+	if cert, _ := m.Certificate(nil); !cert.Leaf.Equal(second.leaf) {
+		t.Error("a broken file has taken the certificate away")
+	}
+}
