@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,12 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/webhook"
 )
+
+// webhookGarbage is how much garbage there may be for what is in use, in percent.
+// The caches are large and stay; half of Go's default costs 20 microseconds for a
+// request, and saves 10 MB with 5,000 classes. $GOGC is another choice, and
+// $GOMEMLIMIT holds as well.
+const webhookGarbage = 40
 
 // webhookFlags are those of webhook that are no options of the server.
 type webhookFlags struct {
@@ -41,6 +49,9 @@ func (a *app) webhookCommand() *cobra.Command {
 			config, err := cluster.Config(f.kubeconfig, f.context)
 			if err != nil {
 				return err
+			}
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(webhookGarbage)
 			}
 			server, err := webhook.Open(config, o, log)
 			if err != nil {

@@ -71,13 +71,13 @@ func NewCache(client *Client, o Options) *Cache {
 		from: corev1.SchemeGroupVersion.WithResource(Nodes), like: &corev1.Node{}, strip: stripNode, keep: itself[*corev1.Node],
 	})
 	pods := source[*corev1.Pod, *Pod]{
-		from: corev1.SchemeGroupVersion.WithResource(Pods), like: &corev1.Pod{}, strip: stripPod, keep: briefPod,
+		from: corev1.SchemeGroupVersion.WithResource(Pods), like: &corev1.Pod{}, strip: stripToBrief, keep: briefPod,
 		selector: fields.AndSelectors(
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))),
 	}
 	if o.PodDetails {
-		pods.keep = detailedPod
+		pods.strip, pods.keep = stripToDetails, detailedPod
 	}
 	c.Pods = keep(c, o, pods)
 	return c

@@ -60,9 +60,18 @@ func detailedPod(p *corev1.Pod) *Pod {
 	return out
 }
 
-// stripPod is done before a list of pods is together, so that the whole of them
-// is never in memory at once.
-func stripPod(p *corev1.Pod) *corev1.Pod {
+// What strips is done before a list of pods is together, so that the whole of
+// them is never in memory at once.
+
+func stripToBrief(p *corev1.Pod) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp},
+		Spec:       corev1.PodSpec{RuntimeClassName: p.Spec.RuntimeClassName, NodeName: p.Spec.NodeName},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase},
+	}
+}
+
+func stripToDetails(p *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp,
