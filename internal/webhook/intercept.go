@@ -27,7 +27,7 @@ const (
 	smallBody   = 256 << 10
 	smallAtOnce = 64
 	largeAtOnce = 2
-	answerTime  = 8 * time.Second
+	answerTime  = 4 * time.Second // deploy/webhook has API servers wait for five
 )
 
 // rule answers a review. Its error is why it could not, and the failurePolicy of

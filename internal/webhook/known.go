@@ -25,7 +25,7 @@ import (
 // How long an API server is asked for what the caches do not have, and for how
 // long its answer that there is none holds. API servers wait for us meanwhile.
 const (
-	lookupTime  = 2 * time.Second
+	lookupTime  = 1500 * time.Millisecond
 	absentFor   = time.Second
 	mostAbsents = 1000
 )
