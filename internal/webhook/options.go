@@ -3,14 +3,11 @@ package webhook
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/webhook/certs"
 	"fairlead.run/pkg/runtimeclass"
 )
@@ -52,35 +49,19 @@ func Defaults() Options {
 func (o Options) Validate() error {
 	var faults []error
 	bad := func(flag, value string, why any) {
-		faults = append(faults, fmt.Errorf("--%s %q: %v: %w", flag, value, why, errdefs.ErrInvalidArgument))
+		faults = append(faults, fmt.Errorf("--%s %q: %v", flag, value, why))
 	}
-	for flag, address := range map[string]string{"listen": o.Listen, "health": o.Health} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			bad(flag, address, err)
+	for _, f := range []struct{ flag, address string }{{"listen", o.Listen}, {"health", o.Health}} {
+		if _, _, err := net.SplitHostPort(f.address); err != nil {
+			bad(f.flag, f.address, err)
 		}
 	}
-	for flag, name := range map[string]string{"namespace": o.Namespace, "service": o.Service} {
-		for _, why := range validation.IsDNS1123Label(name) {
-			bad(flag, name, why)
-		}
-	}
-	names := map[string]string{
-		"secret": o.Secret, "mutating-configuration": o.Mutating, "validating-configuration": o.Validating,
-		"legacy-crio-untrusted": o.Legacy.CRIOUntrusted, "legacy-containerd-untrusted": o.Legacy.ContainerdUntrusted,
-		"legacy-frakti-os-container": o.Legacy.FraktiOSContainer, "legacy-frakti-unikernel": o.Legacy.FraktiUnikernel,
-		"legacy-windows-hyperv": o.Legacy.WindowsHyperV,
-	}
-	for _, flag := range slices.Sorted(maps.Keys(names)) {
-		if names[flag] == "" && flag != "secret" {
+	for _, f := range o.names() {
+		if f.value == "" && f.optional {
 			continue
 		}
-		for _, why := range validation.IsDNS1123Subdomain(names[flag]) {
-			bad(flag, names[flag], why)
-		}
-	}
-	for _, name := range o.Exempt {
-		for _, why := range validation.IsDNS1123Label(name) {
-			bad("exempt", name, why)
+		for _, why := range f.check(f.value) {
+			bad(f.flag, f.value, why)
 		}
 	}
 	for _, host := range o.ServeAs {
@@ -92,6 +73,33 @@ func (o Options) Validate() error {
 		bad("drain", o.Drain.String(), "is not between 0s and 1m")
 	}
 	return errors.Join(faults...)
+}
+
+// name is an option that names an object.
+type name struct {
+	flag, value string
+	optional    bool
+	check       func(string) []string
+}
+
+func (o Options) names() []name {
+	label, subdomain := validation.IsDNS1123Label, validation.IsDNS1123Subdomain
+	out := []name{
+		{"namespace", o.Namespace, false, label},
+		{"service", o.Service, false, label},
+		{"secret", o.Secret, false, subdomain},
+		{"mutating-configuration", o.Mutating, true, subdomain},
+		{"validating-configuration", o.Validating, true, subdomain},
+		{"legacy-crio-untrusted", o.Legacy.CRIOUntrusted, true, subdomain},
+		{"legacy-containerd-untrusted", o.Legacy.ContainerdUntrusted, true, subdomain},
+		{"legacy-frakti-os-container", o.Legacy.FraktiOSContainer, true, subdomain},
+		{"legacy-frakti-unikernel", o.Legacy.FraktiUnikernel, true, subdomain},
+		{"legacy-windows-hyperv", o.Legacy.WindowsHyperV, true, subdomain},
+	}
+	for _, namespace := range o.Exempt {
+		out = append(out, name{"exempt", namespace, false, label})
+	}
+	return out
 }
 
 // place is where the certificates are that are made by the webhook.
