@@ -82,15 +82,24 @@ func (f *feed[O, T]) ended(ctx context.Context, err error) {
 
 // The methods below are a reflector's store.
 
-// Transformer makes objects small before all of them are together.
+// Transformer makes objects small before all of them are together: an empty
+// corev1.Pod alone takes more than a kilobyte, and a cluster has 100,000.
 func (f *feed[O, T]) Transformer() cache.TransformFunc {
 	return func(got any) (any, error) {
 		o, err := f.cast(got)
 		if err != nil {
 			return nil, err
 		}
-		return f.strip(o), nil
+		meta := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion()}
+		return &kept[T]{meta, f.keep(f.strip(o))}, nil
 	}
+}
+
+// kept is what is kept of an object, as long as the list that it belongs to is
+// being read.
+type kept[T any] struct {
+	metav1.ObjectMeta
+	value T
 }
 
 // Add puts in what came.
@@ -118,6 +127,10 @@ func (f *feed[O, T]) Delete(got any) error {
 func (f *feed[O, T]) Replace(list []any, _ string) error {
 	all := make(map[string]T, len(list))
 	for _, got := range list {
+		if k, ok := got.(*kept[T]); ok {
+			all[key(k)] = k.value
+			continue
+		}
 		o, err := f.cast(got)
 		if err != nil {
 			return err
