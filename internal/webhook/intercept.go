@@ -55,6 +55,8 @@ func newInterceptor(m *metrics, log *slog.Logger) *interceptor {
 func (i *interceptor) serving(name string, ask rule) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
+		i.metrics.inFlight.Add(1)
+		defer i.metrics.inFlight.Add(-1)
 		s := served{webhook: name, operation: "none"}
 		defer func() {
 			if p := recover(); p != nil {
@@ -70,8 +72,13 @@ func (i *interceptor) serving(name string, ask rule) http.Handler {
 		body, err := i.answer(ctx, r, &s, ask)
 		if err != nil {
 			s.failed = true
-			i.log.Warn("cannot answer a request", "webhook", name, "error", err)
-			http.Error(w, "fairlead webhook: "+err.Error(), codeOf(err))
+			code := codeOf(err)
+			level := slog.LevelDebug // anybody can send garbage, and who does is told
+			if code >= http.StatusInternalServerError {
+				level = slog.LevelWarn
+			}
+			i.log.Log(ctx, level, "cannot answer a request", "webhook", name, "code", code, "error", err)
+			http.Error(w, "fairlead webhook: "+err.Error(), code)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	nodev1 "k8s.io/api/node/v1"
@@ -39,6 +40,8 @@ type metrics struct {
 	seconds    *telemetry.Histogram
 	panics     *telemetry.Counter
 
+	inFlight atomic.Int64
+
 	mu   sync.Mutex
 	seen map[[2]string]bool // reasons and classes that have a series
 }
@@ -51,6 +54,9 @@ func newMetrics(k *known, expires func() time.Time) *metrics {
 	m.seconds = r.Histogram("fairlead_webhook_request_duration_seconds", "Time from the head of a request to its answer.", "webhook")
 	m.panics = r.Counter("fairlead_webhook_panics_total", "Requests at which the program failed; each is in the log.")
 	m.panics.Add(0)
+	r.Gauge("fairlead_webhook_requests_in_flight", "Requests that have begun and not ended.", nil, func(tell func(float64, ...string)) {
+		tell(float64(m.inFlight.Load()))
+	})
 	r.Gauge("fairlead_webhook_certificate_expiry_timestamp_seconds", "When the serving certificate ends.", nil, func(tell func(float64, ...string)) {
 		if end := expires(); !end.IsZero() {
 			tell(float64(end.Unix()))
