@@ -157,7 +157,7 @@ func (s *Server) drain(ctx, base context.Context) {
 	case <-ctx.Done():
 	}
 	s.ending.Store(true)
-	s.log.Info("webhook ends", "drain", s.options.Drain)
+	s.log.Info("webhook ends", "drain", s.options.Drain.String())
 	select {
 	case <-base.Done():
 	case <-time.After(s.options.Drain):
