@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/test/apiserver"
@@ -199,6 +201,37 @@ func TestPoliciesWithoutCRD(t *testing.T) {
 	if !slices.Equal(changes, []string{"a false"}) {
 		t.Errorf("told: %v", changes)
 	}
+}
+
+// An API server that streams no lists is asked for parts of them.
+func TestListsInPages(t *testing.T) {
+	s := all(t)
+	const n = 3*pageSize - 1
+	for i := range n {
+		p := pod(fmt.Sprint("pod-", i), "gvisor", "", corev1.PodPending)
+		p.UID = types.UID(p.Name)
+		s.Put(pods, p)
+	}
+	var lists atomic.Int32
+	s.FailWith(func(c apiserver.Call) int {
+		if c.Verb == "list" {
+			lists.Add(1)
+		}
+		if c.Verb == "watch" && lists.Load() == 0 {
+			return http.StatusUnprocessableEntity
+		}
+		return 0
+	})
+	c := start(t, s, Options{Only: []string{Pods}, PodDetails: true})
+	eventually(t, "synced", c.Synced)
+	if got := c.Pods.Status(); got.Objects != n || got.Trouble != "" || lists.Load() != 3 {
+		t.Errorf("%+v by %d lists", got, lists.Load())
+	}
+	if p := c.Pods.Get("team/pod-7").Pending; p == nil || p.Spec.Containers[0].Env != nil || p.Spec.Containers[0].Resources.Requests == nil {
+		t.Errorf("pod: %+v", p)
+	}
+	s.Put(pods, pod("later", "gvisor", "", corev1.PodPending))
+	eventually(t, "a watch after the list", func() bool { return c.Pods.Get("team/later") != nil })
 }
 
 // What an API server refuses is told, and tried again.

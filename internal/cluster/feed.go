@@ -3,8 +3,10 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,9 +61,13 @@ func (f *feed[O, T]) listWatch(client *Client) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			narrow(&o)
+			inPages(&o)
 			list, err := rest.Get().Resource(name).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Get()
 			f.ended(ctx, err)
-			return list, err
+			if err != nil {
+				return nil, err
+			}
+			return list, meta.EachListItem(list, f.stripInPlace)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			narrow(&o)
@@ -71,6 +77,21 @@ func (f *feed[O, T]) listWatch(client *Client) cache.ListerWatcher {
 			return w, err
 		},
 	}
+}
+
+// inPages asks for a part of a list, with the newest there is: API servers have
+// no parts of older ones. Those that stream lists are not asked for any.
+func inPages(o *metav1.ListOptions) {
+	o.ResourceVersion, o.ResourceVersionMatch, o.Limit = "", "", pageSize
+}
+
+// stripInPlace makes an object of a list small before the next part comes.
+func (f *feed[O, T]) stripInPlace(got runtime.Object) error {
+	o, err := f.cast(got)
+	if err == nil {
+		reflect.ValueOf(o).Elem().Set(reflect.ValueOf(f.strip(o)).Elem())
+	}
+	return err
 }
 
 // ended notes how a request ended, unless it was given up by us.
@@ -90,8 +111,8 @@ func (f *feed[O, T]) Transformer() cache.TransformFunc {
 		if err != nil {
 			return nil, err
 		}
-		meta := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion()}
-		return &kept[T]{meta, f.keep(f.strip(o))}, nil
+		head := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion()}
+		return &kept[T]{head, f.keep(f.strip(o))}, nil
 	}
 }
 

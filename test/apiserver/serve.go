@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,20 +77,26 @@ func (s *Server) find(r *http.Request) (*resource, Call) {
 	return s.resources[strings.Join(append(slices.Clone(parts[:prefix]), call.Resource), "/")], call
 }
 
+// list answers with all that fits, or with as many as are asked for: the rest is
+// after the key that the answer has as continue.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, of *resource) {
 	s.mu.Lock()
-	items := []Object{}
-	for _, o := range of.objects {
-		if selects(r, o) {
-			items = append(items, o)
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	after, next := r.URL.Query().Get("continue"), ""
+	items, last := []Object{}, ""
+	for _, key := range slices.Sorted(maps.Keys(of.objects)) {
+		if key <= after && after != "" || !selects(r, of.objects[key]) {
+			continue
 		}
+		if limit > 0 && len(items) == limit {
+			next = last
+			break
+		}
+		items, last = append(items, of.objects[key]), key
 	}
-	version := strconv.Itoa(s.version)
+	meta := Object{"resourceVersion": strconv.Itoa(s.version), "continue": next}
 	s.mu.Unlock()
-	answer(w, http.StatusOK, Object{
-		"kind": of.Kind + "List", "apiVersion": of.apiVersion(), "items": items,
-		"metadata": Object{"resourceVersion": version},
-	})
+	answer(w, http.StatusOK, Object{"kind": of.Kind + "List", "apiVersion": of.apiVersion(), "items": items, "metadata": meta})
 }
 
 // watch tells of changes until the client is gone, or the resource is.
