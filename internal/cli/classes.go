@@ -34,7 +34,7 @@ var (
 type where struct {
 	kubeconfig, context string
 	files               []string
-	legacy              map[string]string
+	legacy              runtimeclass.Legacy
 }
 
 func (w *where) flags(cmd *cobra.Command) {
@@ -42,28 +42,12 @@ func (w *where) flags(cmd *cobra.Command) {
 	f.StringVar(&w.kubeconfig, "kubeconfig", "", "the `FILE` that names the cluster; without it $KUBECONFIG, ~/.kube/config, or the service account of this pod")
 	f.StringVar(&w.context, "context", "", "the `NAME` of a context in the kubeconfig")
 	f.StringArrayVarP(&w.files, "filename", "f", nil, "look at manifests in a `FILE`, a folder with all below it, or - for standard input, and not at a cluster unless --kubeconfig or --context is given, too")
-	f.StringToStringVar(&w.legacy, "legacy", nil, "what an annotation from before RuntimeClass stands for, as `NAME=CLASS`: "+strings.Join(slices.Sorted(maps.Keys(legacyNames)), ", "))
+	legacyFlags(cmd, &w.legacy)
 }
 
-// legacyNames are the annotations by the names that flags have for them.
-var legacyNames = map[string]func(*runtimeclass.Legacy) *string{
-	"crioUntrusted":       func(l *runtimeclass.Legacy) *string { return &l.CRIOUntrusted },
-	"containerdUntrusted": func(l *runtimeclass.Legacy) *string { return &l.ContainerdUntrusted },
-	"fraktiOSContainer":   func(l *runtimeclass.Legacy) *string { return &l.FraktiOSContainer },
-	"fraktiUnikernel":     func(l *runtimeclass.Legacy) *string { return &l.FraktiUnikernel },
-	"windowsHyperV":       func(l *runtimeclass.Legacy) *string { return &l.WindowsHyperV },
-}
-
-// read reads the cluster, if it is asked for, and the manifests.
+// readClasses reads the cluster, if it is asked for, and the manifests.
 func (a *app) readClasses(ctx context.Context, w *where) (*classes.Snapshot, *manifests.Set, error) {
-	s := &classes.Snapshot{}
-	for name, class := range w.legacy {
-		field := legacyNames[name]
-		if field == nil {
-			return nil, nil, usageError{fmt.Errorf("--legacy %s: there are %s", name, strings.Join(slices.Sorted(maps.Keys(legacyNames)), ", "))}
-		}
-		*field(&s.Legacy) = class
-	}
+	s := &classes.Snapshot{Legacy: w.legacy}
 	set, err := manifests.Read(w.files, a.in)
 	if err != nil {
 		return nil, nil, err

@@ -105,7 +105,6 @@ func TestClassesOfManifests(t *testing.T) {
 		"a kind that is none":   {[]string{"explain", "-f", dir, "node/x"}, 2, "", "write pod/NAME or class/NAME"},
 		"a name that is none":   {[]string{"explain", "-f", dir, "x"}, 1, "", "there is neither a pod default/x nor a RuntimeClass x"},
 		"an output that is not": {[]string{"list", "-f", dir, "-o", "xml"}, 2, "", "-o xml is not one of table, json, yaml"},
-		"a mapping that is not": {[]string{"list", "-f", dir, "--legacy", "frakti=a"}, 2, "", "--legacy frakti: there are containerdUntrusted"},
 		"a file that is not":    {[]string{"list", "-f", dir + "/none"}, 1, "", "none: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {

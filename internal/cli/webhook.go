@@ -11,6 +11,7 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/webhook"
+	"fairlead.run/pkg/runtimeclass"
 )
 
 // webhookGarbage is how much garbage there may be for what is in use, in percent.
@@ -83,14 +84,19 @@ func webhookOptions(cmd *cobra.Command, o *webhook.Options) {
 	flags.StringVar(&o.Validating, "validating-configuration", o.Validating, "ValidatingWebhookConfiguration to put the authority into; empty for none")
 	flags.StringArrayVar(&o.Exempt, "exempt", o.Exempt, "namespace whose pods are admitted as they are; may be given more than once")
 	flags.DurationVar(&o.Drain, "drain", o.Drain, "how long to go on serving after the order to end")
-	legacy := func(into *string, flag, annotation string) {
-		flags.StringVar(into, flag, "", "RuntimeClass that the old annotation "+annotation+" stands for (default: none, and a warning)")
+	legacyFlags(cmd, &o.Legacy)
+}
+
+// legacyFlags say what annotations from before RuntimeClass stand for.
+func legacyFlags(cmd *cobra.Command, l *runtimeclass.Legacy) {
+	add := func(into *string, flag, annotation string) {
+		cmd.Flags().StringVar(into, flag, "", "RuntimeClass that the old annotation "+annotation+" stands for (default: none, and a warning)")
 	}
-	legacy(&o.Legacy.CRIOUntrusted, "legacy-crio-untrusted", `io.kubernetes.cri-o.TrustedSandbox: "false"`)
-	legacy(&o.Legacy.ContainerdUntrusted, "legacy-containerd-untrusted", `io.kubernetes.cri.untrusted-workload: "true"`)
-	legacy(&o.Legacy.FraktiOSContainer, "legacy-frakti-os-container", `runtime.frakti.alpha.kubernetes.io/OSContainer: "true"`)
-	legacy(&o.Legacy.FraktiUnikernel, "legacy-frakti-unikernel", `runtime.frakti.alpha.kubernetes.io/Unikernel: "true"`)
-	legacy(&o.Legacy.WindowsHyperV, "legacy-windows-hyperv", `experimental.windows.kubernetes.io/isolation-type: hyperv`)
+	add(&l.CRIOUntrusted, "legacy-crio-untrusted", `io.kubernetes.cri-o.TrustedSandbox: "false"`)
+	add(&l.ContainerdUntrusted, "legacy-containerd-untrusted", `io.kubernetes.cri.untrusted-workload: "true"`)
+	add(&l.FraktiOSContainer, "legacy-frakti-os-container", `runtime.frakti.alpha.kubernetes.io/OSContainer: "true"`)
+	add(&l.FraktiUnikernel, "legacy-frakti-unikernel", `runtime.frakti.alpha.kubernetes.io/Unikernel: "true"`)
+	add(&l.WindowsHyperV, "legacy-windows-hyperv", `experimental.windows.kubernetes.io/isolation-type: hyperv`)
 }
 
 // loggerOf is the log of a command that has no configuration file.
