@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,7 +120,7 @@ func Into(object json.RawMessage, field string, into any) error {
 	if len(object) == 0 || string(object) == "null" {
 		return fmt.Errorf("read AdmissionReview: request.%s is missing: %w", field, errdefs.ErrInvalidArgument)
 	}
-	if err := boundQuantities(object); err != nil {
+	if err := boundQuantities(object, reflect.TypeOf(into)); err != nil {
 		return fmt.Errorf("read AdmissionReview: request.%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
 	}
 	if err := decode(object, into); err != nil {
@@ -145,10 +146,7 @@ func decode(text []byte, into any) error {
 const mostDoubles = 3
 
 // quoted is text of others, cut to what one can read.
-func quoted(s string) string {
-	const most = 64
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quoted(s string) string { return fmt.Sprintf("%q", cut(s, mostQuoted)) }
+
+// mostQuoted bounds what of a request goes into an error, in bytes.
+const mostQuoted = 64

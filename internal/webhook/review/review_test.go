@@ -31,24 +31,50 @@ func TestDecode(t *testing.T) {
 
 func TestQuantitiesAreBounded(t *testing.T) {
 	digits := strings.Repeat("9", 100)
-	for object, costly := range map[string]bool{
-		`{"spec":{"overhead":{"cpu":"1e-1000000000"}}}`:                                          true,
-		`{"spec":{"overhead":{"cpu":" 1E+99999"}}}`:                                              true,
-		`{"spec":{"overhead":{"cpu":1e-1000000000}}}`:                                            true,
-		`{"spec":{"containers":[{"resources":{"limits":{"a":"0.` + digits + `"}}}]}}`:            true,
-		`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1e10000"}}]}}`:                            true,
-		`{"overhead":{"podFixed":{"cpu":"-1e-10000"}}}`:                                          true,
-		`{"spec":{"overhead":{"cpu":"1e3","memory":"64Mi"}}}`:                                    false,
-		`{"metadata":{"labels":{"commit":"12e45678","n":"` + digits + `"}}}`:                     false,
-		`{"spec":{"containers":[{"resources":{"limits":{"a":"1"}},"image":"i:7e99999"}]}}`:       false,
-		`{"spec":{"containers":[{"resources":{"limits":{"a":"1"}},"args":["` + digits + `"]}]}}`: false,
+	pod, class, workload := func() any { return &corev1.Pod{} }, func() any { return &nodev1.RuntimeClass{} }, func() any { return &struct{ Spec struct{ Template *corev1.PodTemplateSpec } }{} }
+	for _, test := range []struct {
+		object string
+		into   func() any
+		field  string // that is named; empty if the object is read
+	}{
+		{`{"spec":{"overhead":{"cpu":"1e-1000000000"}}}`, pod, "spec.overhead[cpu]"},
+		{`{"spec":{"overhead":{"cpu":" 1E+99999"}}}`, pod, "spec.overhead[cpu]"},
+		{"{\"spec\":{\"overhead\":{\"cpu\":\"\u00a0\u20031e-1000000000\"}}}", pod, "spec.overhead[cpu]"},
+		{`{"spec":{"overhead":{"cpu":1e-1000000000}}}`, pod, "spec.overhead[cpu]"},
+		{`{"spec":{"containers":[{},{"resources":{"limits":{"a":"0.` + digits + `"}}}]}}`, pod, "spec.containers[1].resources.limits[a]"},
+		{`{"spec":{"containers":[{"env":[{"valueFrom":{"resourceFieldRef":{"divisor":"1e10000"}}}]}]}}`, pod, "divisor"},
+		{`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1e10000"}}]}}`, pod, "sizeLimit"},
+		{`{"spec":{"volumes":[{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"1e10000"}}}}}}]}}`, pod, "requests[storage]"},
+		{`{"spec":{"resources":{"requests":{"cpu":"1e10000"}}}}`, pod, "spec.resources.requests[cpu]"},
+		{`{"status":{"containerStatuses":[{"allocatedResources":{"cpu":"1e10000"}}]}}`, pod, "allocatedResources[cpu]"},
+		{`{"overhead":{"podFixed":{"cpu":"-1e-10000"}}}`, class, "overhead.podFixed[cpu]"},
+		{`{"Spec":{"Template":{"spec":{"overhead":{"cpu":"1e-1000000000"}}}}}`, workload, "Spec.Template.spec.overhead[cpu]"},
+		{`{"spec":{"overhead":{"cpu":"1e3","memory":"64Mi"}}}`, pod, ""},
+		{`{"metadata":{"labels":{"commit":"12e45678","limits":"` + digits + `"}}}`, pod, ""},
+		{`{"metadata":{"annotations":{"overhead":"1e-1000000000"}}}`, pod, ""},
+		{`{"spec":{"containers":[{"resources":{"limits":{"a":"1"}},"image":"i:7e99999"}]}}`, pod, ""},
+		{`{"spec":{"containers":[{"resources":{"limits":{"a":"1"}},"args":["` + digits + `"]}]}}`, pod, ""},
+		{`{"spec":{"unknown":{"limits":{"a":"1e-1000000000"}}}}`, pod, ""},
 	} {
-		var into map[string]any
-		err := review.Into(json.RawMessage(object), "object", &into)
-		if (err != nil) != costly || err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
-			t.Errorf("%s: %v", object, err)
+		err := review.Into(json.RawMessage(test.object), "object", test.into())
+		switch {
+		case test.field == "" && err != nil:
+			t.Errorf("%s: %v", test.object, err)
+		case test.field != "" && (!errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), test.field)):
+			t.Errorf("%s: %v, which does not name %s", test.object, err, test.field)
 		}
 	}
+}
+
+// FuzzQuantities reads whatever there is in little time: a fuzzer reports a run
+// that does not end.
+func FuzzQuantities(f *testing.F) {
+	f.Add("1e-1000000000", "cpu")
+	f.Add("\u2003-.5E+0099999", "memory")
+	f.Fuzz(func(_ *testing.T, quantity, name string) {
+		text, _ := json.Marshal(map[string]any{"spec": map[string]any{"overhead": map[string]string{name: quantity}}})
+		_ = review.Into(text, "object", &corev1.Pod{})
+	})
 }
 
 func TestAnswer(t *testing.T) {
