@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/webhook/review"
 	"fairlead.run/pkg/runtimeclass"
@@ -69,32 +67,4 @@ func TestRejectionsAreBounded(t *testing.T) {
 	}
 	told(t, i, `fairlead_webhook_rejections_total{webhook="x",reason="ClassMissing",class="_missing"} 999`)
 	told(t, i, `fairlead_webhook_rejections_total{webhook="x",reason="ClassMissing",class="_none"} 1`)
-}
-
-func TestLedger(t *testing.T) {
-	l := newLedger(cluster.NewCache(nil, cluster.Options{}).Pods)
-	a, b := account{"ns", "a"}, account{"ns", "b"}
-	pod := func(uid, class string) *cluster.Pod {
-		return &cluster.Pod{Namespace: "ns", Name: uid, UID: types.UID("uid-" + uid), Class: class}
-	}
-	l.reserve("uid-1", a)
-	if l.count(a) != 1 || l.count(b) != 0 {
-		t.Errorf("reserved: %d, %d", l.count(a), l.count(b))
-	}
-	l.changed("ns/1", nil, pod("1", "a"))
-	if l.count(a) != 1 {
-		t.Errorf("seen: %d", l.count(a))
-	}
-	l.changed("ns/1", pod("1", "a"), pod("1", "a"))
-	if l.count(a) != 1 {
-		t.Errorf("changed: %d", l.count(a))
-	}
-	l.changed("ns/1", pod("1", "a"), nil)
-	if l.count(a) != 0 || len(l.pods) != 0 || len(l.reserved) != 0 {
-		t.Errorf("gone: %d, %v %v", l.count(a), l.pods, l.reserved)
-	}
-	l.reserved["old"] = reservation{a, time.Now().Add(-time.Second)}
-	if l.count(a) != 0 {
-		t.Errorf("forgotten: %d", l.count(a))
-	}
 }

@@ -1,7 +1,8 @@
 package webhook
 
 import (
-	"maps"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/pkg/runtimeclass"
 )
 
@@ -25,6 +27,7 @@ type account struct{ namespace, class string }
 // reservation is a pod that was admitted and was not seen yet.
 type reservation struct {
 	account
+	uid   types.UID
 	until time.Time
 }
 
@@ -35,13 +38,16 @@ type ledger struct {
 	deciding sync.Mutex
 
 	mu       sync.Mutex
-	pods     map[account]int
-	reserved map[types.UID]reservation
+	pods     map[account]int // that the watch has shown
+	waiting  map[account]int // reservations
+	reserved map[types.UID]account
+	// queue is the reservations by their end, and some that are no more.
+	queue []reservation
 }
 
 // newLedger must be called before the cache runs.
 func newLedger(pods *cluster.Store[*cluster.Pod]) *ledger {
-	l := &ledger{pods: map[account]int{}, reserved: map[types.UID]reservation{}}
+	l := &ledger{pods: map[account]int{}, waiting: map[account]int{}, reserved: map[types.UID]account{}}
 	pods.OnChange(l.changed)
 	return l
 }
@@ -50,14 +56,45 @@ func (l *ledger) changed(_ string, old, now *cluster.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old != nil {
-		a := account{old.Namespace, old.Class}
-		if l.pods[a]--; l.pods[a] == 0 {
-			delete(l.pods, a)
-		}
+		less(l.pods, account{old.Namespace, old.Class})
 	}
 	if now != nil {
 		l.pods[account{now.Namespace, now.Class}]++
-		delete(l.reserved, now.UID)
+		l.release(now.UID)
+	}
+}
+
+// less takes one away; what is none takes no memory.
+func less(of map[account]int, a account) {
+	if of[a]--; of[a] == 0 {
+		delete(of, a)
+	}
+}
+
+// release ends a reservation, if there is one. The caller holds mu.
+func (l *ledger) release(uid types.UID) {
+	if a, ok := l.reserved[uid]; ok {
+		delete(l.reserved, uid)
+		less(l.waiting, a)
+	}
+}
+
+// expire ends the reservations whose time is over. The caller holds mu.
+func (l *ledger) expire() {
+	now, n := time.Now(), 0
+	for ; n < len(l.queue); n++ {
+		r := &l.queue[n]
+		if _, ok := l.reserved[r.uid]; !ok {
+			continue
+		}
+		if now.Before(r.until) {
+			break
+		}
+		l.release(r.uid)
+	}
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue = nil // and the memory of all that was there
 	}
 }
 
@@ -65,25 +102,29 @@ func (l *ledger) changed(_ string, old, now *cluster.Pod) {
 func (l *ledger) count(of account) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, now := l.pods[of], time.Now()
-	for _, r := range l.reserved {
-		if r.account == of && now.Before(r.until) {
-			n++
-		}
-	}
-	return n
+	l.expire()
+	return l.pods[of] + l.waiting[of]
 }
 
-func (l *ledger) reserve(uid types.UID, of account) {
+// reserve has a pod count that was admitted. It is an error if that cannot be
+// remembered: then the pod must not be admitted, or there would be more than may be.
+func (l *ledger) reserve(uid types.UID, of account) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
+	l.expire()
+	if _, ok := l.reserved[uid]; ok {
+		return nil // an API server asks again after it has had no answer
+	}
 	if len(l.reserved) >= mostReserved {
-		maps.DeleteFunc(l.reserved, func(_ types.UID, r reservation) bool { return !now.Before(r.until) })
+		return fmt.Errorf("count a pod for its quota: %d pods were admitted within %s and are not seen yet; create it again later: %w", len(l.reserved), reservedFor, errdefs.ErrUnavailable)
 	}
-	if len(l.reserved) < mostReserved {
-		l.reserved[uid] = reservation{of, now.Add(reservedFor)}
+	if len(l.queue) >= 2*mostReserved {
+		l.queue = slices.DeleteFunc(l.queue, func(r reservation) bool { _, ok := l.reserved[r.uid]; return !ok })
 	}
+	l.reserved[uid] = of
+	l.waiting[of]++
+	l.queue = append(l.queue, reservation{of, uid, time.Now().Add(reservedFor)})
+	return nil
 }
 
 // decision is one pod's turn at the ledger.
@@ -102,12 +143,13 @@ func (d *decision) usage(namespace, class string) int {
 }
 
 // end reserves the place of a pod that was admitted by a count.
-func (d *decision) end(pod *corev1.Pod, admitted bool) {
+func (d *decision) end(pod *corev1.Pod, admitted bool) error {
 	if !d.asked {
-		return
+		return nil
 	}
 	defer d.ledger.deciding.Unlock()
 	if admitted && pod.UID != "" {
-		d.ledger.reserve(pod.UID, account{pod.Namespace, runtimeclass.NameOf(pod)})
+		return d.ledger.reserve(pod.UID, account{pod.Namespace, runtimeclass.NameOf(pod)})
 	}
+	return nil
 }

@@ -74,17 +74,25 @@ func (p *podRules) validate(ctx context.Context, r *review.Request) (review.Answ
 	if err != nil {
 		return admitted, err
 	}
-	turn, counts := &decision{ledger: p.ledger}, false
-	defer func() { turn.end(pod, counts) }()
+	return p.judge(ctx, r, pod, ns)
+}
+
+// judge holds a pod that is created against the rules, and has it count.
+func (p *podRules) judge(ctx context.Context, r *review.Request, pod *corev1.Pod, ns *corev1.Namespace) (answer review.Answer, err error) {
+	turn := &decision{ledger: p.ledger}
+	defer func() {
+		counts := answer.Refused == nil && err == nil && !r.IsDryRun()
+		err = errors.Join(err, turn.end(pod, counts))
+	}()
 	rules := p.known.admission(ns, p.legacy)
 	rules.Usage = turn.usage
 	var v policy.Verdict
-	refused, err := p.known.decide(ctx, rules, func(a policy.Admission) (err error) {
+	answer.Refused, err = p.known.decide(ctx, rules, func(a policy.Admission) (err error) {
 		v, err = a.Check(pod, ns)
 		return err
 	})
-	counts = refused == nil && err == nil && !r.IsDryRun()
-	return review.Answer{Refused: refused, Warnings: v.Warnings, Audit: v.Audit}, err
+	answer.Warnings, answer.Audit = v.Warnings, v.Audit
+	return answer, err
 }
 
 // update is for pods that are there already, and for the subresource resize.
