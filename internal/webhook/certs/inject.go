@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,7 +61,12 @@ type configuration struct {
 
 func (m *Managed) injectInto(ctx context.Context, c configuration, bundle []byte) error {
 	rest := m.client.REST(admissionregistrationv1.SchemeGroupVersion)
-	if err := rest.Get().Resource(c.resource).Name(c.name).Do(ctx).Into(c.object); err != nil {
+	err := rest.Get().Resource(c.resource).Name(c.name).Do(ctx).Into(c.object)
+	m.tellAbsent(c, apierrors.IsNotFound(err))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // nobody asks yet, and whoever writes it can wait for a replica that is ready
+	case err != nil:
 		return fmt.Errorf("read %s %s: %w", c.resource, c.name, err)
 	}
 	// Indexes mean the same webhooks only in this version of the object.
@@ -82,4 +88,12 @@ func (m *Managed) injectInto(ctx context.Context, c configuration, bundle []byte
 	}
 	m.log.Info("put the authority of the webhook into a configuration", "resource", c.resource, "name", c.name)
 	return nil
+}
+
+// tellAbsent logs once that a configuration is not there, and remembers it.
+func (m *Managed) tellAbsent(c configuration, absent bool) {
+	if absent && !m.absent[c.resource] {
+		m.log.Warn("a configuration of the webhook is missing: API servers do not ask it; apply deploy/webhook/30-configurations.yaml", "resource", c.resource, "name", c.name)
+	}
+	m.absent[c.resource] = absent
 }

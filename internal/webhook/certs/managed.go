@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +46,7 @@ type Managed struct {
 	client *cluster.Client
 	place  Place
 	log    *slog.Logger
+	absent map[string]bool // resources of configurations that are not there; of Run alone
 
 	mu      sync.Mutex
 	serving *tls.Certificate
@@ -52,7 +55,7 @@ type Managed struct {
 
 // NewManaged makes one that has no certificate until Run.
 func NewManaged(client *cluster.Client, place Place, log *slog.Logger) *Managed {
-	return &Managed{client: client, place: place, log: log, trouble: fmt.Errorf("make a certificate: not done yet: %w", errdefs.ErrUnavailable)}
+	return &Managed{client: client, place: place, log: log, absent: map[string]bool{}, trouble: fmt.Errorf("make a certificate: not done yet: %w", errdefs.ErrUnavailable)}
 }
 
 // Run keeps certificate and configurations right until ctx ends.
@@ -62,6 +65,9 @@ func (m *Managed) Run(ctx context.Context) error {
 		if err := m.look(ctx); err != nil && ctx.Err() == nil {
 			wait = retryEvery
 			m.failed(err)
+		}
+		if slices.Contains(slices.Collect(maps.Values(m.absent)), true) {
+			wait = retryEvery // pods wait for its authority once it is there
 		}
 		select {
 		case <-ctx.Done():

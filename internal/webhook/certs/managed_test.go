@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -222,23 +223,44 @@ func TestReplicasShare(t *testing.T) {
 	}
 }
 
+// Nobody asks a webhook that is in no configuration: it is ready for whoever
+// writes one, and tells it then.
 func TestManagedWithoutConfiguration(t *testing.T) {
 	s := server(t)
 	s.Delete(validating, "v")
+	var log bytes.Buffer
 	m := managed(t, s)
+	m.log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 3 {
+		if err := m.look(t.Context()); err != nil || m.Ready() != nil {
+			t.Fatalf("%v; ready: %v", err, m.Ready())
+		}
+	}
+	if n := strings.Count(log.String(), "is missing"); n != 1 || !m.absent["validatingwebhookconfigurations"] || m.absent["mutatingwebhookconfigurations"] {
+		t.Errorf("told %d times: %v\n%s", n, m.absent, &log)
+	}
+	configure(s)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range bundles(t, s) {
+		if has := stored(t, s); !bytes.Equal(b, has.bundle()) {
+			t.Errorf("webhook %d has bundle %s", i, b)
+		}
+	}
+	s.FailWith(func(c apiserver.Call) int {
+		if c.Verb == "get" && c.Resource == "validatingwebhookconfigurations" {
+			return http.StatusForbidden
+		}
+		return 0
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if cert, _ := m.Certificate(nil); cert != nil {
-			break
-		}
+	for end := time.Now().Add(time.Minute); m.Ready() == nil; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no certificate within a minute")
+			t.Fatal("ready, though it cannot see whether it is believed")
 		}
-	}
-	if m.Ready() == nil {
-		t.Error("ready, though the configuration is missing")
 	}
 	cancel()
 	if err := <-ended; err != nil {
