@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,9 +26,10 @@ import (
 // How long an API server is asked for what the caches do not have, and for how
 // long its answer that there is none holds. API servers wait for us meanwhile.
 const (
-	lookupTime  = 1500 * time.Millisecond
-	absentFor   = time.Second
-	mostAbsents = 1000
+	lookupTime    = 1500 * time.Millisecond
+	lookupsAtOnce = 8 // names come with requests, and a flood of them must not reach the API server
+	absentFor     = time.Second
+	mostAbsents   = 1000
 )
 
 // known is what is known of the cluster, as the rules want it.
@@ -40,6 +42,7 @@ type known struct {
 	fleet    memo[*policy.Fleet]
 	fallback memo[string] // the cluster's default class
 	policies memo[*policies]
+	lookups  *semaphore.Weighted
 
 	mu     sync.Mutex
 	absent map[string]time.Time // classes that the API server does not have
@@ -47,7 +50,7 @@ type known struct {
 
 // newKnown must be called before the cache runs.
 func newKnown(client *cluster.Client, cache *cluster.Cache, log *slog.Logger) *known {
-	k := &known{client: client, cache: cache, log: log, absent: map[string]time.Time{}}
+	k := &known{client: client, cache: cache, log: log, absent: map[string]time.Time{}, lookups: semaphore.NewWeighted(lookupsAtOnce)}
 	cache.Nodes.OnChange(func(_ string, old, now *corev1.Node) {
 		if !sameAbilities(old, now) {
 			k.nodes.Add(1)
@@ -177,16 +180,9 @@ func (k *known) namespace(ctx context.Context, name string) (*corev1.Namespace, 
 	if ns := k.cache.Namespaces.Get(name); ns != nil || name == "" {
 		return ns, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTime)
-	defer cancel()
-	ns, err := k.client.Namespace(ctx, name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("look up the labels of a namespace: %w: %w", err, errdefs.ErrUnavailable)
-	}
-	return ns, nil
+	return lookUp(ctx, k, "look up the labels of a namespace", func(ctx context.Context) (*corev1.Namespace, error) {
+		return k.client.Namespace(ctx, name)
+	})
 }
 
 // class asks the API server for a class that the cache does not have; nil is none.
@@ -194,17 +190,34 @@ func (k *known) class(ctx context.Context, name string) (*nodev1.RuntimeClass, e
 	if k.isAbsent(name) {
 		return nil, nil
 	}
+	return lookUp(ctx, k, "look up a class that is not in the cache", func(ctx context.Context) (*nodev1.RuntimeClass, error) {
+		if k.isAbsent(name) {
+			return nil, nil // another request has asked while this one waited
+		}
+		class, err := k.client.Class(ctx, name)
+		if apierrors.IsNotFound(err) {
+			k.setAbsent(name)
+		}
+		return class, err
+	})
+}
+
+// lookUp asks the API server, when it is this request's turn; nil is none.
+func lookUp[T any](ctx context.Context, k *known, what string, ask func(context.Context) (*T, error)) (*T, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
-	class, err := k.client.Class(ctx, name)
+	if err := k.lookups.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("%s: wait for other requests to end: %w: %w", what, err, errdefs.ErrUnavailable)
+	}
+	defer k.lookups.Release(1)
+	found, err := ask(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		k.setAbsent(name)
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look up a class that is not in the cache: %w: %w", err, errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("%s: %w: %w", what, err, errdefs.ErrUnavailable)
 	}
-	return class, nil
+	return found, nil
 }
 
 // isAbsent says that the API server was asked just now: a controller whose pods

@@ -31,7 +31,11 @@ func TestDecode(t *testing.T) {
 
 func TestQuantitiesAreBounded(t *testing.T) {
 	digits := strings.Repeat("9", 100)
-	pod, class, workload := func() any { return &corev1.Pod{} }, func() any { return &nodev1.RuntimeClass{} }, func() any { return &struct{ Spec struct{ Template *corev1.PodTemplateSpec } }{} }
+	pod, class, workload := func() any { return &corev1.Pod{} }, func() any { return &nodev1.RuntimeClass{} }, func() any {
+		return &struct {
+			Spec struct{ Template *corev1.PodTemplateSpec }
+		}{}
+	}
 	for _, test := range []struct {
 		object string
 		into   func() any
