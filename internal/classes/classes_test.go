@@ -246,7 +246,7 @@ metadata: {name: p}
 spec:
   runtimeClassName: gvisor
   containers: [{name: c, image: i}]
-`, []string{"f0:6 error PolicyInvalid spec.mode", "f0:19 warning PolicyClassMissing spec.allowedClasses[1]", "f0:25 warning ClassNotAllowed spec.runtimeClassName"}},
+`, []string{"f0:6 error PolicyInvalid spec.mode", "f0:19 warning PolicyClassMissing spec.allowedClasses[1]", "f0:25 error PolicyUnusable spec.runtimeClassName", "f0:25 warning ClassNotAllowed spec.runtimeClassName"}},
 		"old annotations": {"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    io.kubernetes.cri.untrusted-workload: \"true\"\nspec: {containers: [{name: c, image: i}]}\n", []string{"f0:6 warning Advice metadata.annotations[io.kubernetes.cri.untrusted-workload]"}},
 		"a name twice":    {waiting("web", "") + "---\n" + waiting("web", ""), []string{"f0:8 error Twice metadata.name"}},
 		"lists":           {"apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec:\n    runtimeClassName: none-such\n    containers: [{name: c, image: i}]\n", []string{"f0:8 error ClassMissing spec.runtimeClassName"}},

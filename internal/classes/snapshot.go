@@ -61,9 +61,11 @@ func (s *Snapshot) admission() policy.Admission {
 	}
 	var compiled []*policy.Policy
 	for _, p := range s.Policies {
-		if c, err := policy.Compile(p); err == nil {
-			compiled = append(compiled, c)
+		c, err := policy.Compile(p)
+		if err != nil {
+			c = policy.Unusable(p, err)
 		}
+		compiled = append(compiled, c)
 	}
 	a.Policies = policy.NewSet(compiled...)
 	return a

@@ -115,8 +115,8 @@ func (k *known) compile() *policies {
 		c, err := policy.Compile(one)
 		if err != nil {
 			p.broken++
-			k.log.Warn("a policy cannot be used, and does not hold", "error", err)
-			continue
+			k.log.Warn("a policy cannot be used: pods that it is about are refused, or warned of, by its mode", "error", err)
+			c = policy.Unusable(one, err)
 		}
 		ready = append(ready, c)
 	}

@@ -83,7 +83,7 @@ func (m *metrics) cacheGauges(k *known) {
 	r.Gauge("fairlead_webhook_cache_objects", "Objects in the cache.", by, each(func(s cluster.Status) (float64, bool) { return float64(s.Objects), true }))
 	r.Gauge("fairlead_webhook_cache_synced", "1 if the resource has been read.", by, each(func(s cluster.Status) (float64, bool) { return one(s.Synced), true }))
 	r.Gauge("fairlead_webhook_cache_absent", "1 if the API server does not have the resource, as without the CRD.", by, each(func(s cluster.Status) (float64, bool) { return one(s.Absent), true }))
-	r.Gauge("fairlead_webhook_policies_unusable", "Policies that do not hold, as they cannot be compiled.", nil, func(tell func(float64, ...string)) {
+	r.Gauge("fairlead_webhook_policies_unusable", "Policies that cannot be used, so that an enforced one admits no pods.", nil, func(tell func(float64, ...string)) {
 		tell(float64(k.compiled().broken))
 	})
 }

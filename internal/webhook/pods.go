@@ -95,13 +95,21 @@ func (p *podRules) judge(ctx context.Context, r *review.Request, pod *corev1.Pod
 	return answer, err
 }
 
-// update is for pods that are there already, and for the subresource resize.
+// ephemeralContainers is the subresource by which containers are added to a pod.
+const ephemeralContainers = "ephemeralcontainers"
+
+// update is for pods that are there already, and for their subresources.
 func (p *podRules) update(r *review.Request, pod *corev1.Pod) (review.Answer, error) {
 	old := &corev1.Pod{}
 	if err := review.Into(r.OldObject, "oldObject", old); err != nil {
 		return admitted, err
 	}
-	return review.Answer{Refused: policy.Admission{}.Update(pod, old)}, nil
+	if refused := (policy.Admission{}).Update(pod, old); refused != nil || r.SubResource != ephemeralContainers {
+		return review.Answer{Refused: refused}, nil
+	}
+	rules := policy.Admission{Classes: p.known.cache.Classes, Fleet: p.known.measured()}
+	v, refused := rules.Debug(pod, old)
+	return review.Answer{Refused: refused, Warnings: v.Warnings}, nil
 }
 
 // podOf is the pod of a request, in the namespace of the request.

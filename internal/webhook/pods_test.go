@@ -16,6 +16,7 @@ import (
 
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/pkg/runtimeclass"
+	"fairlead.run/pkg/runtimeclass/policy"
 	"fairlead.run/test/apiserver"
 )
 
@@ -164,6 +165,38 @@ func TestUpdates(t *testing.T) {
 	}
 	if got := change(pod(of("a"), func(p *corev1.Pod) { p.Spec.Overhead = class("x").Overhead.PodFixed }), pod(of("a")), "resize"); got.Allowed {
 		t.Error("a change of the overhead passes")
+	}
+}
+
+// A container that is added to a pod is held against what its handler can do.
+func TestDebugContainers(t *testing.T) {
+	api, yes := cluster(t), true
+	lacking := class("gvisor")
+	lacking.Annotations = map[string]string{policy.AnnotationLacks: "privileged"}
+	api.Put(classes, lacking)
+	r := start(t, api, options())
+	debug := func(p *corev1.Pod) {
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", SecurityContext: &corev1.SecurityContext{Privileged: &yes}}}}
+	}
+	for subresource, allowed := range map[string]bool{"ephemeralcontainers": false, "resize": true} {
+		request := about(t, podKind, pod(of("gvisor"), debug), pod(of("gvisor")))
+		request.Namespace, request.SubResource = "team", subresource
+		if got := r.ask("/validate-pods", request); got.Allowed != allowed || !allowed && !strings.Contains(got.Result.Message, "privileged") {
+			t.Errorf("%s: %+v", subresource, got.Result)
+		}
+	}
+}
+
+// A policy that got into the cluster past its schema keeps pods out.
+func TestUnusablePolicy(t *testing.T) {
+	api := cluster(t)
+	api.Put(policies, policyOf("broken", func(s *v1alpha1.RuntimeClassPolicySpec) { s.MinimumIsolation = "much" }))
+	r := start(t, api, options())
+	if got := r.ask("/validate-pods", creating(t, pod())); got.Allowed || !strings.Contains(got.Result.Message, "RuntimeClassPolicy broken cannot be used") {
+		t.Errorf("answer: %+v", got.Result)
+	}
+	if line := r.metric("fairlead_webhook_policies_unusable"); !strings.HasSuffix(line, " 1") {
+		t.Errorf("metric: %s", line)
 	}
 }
 

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/pkg/runtimeclass"
@@ -9,7 +11,8 @@ import (
 // Admission decides about pods by all that a cluster knows of its classes.
 //
 // A mutating webhook calls Create, and may call it again; a validating one calls
-// Check for what has been created, and Update for what changes.
+// Check for what has been created, Update for what changes, and Debug for
+// ephemeral containers.
 type Admission struct {
 	Classes  runtimeclass.Classes
 	Legacy   runtimeclass.Legacy
@@ -42,6 +45,17 @@ func (a Admission) Check(pod *corev1.Pod, ns *corev1.Namespace) (Verdict, error)
 // do not apply to what runs already.
 func (a Admission) Update(updated, old *corev1.Pod) error {
 	return a.injection(nil).Update(updated, old)
+}
+
+// Debug holds what a change of the subresource ephemeralcontainers asks for, and
+// the pod did not, against what the class's handler can do. Policies are about
+// classes, which stay.
+func (a Admission) Debug(updated, old *corev1.Pod) (Verdict, error) {
+	had := Needs(old)
+	more := slices.DeleteFunc(Needs(updated), func(n Need) bool {
+		return slices.ContainsFunc(had, func(h Need) bool { return h.Feature == n.Feature })
+	})
+	return verdictOf(a.unsupported(more, a.classOf(updated)))
 }
 
 func (a Admission) injection(ns *corev1.Namespace) runtimeclass.Admission {

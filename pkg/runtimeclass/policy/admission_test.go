@@ -187,6 +187,70 @@ func TestCheckTellsAll(t *testing.T) {
 	refusedFor(t, err, policy.ReasonIsolation, "Policy two does not allow RuntimeClass runc")
 }
 
+// What a policy demands that cannot be used nobody knows, so that it admits
+// nothing where it might hold.
+func TestUnusable(t *testing.T) {
+	selecting := metav1.LabelSelector{MatchLabels: map[string]string{"tenant": "yes"}}
+	unreadable := metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}
+	for name, tt := range map[string]struct {
+		spec    v1alpha1.RuntimeClassPolicySpec
+		refuses bool // a pod in the namespace that it selects
+		others  bool // and in another
+		warns   bool
+	}{
+		"of some namespaces": {spec: v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: selecting, MinimumIsolation: "much"}, refuses: true},
+		"of who knows which": {spec: v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: unreadable, DefaultClass: "gvisor"}, refuses: true, others: true},
+		"of no known mode":   {spec: v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: selecting, Mode: "forbid", DefaultClass: "gvisor"}, refuses: true},
+		"that warns":         {spec: v1alpha1.RuntimeClassPolicySpec{NamespaceSelector: selecting, Mode: v1alpha1.ModeWarn, DefaultClass: "A"}, warns: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demand("broken", tt.spec)
+			_, why := policy.Compile(p)
+			if why == nil {
+				t.Fatal("it can be used")
+			}
+			a := cluster(t)
+			a.Policies = policy.NewSet(policy.Unusable(p, why))
+			v, err := a.Check(pod(of("runc")), namespace("team", "tenant", "yes"))
+			if tt.refuses {
+				refusedFor(t, err, policy.ReasonPolicyUnusable, "RuntimeClassPolicy broken cannot be used")
+			} else if err != nil || (len(v.Warnings) == 1) != tt.warns {
+				t.Errorf("%v, warnings %q", err, v.Warnings)
+			}
+			if _, err := a.Check(pod(of("runc")), namespace("other")); (err != nil) != tt.others {
+				t.Errorf("in another namespace: %v", err)
+			}
+		})
+	}
+}
+
+func TestDebug(t *testing.T) {
+	yes := true
+	debugged := func(options ...podOption) *corev1.Pod {
+		p := pod(options...)
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", SecurityContext: &corev1.SecurityContext{Privileged: &yes}}}}
+		return p
+	}
+	a := cluster(t)
+	a.Classes = runtimeclass.NewMap(class("runc"), class("gvisor", isolating("sandbox"), saying(policy.AnnotationLacks, "privileged")))
+	if _, err := a.Debug(debugged(of("runc")), pod(of("runc"))); err != nil {
+		t.Error(err)
+	}
+	_, err := a.Debug(debugged(of("gvisor")), pod(of("gvisor")))
+	refusedFor(t, err, policy.ReasonUnsupported, "RuntimeClass gvisor has no privileged")
+	var r *runtimeclass.Rejection
+	if errors.As(err, &r) && r.Field != "spec.ephemeralContainers[debugger].securityContext.privileged" {
+		t.Errorf("field %s", r.Field)
+	}
+	had := with(func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes} })
+	if _, err := a.Debug(debugged(of("gvisor"), had), pod(of("gvisor"), had)); err != nil {
+		t.Errorf("what the pod has already: %v", err)
+	}
+	if _, err := a.Debug(debugged(of("gone")), pod(of("gone"))); err != nil {
+		t.Errorf("a class that is gone: %v", err)
+	}
+}
+
 func TestSupports(t *testing.T) {
 	fleet := policy.NewFleet([]*corev1.Node{
 		telling(node("a", withUserNamespaces("both", true), withUserNamespaces("some", true), handler("silent")), "both", "user-namespaces,seccomp,magic"),

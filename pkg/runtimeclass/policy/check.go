@@ -22,6 +22,8 @@ const (
 	ReasonFeature runtimeclass.Reason = "FeatureMissing"
 	// ReasonQuota is that a namespace has as many pods of a class as it may have.
 	ReasonQuota runtimeclass.Reason = "QuotaExceeded"
+	// ReasonPolicyUnusable is a policy of which nobody knows what it demands.
+	ReasonPolicyUnusable runtimeclass.Reason = "PolicyUnusable"
 	// ReasonUnsupported is that the handler cannot do what a field of the pod says.
 	ReasonUnsupported runtimeclass.Reason = "HandlerUnsupported"
 )
@@ -93,7 +95,7 @@ func (a Admission) required(text string, class *nodev1.RuntimeClass) []Finding {
 // judge holds a class against what the pod's fields ask for and what policies
 // demand of classes, in the order of policies.
 func (a Admission) judge(pod *corev1.Pod, class *nodev1.RuntimeClass, policies Set) []Finding {
-	out := a.unsupported(pod, class)
+	out := a.unsupported(Needs(pod), class)
 	for _, p := range policies {
 		for _, f := range a.demands(p, class) {
 			f.Policy, f.Mode, f.Class = p.Name, p.Spec.Mode, nameOf(class)
@@ -105,14 +107,14 @@ func (a Admission) judge(pod *corev1.Pod, class *nodev1.RuntimeClass, policies S
 	return out
 }
 
-// unsupported is what the pod's fields ask for and the handler cannot do. What
+// unsupported is what a pod's fields ask for and the handler cannot do. What
 // only some nodes can do is a warning: the pod may land on one of them.
-func (a Admission) unsupported(pod *corev1.Pod, class *nodev1.RuntimeClass) []Finding {
+func (a Admission) unsupported(needs []Need, class *nodev1.RuntimeClass) []Finding {
 	if class == nil {
 		return nil
 	}
 	var out []Finding
-	for _, n := range Needs(pod) {
+	for _, n := range needs {
 		support, why := a.Fleet.Supports(class, n.Feature)
 		f := Finding{Reason: ReasonUnsupported, Class: class.Name, Field: n.Field}
 		switch support {
@@ -132,6 +134,9 @@ func (a Admission) unsupported(pod *corev1.Pod, class *nodev1.RuntimeClass) []Fi
 
 // demands is what a policy has against a class, nil being none.
 func (a Admission) demands(p *Policy, class *nodev1.RuntimeClass) []Finding {
+	if p.fault != "" {
+		return []Finding{{Reason: ReasonPolicyUnusable, Detail: "cannot be used, and nobody knows what it demands; correct it or delete it: " + p.fault}}
+	}
 	var out []Finding
 	s := &p.Spec
 	if s.AllowedClasses != nil && !slices.Contains(s.AllowedClasses, nameOf(class)) {

@@ -56,6 +56,10 @@ func Needs(pod *corev1.Pod) []Need {
 	for i := range s.Containers {
 		n.container("spec.containers", &s.Containers[i])
 	}
+	for i := range s.EphemeralContainers {
+		c := corev1.Container(s.EphemeralContainers[i].EphemeralContainerCommon)
+		n.container("spec.ephemeralContainers", &c)
+	}
 	return n
 }
 

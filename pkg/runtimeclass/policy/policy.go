@@ -20,6 +20,22 @@ type Policy struct {
 	Name     string
 	Spec     v1alpha1.RuntimeClassPolicySpec // a copy
 	selector labels.Selector
+	fault    string // why it cannot be used; it admits nothing then
+}
+
+// Unusable stands for a policy that Compile refuses. Nobody knows what it would
+// have demanded, so that it demands what no pod can satisfy, in its mode, of the
+// namespaces that it selects, or of all if that cannot be read either.
+func Unusable(p *v1alpha1.RuntimeClassPolicy, why error) *Policy {
+	out := &Policy{Name: p.Name, selector: labels.Everything(), fault: why.Error()}
+	out.Spec.Mode = v1alpha1.ModeEnforce
+	if p.Spec.Mode == v1alpha1.ModeWarn || p.Spec.Mode == v1alpha1.ModeAudit {
+		out.Spec.Mode = p.Spec.Mode
+	}
+	if selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector); err == nil {
+		out.selector = selector
+	}
+	return out
 }
 
 // Compile makes a policy ready, or says what is wrong with it: what its CRD
