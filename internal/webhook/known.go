@@ -42,6 +42,7 @@ type known struct {
 	fleet    memo[*policy.Fleet]
 	fallback memo[string] // the cluster's default class
 	policies memo[*policies]
+	sorted   memo[*policy.Catalog]
 	lookups  *semaphore.Weighted
 
 	mu     sync.Mutex
@@ -165,10 +166,14 @@ func (k *known) defaultClass() string {
 	})
 }
 
+func (k *known) catalog() *policy.Catalog {
+	return k.sorted.get(k.cache.Classes.Revision(), func() *policy.Catalog { return policy.NewCatalog(k.cache.Classes) })
+}
+
 // admission is the rules for one namespace.
 func (k *known) admission(ns *corev1.Namespace, legacy runtimeclass.Legacy) policy.Admission {
 	return policy.Admission{
-		Classes: k.cache.Classes, Legacy: legacy, Policies: k.compiled().forNamespace(ns),
+		Classes: k.catalog(), Legacy: legacy, Policies: k.compiled().forNamespace(ns),
 		Default: k.defaultClass(), Fleet: k.measured(),
 	}
 }

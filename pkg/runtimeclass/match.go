@@ -80,6 +80,15 @@ func Match(q Query) ([]NodeMatch, error) {
 	return out, nil
 }
 
+// Any says whether some node matches, and looks no further then.
+func Any(q Query) (bool, error) {
+	d, err := newDemand(q)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(q.Nodes, func(n *corev1.Node) bool { return len(d.against(n, q.Used[n.Name])) == 0 }), nil
+}
+
 // demand is a query worked out once for all nodes.
 type demand struct {
 	class, handler string

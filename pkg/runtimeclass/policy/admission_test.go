@@ -75,6 +75,48 @@ func TestCreateChooses(t *testing.T) {
 	}
 }
 
+// Of the classes that would do, one on a node that the pod may use comes first,
+// however much more it costs, and classes of one kind are told apart by policies.
+func TestFitLooksAtThePod(t *testing.T) {
+	near, far := node("near", handler("near"), handler("other")), node("far", handler("far"))
+	near.Labels, far.Labels = map[string]string{"zone": "a"}, map[string]string{"zone": "b"}
+	a := policy.Admission{
+		Classes: runtimeclass.NewMap(class("far", isolating("sandbox"), costing("1Mi")), class("near", isolating("vm"), costing("100Mi")), class("near-2", isolating("vm"), costing("90Mi"), handledBy("near"))),
+		Fleet:   policy.NewFleet([]*corev1.Node{near, far}),
+	}
+	zone := func(name string) podOption {
+		return with(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"zone": name} })
+	}
+	affine := with(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
+		}}}}}
+	})
+	only := func(names ...string) policy.Set {
+		return compiled(t, demand("only", v1alpha1.RuntimeClassPolicySpec{AllowedClasses: names}))
+	}
+	for name, tt := range map[string]struct {
+		pod      *corev1.Pod
+		policies policy.Set
+		class    string
+		says     string
+	}{
+		"anywhere":              {pod: pod(requiring("isolation=sandbox")), class: "far", says: "the least isolation"},
+		"in a zone":             {pod: pod(requiring("isolation=sandbox"), zone("a")), class: "near-2", says: "the least overhead"},
+		"by affinity":           {pod: pod(requiring("isolation=sandbox"), affine), class: "near-2"},
+		"in no zone that there": {pod: pod(requiring("isolation=sandbox"), zone("c")), class: "far", says: "the least isolation"},
+		"one of a kind":         {pod: pod(requiring("isolation=sandbox"), zone("a")), policies: only("near", "far"), class: "near", says: "nodes that the pod may use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.Policies = tt.policies
+			d, err := a.Create(tt.pod, namespace("team"))
+			if err != nil || runtimeclass.NameOf(d.Pod) != tt.class || !strings.Contains(d.Pod.Annotations[runtimeclass.AnnotationInjected], tt.says) {
+				t.Errorf("%v, class %s: %s", err, runtimeclass.NameOf(d.Pod), d.Pod.Annotations[runtimeclass.AnnotationInjected])
+			}
+		})
+	}
+}
+
 func TestDefaultOfTheCluster(t *testing.T) {
 	a := cluster(t)
 	a.Default = "gvisor"

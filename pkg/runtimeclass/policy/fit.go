@@ -75,55 +75,73 @@ func rejection(r runtimeclass.Rejection, format string, args ...any) error {
 
 // candidate is a class that satisfies a pod.
 type candidate struct {
-	class  *nodev1.RuntimeClass
+	offer
 	level  int
-	memory int64 // bytes of overhead
 	nodes  int
+	usable bool // a node of it is one that the pod itself may use
 }
 
 // fit is the class that satisfies what a pod requires at the least cost: the
 // least isolation, then the least memory of overhead, then the most nodes, then
-// the first by name.
+// the first by name. Classes none of whose nodes the pod may use come last.
 func (c chooser) fit(pod *corev1.Pod, wanted requires) (runtimeclass.Choice, error) {
+	catalog, ok := c.Classes.(*Catalog)
+	if !ok {
+		catalog = NewCatalog(c.Classes)
+	}
 	var able []candidate
-	var others []string
-	for _, name := range c.names() {
-		class := c.Classes.Get(name)
-		if class == nil {
-			continue // gone meanwhile
-		}
-		if why := c.unfit(pod, class, wanted); why != "" {
-			others = append(others, name+" "+why)
-			continue
-		}
-		able = append(able, c.candidate(class))
+	for i := range catalog.kinds {
+		able = c.fitKind(pod, &catalog.kinds[i], wanted, able)
 	}
 	if len(able) == 0 {
-		return runtimeclass.Choice{}, rejection(runtimeclass.Rejection{Reason: ReasonNoFit, Field: requiresField}, "no RuntimeClass has %s%s", wanted, reasons(others))
+		return runtimeclass.Choice{}, rejection(runtimeclass.Rejection{Reason: ReasonNoFit, Field: requiresField}, "no RuntimeClass has %s%s", wanted, c.reasons(pod, catalog, wanted))
 	}
 	slices.SortFunc(able, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.memory, b.memory), cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.class.Name, b.class.Name))
+		return cmp.Or(first(a.usable, b.usable), cmp.Compare(a.level, b.level), cmp.Compare(a.memory, b.memory), cmp.Compare(b.nodes, a.nodes), cmp.Compare(a.name, b.name))
 	})
-	return runtimeclass.Choice{Class: able[0].class.Name, By: AnnotationRequires, Because: because(wanted, able)}, nil
+	return runtimeclass.Choice{Class: able[0].name, By: AnnotationRequires, Because: because(wanted, able)}, nil
 }
 
-func (c chooser) names() []string {
-	if c.Classes == nil {
-		return nil
+// first compares so that what is true comes before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
 	}
-	return slices.Sorted(slices.Values(c.Classes.Names()))
+	return 1
 }
 
-func (c chooser) candidate(class *nodev1.RuntimeClass) candidate {
-	out := candidate{class: class, level: slices.Index(levels, IsolationOf(class)), nodes: c.Fleet.Nodes(class)}
-	if class.Overhead != nil {
-		out.memory = class.Overhead.PodFixed.Memory().Value()
+// fitKind adds the classes of one kind that satisfy a pod.
+func (c chooser) fitKind(pod *corev1.Pod, k *kind, wanted requires, able []candidate) []candidate {
+	if c.unfit(pod, k.like, wanted, ReasonNotAllowed) != "" {
+		return able
 	}
-	return out
+	one := candidate{level: k.level, nodes: c.Fleet.Nodes(k.like), usable: c.usable(pod, k.like)}
+	for _, o := range k.classes {
+		if c.policies.allow(o.name) {
+			one.offer = o
+			able = append(able, one)
+		}
+	}
+	return able
 }
 
-// unfit says why a class is none for a pod; empty if it is one.
-func (c chooser) unfit(pod *corev1.Pod, class *nodev1.RuntimeClass, wanted requires) string {
+// usable says whether a pod that says itself where it may run may run on a node of
+// a class. Of a fleet of which nothing is known nobody can tell.
+func (c chooser) usable(pod *corev1.Pod, class *nodev1.RuntimeClass) bool {
+	free := len(pod.Spec.NodeSelector) == 0 && pod.Spec.NodeName == "" && (pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil)
+	if free || c.Fleet.empty() {
+		return true
+	}
+	some, err := runtimeclass.Any(runtimeclass.Query{Class: class, Pod: pod, Nodes: c.Fleet.all})
+	return some && err == nil
+}
+
+// unfit says why a class is none for a pod, but for some reasons; empty if it is
+// one.
+func (c chooser) unfit(pod *corev1.Pod, class *nodev1.RuntimeClass, wanted requires, but ...runtimeclass.Reason) string {
 	if why := c.Fleet.unmet(class, wanted); why != "" {
 		return why
 	}
@@ -138,7 +156,7 @@ func (c chooser) unfit(pod *corev1.Pod, class *nodev1.RuntimeClass, wanted requi
 		}
 	}
 	for _, f := range c.judge(pod, class, c.policies) {
-		if f.Mode == v1alpha1.ModeEnforce {
+		if f.Mode == v1alpha1.ModeEnforce && !slices.Contains(but, f.Reason) {
 			return "is refused: " + f.Detail
 		}
 	}
@@ -165,22 +183,24 @@ func (f *Fleet) unmet(class *nodev1.RuntimeClass, wanted requires) string {
 
 // because says which class won, and over which.
 func because(wanted requires, able []candidate) string {
-	text := fmt.Sprintf("%s has %s", able[0].class.Name, wanted)
+	text := fmt.Sprintf("%s has %s", able[0].name, wanted)
 	if len(able) == 1 {
 		return text + ", and no other class has"
 	}
-	first, second := able[0], able[1]
+	best, second := able[0], able[1]
 	text += fmt.Sprintf(", as %d others, and ", len(able)-1)
 	if len(able) == 2 {
-		text = fmt.Sprintf("%s has %s, as %s has, and ", first.class.Name, wanted, second.class.Name)
+		text = fmt.Sprintf("%s has %s, as %s has, and ", best.name, wanted, second.name)
 	}
 	switch {
-	case first.level != second.level:
-		return text + "the least isolation, " + string(levels[first.level])
-	case first.memory != second.memory:
+	case best.usable != second.usable:
+		return text + "nodes that the pod may use"
+	case best.level != second.level:
+		return text + "the least isolation, " + string(levels[best.level])
+	case best.memory != second.memory:
 		return text + "the least overhead of memory"
-	case first.nodes != second.nodes:
-		return text + "the most nodes, " + fmt.Sprint(first.nodes)
+	case best.nodes != second.nodes:
+		return text + "the most nodes, " + fmt.Sprint(best.nodes)
 	}
 	return text + "is the first of equals by name"
 }
@@ -188,14 +208,19 @@ func because(wanted requires, able []candidate) string {
 // mostReasons bounds a message: clusters with thousands of classes exist.
 const mostReasons = 8
 
-func reasons(list []string) string {
-	if len(list) == 0 {
+// reasons goes through the first classes by name and says why each is none.
+func (c chooser) reasons(pod *corev1.Pod, catalog *Catalog, wanted requires) string {
+	names, list := slices.Sorted(slices.Values(catalog.Names())), []string{}
+	for _, name := range names[:min(len(names), mostReasons)] {
+		if class := catalog.Get(name); class != nil {
+			list = append(list, name+" "+c.unfit(pod, class, wanted))
+		}
+	}
+	switch {
+	case len(names) == 0:
 		return ": there is no class at all"
+	case len(names) > mostReasons:
+		list = append(list, fmt.Sprintf("and %d more", len(names)-mostReasons))
 	}
-	more := ""
-	if len(list) > mostReasons {
-		more = fmt.Sprintf("; and %d more", len(list)-mostReasons)
-		list = list[:mostReasons]
-	}
-	return ": " + strings.Join(list, "; ") + more
+	return ": " + strings.Join(list, "; ")
 }

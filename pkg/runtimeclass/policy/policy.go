@@ -181,6 +181,13 @@ func (s Set) defaultClass() (class, by string) {
 	return "", ""
 }
 
+// allow says whether no enforced policy forbids a class by its name.
+func (s Set) allow(class string) bool {
+	return !slices.ContainsFunc(s, func(p *Policy) bool {
+		return p.Spec.Mode == v1alpha1.ModeEnforce && p.Spec.AllowedClasses != nil && !slices.Contains(p.Spec.AllowedClasses, class)
+	})
+}
+
 // nameOf is the name of a class that may be none.
 func nameOf(c *nodev1.RuntimeClass) string {
 	if c == nil {
