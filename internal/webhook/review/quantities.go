@@ -98,16 +98,7 @@ func bound(at any, into reflect.Type, path string) error {
 	}
 	switch v := at.(type) {
 	case map[string]any:
-		switch into.Kind() {
-		case reflect.Struct:
-			return boundFields(v, into, path)
-		case reflect.Map:
-			for key, below := range v {
-				if err := bound(below, into.Elem(), path+"["+key+"]"); err != nil {
-					return err
-				}
-			}
-		}
+		return boundMembers(v, into, path)
 	case []any:
 		if into.Kind() != reflect.Slice {
 			return nil
@@ -116,6 +107,21 @@ func bound(at any, into reflect.Type, path string) error {
 			if err := bound(below, into.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+func boundMembers(object map[string]any, into reflect.Type, path string) error {
+	if into.Kind() == reflect.Struct {
+		return boundFields(object, into, path)
+	}
+	if into.Kind() != reflect.Map {
+		return nil
+	}
+	for key, below := range object {
+		if err := bound(below, into.Elem(), path+"["+key+"]"); err != nil {
+			return err
 		}
 	}
 	return nil
