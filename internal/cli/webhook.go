@@ -80,6 +80,8 @@ func webhookOptions(cmd *cobra.Command, o *webhook.Options) {
 	flags.StringVar(&o.Service, "service", o.Service, "name of the Service that API servers call, in that namespace")
 	flags.StringVar(&o.Secret, "secret", o.Secret, "name of the Secret to keep certificates in, in that namespace")
 	flags.StringArrayVar(&o.ServeAs, "serve-as", nil, "a further name or address that the certificate is to be for; may be given more than once")
+	flags.StringVar(&o.ClientCA, "client-ca", o.ClientCA, "file with the authorities in PEM by which certificates of API servers are verified (default: answer whoever connects)")
+	flags.StringArrayVar(&o.ClientNames, "client-name", nil, "common name that the certificate of an API server may have; may be given more than once (default: any by --client-ca)")
 	flags.StringVar(&o.Mutating, "mutating-configuration", o.Mutating, "MutatingWebhookConfiguration to put the authority into; empty for none")
 	flags.StringVar(&o.Validating, "validating-configuration", o.Validating, "ValidatingWebhookConfiguration to put the authority into; empty for none")
 	flags.StringArrayVar(&o.Exempt, "exempt", o.Exempt, "namespace whose pods are admitted as they are; may be given more than once")

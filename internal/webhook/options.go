@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,6 +28,12 @@ type Options struct {
 	ServeAs    []string // further names and addresses by which API servers call
 	Mutating   string   // name of the configuration, or "" for none
 	Validating string
+
+	// ClientCA is a file with the authorities by which API servers are known; ""
+	// answers everybody who can connect. ClientNames are the common names that they
+	// may have; none allows all.
+	ClientCA    string
+	ClientNames []string
 
 	Legacy runtimeclass.Legacy
 	// Exempt are namespaces whose pods are admitted as they are, should a
@@ -68,6 +75,9 @@ func (o Options) Validate() error {
 		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
 			bad("serve-as", host, "is neither an IP address nor a name of DNS")
 		}
+	}
+	if len(o.ClientNames) > 0 && o.ClientCA == "" {
+		bad("client-name", strings.Join(o.ClientNames, ","), "needs --client-ca, by which it is verified")
 	}
 	if o.Drain < 0 || o.Drain > time.Minute {
 		bad("drain", o.Drain.String(), "is not between 0s and 1m")

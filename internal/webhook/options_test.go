@@ -23,6 +23,7 @@ func TestOptions(t *testing.T) {
 		"legacy-frakti-os-container":  func(o *webhook.Options) { o.Legacy.FraktiOSContainer = "Kata" },
 		"legacy-frakti-unikernel":     func(o *webhook.Options) { o.Legacy.FraktiUnikernel = "Kata" },
 		"legacy-windows-hyperv":       func(o *webhook.Options) { o.Legacy.WindowsHyperV = "Kata" },
+		"client-name":                 func(o *webhook.Options) { o.ClientNames = []string{"kube-apiserver"} },
 		"serve-as":                    func(o *webhook.Options) { o.ServeAs = []string{"127.0.0.1", "https://x"} },
 		"exempt":                      func(o *webhook.Options) { o.Exempt = []string{""} },
 		"drain":                       func(o *webhook.Options) { o.Drain = time.Hour },

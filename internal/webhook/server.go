@@ -58,6 +58,7 @@ type Server struct {
 	log     *slog.Logger
 	cache   *cluster.Cache
 	certs   Certificates
+	clients *certs.Clients // nil for everybody
 	metrics *metrics
 	reviews http.Handler
 
@@ -77,6 +78,11 @@ func Open(config *rest.Config, o Options, log *slog.Logger) (*Server, error) {
 	s := &Server{options: o, log: log, cache: cluster.NewCache(client, cluster.Options{Log: log})}
 	if s.certs, err = o.certificates(client, log); err != nil {
 		return nil, err
+	}
+	if o.ClientCA != "" {
+		if s.clients, err = certs.NewClients(o.ClientCA, o.ClientNames, log); err != nil {
+			return nil, err
+		}
 	}
 	s.assemble(client)
 	if s.listener, err = net.Listen("tcp", o.Listen); err != nil {
@@ -138,6 +144,9 @@ func (s *Server) Run(ctx context.Context) error {
 	group, base := errgroup.WithContext(base)
 	group.Go(func() error { return s.cache.Run(base) })
 	group.Go(func() error { return s.certs.Run(base) })
+	if s.clients != nil {
+		group.Go(func() error { return s.clients.Run(base) })
+	}
 	group.Go(func() error { return serve(base, s.healthServer(), s.health, false) })
 	group.Go(func() error { return serve(base, s.reviewServer(), s.listener, true) })
 	group.Go(func() error {
@@ -165,9 +174,13 @@ func (s *Server) drain(ctx, base context.Context) {
 }
 
 func (s *Server) reviewServer() *http.Server {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate}
+	if s.clients != nil {
+		secure.ClientAuth, secure.VerifyConnection = tls.RequireAnyClientCert, s.clients.Verify
+	}
 	return &http.Server{
 		Handler:           s.reviews,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate},
+		TLSConfig:         secure,
 		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: requestsAtOnce, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
