@@ -3,13 +3,12 @@ package cli
 import (
 	"fmt"
 	"log/slog"
-	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/resident"
 	"fairlead.run/internal/webhook"
 	"fairlead.run/pkg/runtimeclass"
 )
@@ -51,9 +50,7 @@ func (a *app) webhookCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(webhookGarbage)
-			}
+			resident.Grow(webhookGarbage)
 			server, err := webhook.Open(config, o, log)
 			if err != nil {
 				return err

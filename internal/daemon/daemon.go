@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/daemon/tracing"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/lifecycle"
+	"fairlead.run/internal/resident"
 	"fairlead.run/internal/streaming"
 	"fairlead.run/internal/telemetry"
 )
@@ -69,7 +70,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 	if err := failpoint.Enable(os.Getenv(failpoint.Env)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
 	}
-	saveMemory()
+	resident.Grow(gcPercent)
 	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version, source: o.Source}
 	defer func() {
 		if err != nil {
@@ -148,7 +149,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.run("the streaming server", func() error { return d.streams.Run(ctx) })
 	g.run("the measuring of writable layers", func() error { return d.parts.meter.Run(ctx) })
 	g.run("the giving back of memory", func() error {
-		rest(ctx, d.parts.busy, func() { giveBack(d.log) })
+		rest(ctx, d.parts.busy, func() {
+			if err := resident.GiveBack(); err != nil {
+				d.log.Debug("some memory was not given back", "error", err)
+			}
+		})
 		return nil
 	})
 	if d.metrics != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // patched is the pod after what the webhook says.
-func patched(t *testing.T, object, patch []byte) *corev1.Pod {
+func patched(t testing.TB, object, patch []byte) *corev1.Pod {
 	t.Helper()
 	out := object
 	if len(patch) > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/resident"
 	"fairlead.run/internal/webhook/certs"
 	"fairlead.run/internal/webhook/review"
 )
@@ -144,6 +145,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group, base := errgroup.WithContext(base)
 	group.Go(func() error { return s.cache.Run(base) })
 	group.Go(func() error { return s.certs.Run(base) })
+	group.Go(func() error { return s.settle(base) })
 	if s.clients != nil {
 		group.Go(func() error { return s.clients.Run(base) })
 	}
@@ -155,6 +157,21 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// settle gives back the memory that only the reading of the cluster needed.
+func (s *Server) settle(ctx context.Context) error {
+	for !s.cache.Synced() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+	if err := resident.GiveBack(); err != nil {
+		s.log.Debug("some memory was not given back", "error", err)
+	}
+	return nil
 }
 
 // drain waits for the order to end, and then until nobody sends requests here: a
