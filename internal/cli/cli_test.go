@@ -19,6 +19,7 @@ import (
 	adminv1 "fairlead.run/api/admin/v1"
 	"fairlead.run/internal/cli/remote"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/inprocess"
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/runner"
 )
@@ -167,6 +168,9 @@ func TestConnectionLost(t *testing.T) {
 		if got := connectionLost(status.Error(codes.Unavailable, text)); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
+	}
+	if !connectionLost(inprocess.ErrEnded) {
+		t.Error("a daemon of our own that has ended is not found lost")
 	}
 	if connectionLost(nil) || connectionLost(status.Error(codes.NotFound, "connection error")) {
 		t.Error("another kind of error counts as a lost connection")

@@ -35,7 +35,7 @@ func (a *app) connect(ctx context.Context) (*session, error) {
 		return &session{Endpoint: e, cfg: cfg}, err
 	}
 	s := &session{cfg: cfg, own: &ownDaemon{cfg: cfg, version: a.version, errOut: a.err}}
-	if s.Endpoint, err = s.own.ensure(ctx); err != nil {
+	if s.Endpoint, err = s.own.connect(ctx); err != nil {
 		return nil, errors.Join(err, s.own.end())
 	}
 	return s, nil

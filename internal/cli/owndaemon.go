@@ -17,6 +17,7 @@ import (
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/daemon"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/inprocess"
 	"fairlead.run/internal/node/endpoint"
 )
 
@@ -38,8 +39,18 @@ type ownDaemon struct {
 	errOut  io.Writer
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // nil while we have none
+	own    *daemon.Daemon // nil while we have none
+	cancel context.CancelFunc
 	ended  chan error
+}
+
+// connect is an endpoint that lasts as long as the command.
+func (o *ownDaemon) connect(ctx context.Context) (*endpoint.Endpoint, error) {
+	e, err := o.ensure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return endpoint.Of(ctx, &steady{own: o, now: e}, e.Address)
 }
 
 // ensure connects to the daemon that serves, or to a new one of our own.
@@ -48,7 +59,7 @@ func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 	defer o.mu.Unlock()
 	giveUp := time.Now().Add(takeOverTimeout)
 	for {
-		e, err := endpoint.Dial(ctx, address(o.cfg), grpc.WithUnaryInterceptor(o.repeat))
+		e, err := endpoint.Dial(ctx, address(o.cfg))
 		if err == nil {
 			return e, nil
 		}
@@ -67,7 +78,7 @@ func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 			return nil, fmt.Errorf("start the daemon: %w", err)
 		}
 		if err == nil {
-			continue
+			return endpoint.Of(ctx, o.own.Server().Direct(), o.own.Endpoint())
 		}
 		select {
 		case <-ctx.Done():
@@ -80,9 +91,9 @@ func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 // start starts the daemon. It serves its socket too, so that commands in other
 // terminals find the pods.
 func (o *ownDaemon) start(ctx context.Context) error {
-	if o.cancel != nil { // ours has ended by itself
+	if o.own != nil { // ours has ended by itself
 		o.cancel()
-		o.cancel = nil
+		o.own = nil
 		if err := <-o.ended; err != nil {
 			return err
 		}
@@ -96,7 +107,7 @@ func (o *ownDaemon) start(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	o.cancel, o.ended = cancel, make(chan error, 1)
+	o.own, o.cancel, o.ended = d, cancel, make(chan error, 1)
 	go func(ended chan<- error) { ended <- d.Run(own) }(o.ended)
 	return nil
 }
@@ -105,11 +116,11 @@ func (o *ownDaemon) start(ctx context.Context) error {
 func (o *ownDaemon) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.cancel == nil {
+	if o.own == nil {
 		return nil
 	}
 	o.cancel()
-	o.cancel = nil
+	o.own = nil
 	select {
 	case err := <-o.ended:
 		return err
@@ -118,27 +129,74 @@ func (o *ownDaemon) end() error {
 	}
 }
 
-// repeat is around every call: where the daemon went away with its command,
-// the call is made again with another.
-//
-// Larger: the parameters are those of grpc.UnaryClientInterceptor.
-func (o *ownDaemon) repeat(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := call(ctx, method, req, reply, cc, opts...)
-	if ctx.Err() != nil || !connectionLost(err) || strings.HasSuffix(method, "/Version") { // ensure itself asks for the version
+// steady is a connection to whichever daemon serves: where one went away with its
+// command, calls are made again with another.
+type steady struct {
+	own *ownDaemon
+
+	mu   sync.Mutex
+	now  *endpoint.Endpoint
+	gone []*endpoint.Endpoint // calls of others may still be on them
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (s *steady) Invoke(ctx context.Context, method string, request, reply any, opts ...grpc.CallOption) error {
+	e := s.current()
+	err := e.Conn().Invoke(ctx, method, request, reply, opts...)
+	if ctx.Err() != nil || !connectionLost(err) {
 		return err
 	}
-	e, ensureErr := o.ensure(ctx)
-	if ensureErr != nil {
-		return errors.Join(err, ensureErr)
+	e, again := s.replace(ctx, e)
+	if again != nil {
+		return errors.Join(err, again)
 	}
-	_ = e.Close()
-	cc.ResetConnectBackoff()
-	return call(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+	return e.Conn().Invoke(ctx, method, request, reply, opts...)
+}
+
+// NewStream implements grpc.ClientConnInterface. A stream that is lost is its
+// caller's to open again.
+func (s *steady) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return s.current().Conn().NewStream(ctx, desc, method, opts...)
+}
+
+func (s *steady) current() *endpoint.Endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// replace finds another daemon, unless somebody has done so since.
+func (s *steady) replace(ctx context.Context, lost *endpoint.Endpoint) (*endpoint.Endpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now != lost {
+		return s.now, nil
+	}
+	e, err := s.own.ensure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.gone, s.now = append(s.gone, lost), e
+	return e, nil
+}
+
+// Close closes all that there were.
+func (s *steady) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.now.Close()}
+	for _, e := range s.gone {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // connectionLost tells a daemon that is away from one that says that something
 // is unavailable.
 func connectionLost(err error) bool {
+	if errors.Is(err, inprocess.ErrEnded) {
+		return true
+	}
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
 		return false

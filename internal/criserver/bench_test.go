@@ -37,6 +37,20 @@ func BenchmarkLists(b *testing.B) {
 	}
 }
 
+// BenchmarkDirect is the same from within the process.
+func BenchmarkDirect(b *testing.B) {
+	s, f := benchServer()
+	for _, l := range benchLists(cri.NewRuntimeServiceClient(s.Direct())) {
+		b.Run(l.name, func(b *testing.B) {
+			b.ReportAllocs()
+			timed(b, func() error {
+				f.calls = nil
+				return l.want(b.Context())
+			})
+		})
+	}
+}
+
 // BenchmarkReadyMade is what remains of BenchmarkLists where a server has nothing
 // to do: the same bytes come from memory, to a client that throws them away, and
 // to one that decodes them as every client of the CRI does. No server is quicker.

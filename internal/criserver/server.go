@@ -67,8 +67,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Server answers CRI calls. Its methods may be called directly, by a node agent
-// in the same process; then nobody recovers panics or maps errors.
+// Server answers CRI calls: through a socket by Serve, and of this process by
+// Direct.
 type Server struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
@@ -92,20 +92,32 @@ func New(c Config) (*Server, error) {
 	return &Server{cfg: c, log: c.Log, now: time.Now, ending: make(chan struct{})}, nil
 }
 
+func (s *Server) unary() []grpc.UnaryServerInterceptor {
+	return []grpc.UnaryServerInterceptor{s.trace, s.observe, s.encodeErrors, s.recoverPanics, s.inTime, s.awaitReady}
+}
+
+func (s *Server) streams() []grpc.StreamServerInterceptor {
+	return []grpc.StreamServerInterceptor{s.encodeStreamErrors, s.recoverStreamPanics, s.awaitReadyStream}
+}
+
+func (s *Server) register(r grpc.ServiceRegistrar) {
+	cri.RegisterRuntimeServiceServer(r, s)
+	cri.RegisterImageServiceServer(r, s)
+	if s.cfg.Register != nil {
+		s.cfg.Register(r)
+	}
+}
+
 // Serve answers calls on l until ctx ends. Calls in flight may then finish for
 // two seconds. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
-		grpc.ChainUnaryInterceptor(s.trace, s.observe, s.encodeErrors, s.recoverPanics, s.inTime, s.awaitReady),
-		grpc.ChainStreamInterceptor(s.encodeStreamErrors, s.recoverStreamPanics, s.awaitReadyStream),
+		grpc.ChainUnaryInterceptor(s.unary()...),
+		grpc.ChainStreamInterceptor(s.streams()...),
 	)
-	cri.RegisterRuntimeServiceServer(g, s)
-	cri.RegisterImageServiceServer(g, s)
-	if s.cfg.Register != nil {
-		s.cfg.Register(g)
-	}
+	s.register(g)
 
 	ended := make(chan struct{})
 	go func() {

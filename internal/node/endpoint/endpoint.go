@@ -1,6 +1,6 @@
-// Package endpoint reaches a CRI runtime behind a socket, by the client
-// interfaces of k8s.io/cri-api. A daemon in this process has a socket, too, so
-// that nothing that uses an endpoint can tell which it is.
+// Package endpoint reaches a CRI runtime by the client interfaces of k8s.io/cri-api:
+// one behind a socket, or a daemon of this process. Nothing that uses an endpoint
+// can tell which it is.
 //
 // It knows no runtime in particular and adds nothing to the CRI.
 package endpoint
@@ -8,6 +8,7 @@ package endpoint
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -32,23 +33,35 @@ type Endpoint struct {
 	Images  runtimeapi.ImageServiceClient
 	// Name and Version are what the runtime calls itself.
 	Name, Version string
-	// Address is the socket.
+	// Address is the socket, which a daemon of this process has, too.
 	Address string
 
-	conn *grpc.ClientConn
+	conn   grpc.ClientConnInterface
+	closed bool
 }
 
 // Conn is the connection below, for services beside the CRI.
-func (e *Endpoint) Conn() *grpc.ClientConn { return e.conn }
+func (e *Endpoint) Conn() grpc.ClientConnInterface { return e.conn }
 
 // Close closes the connection. It is safe to call twice.
 func (e *Endpoint) Close() error {
-	if e.conn == nil {
+	conn, ok := e.conn.(io.Closer)
+	if !ok || e.closed {
 		return nil
 	}
-	conn := e.conn
-	e.conn = nil
+	e.closed = true
 	return conn.Close()
+}
+
+// Of is the endpoint behind a connection that is there already, such as that to a
+// daemon of this process; address is for messages.
+func Of(ctx context.Context, conn grpc.ClientConnInterface, address string) (*Endpoint, error) {
+	e := &Endpoint{Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn), Address: address, conn: conn}
+	if err := e.identify(ctx); err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
 }
 
 // Dial connects to a unix socket, given as a path or as unix://path, and waits
@@ -77,16 +90,7 @@ func Dial(ctx context.Context, socket string, options ...grpc.DialOption) (*Endp
 	if err != nil {
 		return nil, fmt.Errorf("connect to the runtime at %s: %w", path, err)
 	}
-	e := &Endpoint{
-		Runtime: runtimeapi.NewRuntimeServiceClient(conn),
-		Images:  runtimeapi.NewImageServiceClient(conn),
-		Address: "unix://" + path, conn: conn,
-	}
-	if err := e.identify(ctx); err != nil {
-		_ = e.Close()
-		return nil, err
-	}
-	return e, nil
+	return Of(ctx, conn, "unix://"+path)
 }
 
 // SocketPath takes the path out of "unix:///path" or "/path".
