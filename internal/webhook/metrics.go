@@ -10,15 +10,16 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/telemetry"
+	"fairlead.run/internal/webhook/census"
 	"fairlead.run/internal/webhook/review"
 	"fairlead.run/pkg/runtimeclass"
 )
 
 // What stands in a label for a class that has no name of its own there.
 const (
-	classNone    = "_none"    // the refusal is about no class
-	classUnknown = "_missing" // it does not exist: names of that kind are anybody's
-	classOther   = "_other"   // too many classes for a label
+	classNone    = census.NoClass      // the refusal is about no class
+	classUnknown = census.MissingClass // it does not exist: names of that kind are anybody's
+	classOther   = census.Other        // too many classes for a label
 )
 
 // mostClassSeries bounds reasons times classes; a family has room for 512.

@@ -17,6 +17,7 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/resident"
+	"fairlead.run/internal/webhook/census"
 	"fairlead.run/internal/webhook/certs"
 	"fairlead.run/internal/webhook/review"
 )
@@ -111,6 +112,7 @@ func (s *Server) assemble(client *cluster.Client) {
 		pods.exempt[name] = true
 	}
 	s.metrics = newMetrics(k, s.certs.Expires)
+	census.New(s.cache).Register(&s.metrics.registry)
 	i, mux := newInterceptor(s.metrics, s.log), http.NewServeMux()
 	for name, ask := range map[string]rule{
 		"mutate-pods": pods.mutate, "validate-pods": pods.validate, "validate-templates": pods.templates,
