@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -31,16 +32,20 @@ func add[F family](r *Registry, f F) F {
 	return f
 }
 
-// Write tells all families.
+// Write tells all families. Whoever counts waits for a family to be written, and
+// must not wait for whoever reads: all is written to memory first.
 func (r *Registry) Write(to io.Writer) error {
 	r.mu.Lock()
 	families := slices.Clone(r.families)
 	r.mu.Unlock()
-	w := bufio.NewWriter(to)
+	var text bytes.Buffer
+	w := bufio.NewWriter(&text)
 	for _, f := range families {
 		f.write(w)
 	}
-	return w.Flush()
+	_ = w.Flush() // memory takes everything
+	_, err := text.WriteTo(to)
+	return err
 }
 
 // about is what families have in common.

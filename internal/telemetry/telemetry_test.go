@@ -75,6 +75,31 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
+// counting is a reader that counts while it is being told.
+type counting struct {
+	c *Counter
+	h *Histogram
+}
+
+func (r counting) Write(p []byte) (int, error) {
+	r.c.Add(1, "runc")
+	r.h.Observe(1, "runc")
+	return len(p), nil
+}
+
+// Whoever counts does not wait for whoever reads.
+func TestSlowReader(t *testing.T) {
+	var r Registry
+	reader := counting{r.Counter("x_total", "X.", "handler"), r.Histogram("y_seconds", "Y.", "handler")}
+	for i := range maxSeries { // more than any buffer has
+		reader.c.Add(1, fmt.Sprint("handler-", i))
+		reader.h.Observe(1, fmt.Sprint("handler-", i))
+	}
+	if err := r.Write(reader); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestServe(t *testing.T) {
 	var r Registry
 	r.Counter("x_total", "X.").Add(1)
