@@ -24,9 +24,7 @@ type Census struct {
 	tally    *tally
 	failures *telemetry.Counter
 
-	mu    sync.Mutex // of the scrapes; nobody else waits for it
-	taken time.Time
-	took  time.Duration
+	mu    sync.Mutex // scrapes wait for each other's census, and nobody else
 	last  *counts
 	named map[string]bool // classes that have failures by name
 }
@@ -45,11 +43,11 @@ type tell = func(value float64, labels ...string)
 func (c *Census) Register(r *telemetry.Registry) {
 	c.registerClasses(r)
 	c.registerNodes(r)
-	r.Gauge("fairlead_cluster_census_age_seconds", "Time since the cluster was counted; it is counted again after 15 seconds.", nil, c.telling(func(_ *counts, tell tell) {
-		tell(time.Since(c.taken).Seconds())
+	r.Gauge("fairlead_cluster_census_age_seconds", "Time since the cluster was counted; it is counted again after 15 seconds.", nil, c.telling(func(n *counts, tell tell) {
+		tell(time.Since(n.taken).Seconds())
 	}))
-	r.Gauge("fairlead_cluster_census_duration_seconds", "How long it took to count the cluster.", nil, c.telling(func(_ *counts, tell tell) {
-		tell(c.took.Seconds())
+	r.Gauge("fairlead_cluster_census_duration_seconds", "How long it took to count the cluster.", nil, c.telling(func(n *counts, tell tell) {
+		tell(n.took.Seconds())
 	}))
 	// The last: the families above have taken the census that it counts by.
 	c.failures = r.Counter("fairlead_cluster_class_scheduling_failures_total", "Pods that a scheduler found no node for, by class and reason; each once until it has got a node.", "class", "reason")
@@ -125,33 +123,29 @@ func tellClasses(n map[ofClass]int, tell tell) {
 // zeros would be alarms.
 func (c *Census) telling(what func(n *counts, tell tell)) func(tell) {
 	return func(tell tell) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.fresh() {
-			what(c.last, tell)
+		if n := c.fresh(); n != nil {
+			what(n, tell)
 		}
 	}
 }
 
-// fresh sees to it that there is a census that holds. The counts are right for
-// the time at which they were made, and no lock of the caches is held while they
-// are.
-func (c *Census) fresh() bool {
-	if c.last != nil && time.Since(c.taken) < freshFor {
-		return true
-	}
-	if !c.cache.Synced() {
-		return c.last != nil
+// fresh is a census that holds, or nil. No lock of the caches is held while it is
+// taken.
+func (c *Census) fresh() *counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last != nil && time.Since(c.last.taken) < freshFor || !c.cache.Synced() {
+		return c.last
 	}
 	began := time.Now()
 	pods, failed := c.tally.take()
 	s := seen{c.cache.Classes.List(), c.cache.Nodes.List(), pods}
 	x := newIndex(s)
 	c.last = count(s, x)
-	c.taken = time.Now()
-	c.took = c.taken.Sub(began)
 	c.countFailures(failed, x)
-	return true
+	c.last.taken = time.Now()
+	c.last.took = c.last.taken.Sub(began)
+	return c.last
 }
 
 // countFailures counts by the reasons that hold now. Classes with pods begin at

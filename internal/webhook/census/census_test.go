@@ -87,12 +87,19 @@ const (
 func told(t *testing.T, s seen, failed map[failure]int) string {
 	t.Helper()
 	var r telemetry.Registry
-	c := &Census{tally: newTally(), named: map[string]bool{}, taken: time.Now()}
+	c := &Census{tally: newTally(), named: map[string]bool{}}
 	c.Register(&r)
+	return c.tells(t, &r, s, failed)
+}
+
+// tells makes a census of what was seen, and is what is told then.
+func (c *Census) tells(t *testing.T, r *telemetry.Registry, s seen, failed map[failure]int) string {
+	t.Helper()
 	x := newIndex(s)
 	c.last = count(s, x)
+	c.last.taken = time.Now()
 	c.countFailures(failed, x)
-	return written(t, &r)
+	return written(t, r)
 }
 
 func written(t *testing.T, r *telemetry.Registry) string {
@@ -332,15 +339,21 @@ func TestCardinalityIsBounded(t *testing.T) {
 	failed := map[failure]int{}
 	for i := range 5000 {
 		s.pods[group{class: fmt.Sprintf("class-%04d", i), phase: pending, verdict: cluster.Unfit}]++
+		s.pods[group{class: fmt.Sprintf("class-%04d", i), phase: running}]++
+		s.pods[group{class: fmt.Sprintf("class-%04d", i), phase: pending, node: "1"}]++
+		s.pods[group{class: fmt.Sprintf("class-%04d", i), phase: corev1.PodUnknown}]++
 		s.pods[group{class: fmt.Sprintf("gone-%04d", i), phase: running}]++
+		for _, v := range []cluster.Verdict{cluster.Unasked, cluster.Gated, cluster.Full} {
+			s.pods[group{class: fmt.Sprintf("class-%04d", i), phase: pending, verdict: v}]++
+		}
 		failed[failure{fmt.Sprintf("class-%04d", i), cluster.Unfit}]++
 	}
 	first := told(t, s, failed)
-	if n := strings.Count(first, "\n"); n > 2000 {
+	if n := strings.Count(first, "\n"); n > 2500 {
 		t.Errorf("%d lines", n)
 	}
 	for _, line := range []string{
-		`class_pods{class="_other",phase="Pending"} 4900`, `class_pods{class="_missing",phase="Running"} 5000`, `class_unscheduled_pods{class="_other",reason="unsupported"} 4884`,
+		`class_pods{class="_other",phase="Pending"} 24500`, `class_pods{class="_missing",phase="Running"} 5000`, `class_pods{class="_other",phase="Unknown"} 4900`, `class_unscheduled_pods{class="_other",reason="unsupported"} 9768`,
 		`handlers_missing 299`, `handler_nodes{runtime_handler="handler-298",state="fails"} 1`, `runtimeclasses{runtime_handler="_other",isolation="none"} 4151`, `runtimeclasses_without_nodes{used="true"} 4984`,
 	} {
 		if !strings.Contains(first, "\nfairlead_cluster_"+line+"\n") {
@@ -461,14 +474,9 @@ func TestNothingIsToldTooEarly(t *testing.T) {
 // The counter of a class keeps its name when other classes take the places.
 func TestFailuresOnlyGrow(t *testing.T) {
 	var r telemetry.Registry
-	c := &Census{tally: newTally(), named: map[string]bool{}, taken: time.Now()}
+	c := &Census{tally: newTally(), named: map[string]bool{}}
 	c.Register(&r)
-	next := func(s seen, failed map[failure]int) string {
-		x := newIndex(s)
-		c.last = count(s, x)
-		c.countFailures(failed, x)
-		return written(t, &r)
-	}
+	next := func(s seen, failed map[failure]int) string { return c.tells(t, &r, s, failed) }
 	s := seen{pods: map[group]int{}}
 	for i := range 3 * mostClasses {
 		s.classes = append(s.classes, class(fmt.Sprintf("class-%03d", i), "runc"))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -52,7 +53,7 @@ type (
 	ofHandler struct{ handler, isolation string }
 )
 
-// counts is one census, by labels.
+// counts is one census, by labels. It does not change once it is made.
 type counts struct {
 	classes     map[ofHandler]int // how many there are
 	defaults    int               // of these, by what they say of themselves
@@ -66,6 +67,9 @@ type counts struct {
 	naming      map[string]int // classes by handler
 
 	missing int // handlers that classes name and no node can have
+
+	taken time.Time
+	took  time.Duration
 }
 
 // count takes a census.
