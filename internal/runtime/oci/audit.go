@@ -280,6 +280,9 @@ func (k Keeper) dropState(ctx context.Context, h pod.Held) error {
 			return err
 		}
 	}
+	if err := unmountLeft(filepath.Split(h.Name)); err != nil {
+		return err
+	}
 	return os.RemoveAll(h.Name)
 }
 

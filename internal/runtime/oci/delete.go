@@ -59,6 +59,12 @@ func (h *Handler) delete(ctx context.Context, id string) error {
 // deleteState makes the runtime forget a container. folder says that it keeps
 // nothing of it but a folder, which needs no program to delete it.
 func (h *Handler) deleteState(ctx context.Context, id string, folder bool) error {
+	if h.tool.adapter == nil {
+		// Whoever deletes the folder, the runtime or we, goes into what is mounted.
+		if err := unmountLeft(h.tool.root, id); err != nil {
+			return fmt.Errorf("take away what the runtime left mounted: %w", err)
+		}
+	}
 	if folder {
 		return h.forgetState(id)
 	}

@@ -246,26 +246,33 @@ func (d *Driver) sweepTrials(ctx context.Context, t tool) {
 func (d *Driver) endTrial(ctx context.Context, t tool, bundle, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialEnd)
 	defer cancel()
-	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
-	path, err := h.cgroup(bundle)
-	if err == nil {
-		var g *cgroup.Group
-		if g, err = cgroup.New(cgroupRoot, path); err == nil {
-			err = errors.Join(g.KillRest(ctx), h.deleteState(ctx, id, false), g.Remove(ctx), h.forgetTrial(ctx, bundle, id))
-			if !d.cfg.Systemd {
-				removeParents(g)
-			}
-		}
-	}
-	var broken *brokenBundle
-	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &broken) {
-		err = nil // it was cut off before anything ran
-	}
+	err := d.endContainer(ctx, t, bundle, id)
 	err = errors.Join(err, os.RemoveAll(bundle))
 	if err != nil {
 		return fmt.Errorf("clean up after the trial: %w", err)
 	}
 	return nil
+}
+
+// endContainer ends the container of a trial. One without a bundle that can be
+// read was cut off before anything ran.
+func (d *Driver) endContainer(ctx context.Context, t tool, bundle, id string) error {
+	h := &Handler{cfg: d.cfg, def: t.def, tool: t}
+	path, err := h.cgroup(bundle)
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*brokenBundle)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	g, err := cgroup.New(cgroupRoot, path)
+	if err != nil {
+		return err
+	}
+	if !d.cfg.Systemd {
+		defer removeParents(g)
+	}
+	return errors.Join(g.KillRest(ctx), h.deleteState(ctx, id, false), g.Remove(ctx), h.forgetTrial(ctx, bundle, id))
 }
 
 // forgetTrial has the monitor forget a trial that went through it. One that did

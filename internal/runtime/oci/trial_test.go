@@ -5,7 +5,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+
+	"fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/runtime"
 )
 
 // One failure of a trial does not take a handler from the pods; two do.
@@ -52,6 +56,39 @@ func TestTrialsOfADeadDaemonEnd(t *testing.T) {
 	// One is of another handler, one under way.
 	if want := []string{"fake-0004", "fake-2-0003"}; err != nil || !slices.Equal(left, want) {
 		t.Errorf("left %v %v, want %v", left, err, want)
+	}
+}
+
+// What cannot be cleaned up is told, also if something else was not there at all.
+func TestEndTrialTells(t *testing.T) {
+	d := testDriver(t)
+	program := filepath.Join(t.TempDir(), "fakerun")
+	if err := os.WriteFile(program, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bundle := filepath.Join(d.cfg.StateDir, trialsFolder, "fake-0001")
+	def := runtime.Definition{Name: "fake", Handler: v1alpha1.Handler{Path: program}}
+	for config, want := range map[string]string{
+		"":  "",
+		"{": "",
+		`{"linux":{"cgroupsPath":"/fairlead-trial-0001/trial-0001"}}`: program + ": no such file or directory",
+		`{"linux":{"cgroupsPath":"/"}}`:                               "is not one of a container",
+	} {
+		if err := os.MkdirAll(bundle, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if config != "" {
+			if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := d.endTrial(t.Context(), tool{def: def, root: d.root(def)}, bundle, trialPrefix+"0001")
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+		if exists(bundle) {
+			t.Errorf("%s: the bundle is left", config)
+		}
 	}
 }
 
