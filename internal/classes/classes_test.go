@@ -133,6 +133,115 @@ func TestExplainPod(t *testing.T) {
 	}
 }
 
+// Pods that the scheduler does not look at, and those of DaemonSets, of which each
+// names its node.
+func TestExplainPodsThatWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pod, says   string
+		schedulable bool
+	}{
+		"gates": {waiting("web", ", schedulingGates: [{name: a.b/c}, {name: d.e/f}]"), "it waits until somebody removes its scheduling gates (a.b/c, d.e/f); then 0/2 nodes", false},
+		"ended": {waiting("web", "") + "status: {phase: Failed}\n", "it has ended (Failed), and is not scheduled again", false},
+		"of a DaemonSet": {
+			waiting("web", ", runtimeClassName: native, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n2]}]}]}}}"),
+			"1/2 nodes: 1 does not match the pod's node affinity", true,
+		},
+	} {
+		p, err := classes.ExplainPod(snapshot(cluster, tt.pod), "web", "waits")
+		if err != nil || !strings.Contains(p.Sentence, tt.says) || p.Schedulable != tt.schedulable {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	if _, err := classes.ExplainPod(snapshot(cluster), "web", "runs"); err == nil || !strings.Contains(err.Error(), "there is no pod web/runs; namespace ci has one: choose with -n") {
+		t.Error(err)
+	}
+}
+
+// What could not be read is not taken for what is not there.
+func TestUnread(t *testing.T) {
+	s := snapshot(cluster, waiting("web", ", runtimeClassName: native"))
+	s.Nodes, s.Unread = nil, []string{classes.Nodes, classes.Pods, classes.Policies}
+	p, err := classes.ExplainPod(s, "web", "waits")
+	if err != nil || p.Schedulable || !strings.Contains(p.Sentence, "nodes cannot be read") || len(p.Warnings) != 2 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	list, err := classes.List(s)
+	if err != nil || !slices.Equal(list[0].Unknown, []string{classes.Nodes, classes.Pods}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if c, err := classes.ExplainClass(s, "native"); err != nil || !strings.Contains(c.Sentence, "nodes cannot be read") || len(c.Unknown) != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	s.Unread = []string{classes.Known}
+	if got := classes.Lint(set(waiting("web", ", runtimeClassName: gvizor")), s); len(got) != 1 || got[0].Severity != classes.Warning {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Manifests take the place of what a cluster has, and of two of one name the first
+// counts, as Lint has it.
+func TestManifestsReplace(t *testing.T) {
+	s := snapshot(cluster)
+	before := slices.Clone(s.Pods)
+	twice := set("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: native}\nhandler: crun\n"+
+		"---\napiVersion: v1\nkind: Pod\nmetadata: {generateName: x-}\n---\napiVersion: v1\nkind: Pod\nmetadata: {generateName: x-}\n",
+		"apiVersion: node.k8s.io/v1beta1\nkind: RuntimeClass\nmetadata: {name: native}\nhandler: other\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: runs, namespace: ci}\nstatus: {phase: Failed}\n")
+	s.AddManifests(twice)
+	list, err := classes.List(s)
+	if err != nil || len(list) != 2 || list[1].Handler != "crun" || list[0].Pods != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if len(before) != 2 || before[0] == nil {
+		t.Errorf("the list that was there is changed: %v", before)
+	}
+	got := classes.Faults(twice)
+	if len(got) != 1 || got[0].File != "f1" || got[0].Rule != classes.RuleTwice || !strings.Contains(got[0].Message, "f0:1") {
+		t.Errorf("%+v", got)
+	}
+	if none, err := classes.List(&classes.Snapshot{}); err != nil || none == nil {
+		t.Errorf("no classes are %v, %v", none, err)
+	}
+}
+
+// Every kind that makes pods is looked at, and a DaemonSet reaches cordoned nodes.
+func TestLintTemplates(t *testing.T) {
+	const template = "{metadata: {labels: {a: b}}, spec: {runtimeClassName: gvizor, containers: [{name: c, image: i}]}}"
+	for kind, spec := range map[string]string{
+		"v1 PodTemplate": "template: " + template, "v1 ReplicationController": "spec: {template: " + template + "}", "apps/v1 Deployment": "spec: {template: " + template + "}",
+		"apps/v1 StatefulSet": "spec: {template: " + template + "}", "apps/v1 DaemonSet": "spec: {template: " + template + "}", "apps/v1 ReplicaSet": "spec: {template: " + template + "}",
+		"batch/v1 Job": "spec: {template: " + template + "}", "batch/v1 CronJob": "spec: {jobTemplate: {spec: {template: " + template + "}}}",
+	} {
+		version, kind, _ := strings.Cut(kind, " ")
+		got := classes.Lint(set("apiVersion: "+version+"\nkind: "+kind+"\nmetadata: {name: a}\n"+spec+"\n"), snapshot(cluster))
+		if len(got) != 1 || got[0].Line != 4 || got[0].Rule != "ClassMissing" || !strings.HasSuffix(got[0].Field, "emplate.spec.runtimeClassName") {
+			t.Errorf("%s: %+v", kind, got)
+		}
+	}
+	cordoned := snapshot(cluster)
+	for _, n := range cordoned.Nodes {
+		n.Spec.Unschedulable = true
+	}
+	for kind, want := range map[string]int{"DaemonSet": 0, "Deployment": 1} {
+		text := "apiVersion: apps/v1\nkind: " + kind + "\nmetadata: {name: a}\nspec: {template: " + strings.Replace(template, "gvizor", "native", 1) + "}\n"
+		if got := classes.Lint(set(text), cordoned); len(got) != want {
+			t.Errorf("%s: %+v", kind, got)
+		}
+	}
+}
+
+// What is said of one object is bounded.
+func TestLintIsBounded(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: x\nscheduling:\n  nodeSelector:\n")
+	for i := range 20000 {
+		fmt.Fprintf(&text, "    k_%d_: '...'\n", i)
+	}
+	got := classes.Lint(set(text.String()), &classes.Snapshot{})
+	if len(got) != 100 || !slices.ContainsFunc(got, func(f classes.Finding) bool { return f.Message == "has more of that; mend what is told first" }) {
+		t.Errorf("%d findings", len(got))
+	}
+}
+
 func TestExplainClass(t *testing.T) {
 	c, err := classes.ExplainClass(snapshot(cluster), "native")
 	if err != nil || c.Matching != 2 || !slices.Equal(c.Policies, []string{"strict demands isolation sandbox"}) {
@@ -193,7 +302,7 @@ metadata: {name: b}
 spec:
   hostPID: "yes"
   containers: [{name: c, image: i}]
-`, []string{"f0:5 error FieldInvalid spec.runtimeClas", "f0:8 error Unreadable "}},
+`, []string{"f0:5 error FieldInvalid spec.runtimeClas", "f0:12 error FieldInvalid spec.hostPID"}},
 		"no YAML, and the rest goes on": {"a: [b\n---\n" + waiting("web", ", runtimeClassName: none-such"), []string{"f0:1 error Unreadable ", "f0:6 error ClassMissing spec.runtimeClassName"}},
 		"a key that is there twice":     {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nkind: Pod\n", []string{"f0:4 error Unreadable "}},
 		"classes": {`apiVersion: node.k8s.io/v1beta1

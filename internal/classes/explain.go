@@ -44,14 +44,53 @@ type Node struct {
 func ExplainPod(s *Snapshot, namespace, name string) (*Pod, error) {
 	i := slices.IndexFunc(s.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("there is no pod %s/%s: %w", namespace, name, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("there is no pod %s/%s%s: %w", namespace, name, s.elsewhere(name), errdefs.ErrNotFound)
 	}
 	return explainPod(s, s.Pods[i])
+}
+
+// elsewhere says which namespaces have a pod of that name.
+func (s *Snapshot) elsewhere(name string) string {
+	var in []string
+	for _, p := range s.Pods {
+		if p.Name == name {
+			in = append(in, p.Namespace)
+		}
+	}
+	if len(in) == 0 {
+		return ""
+	}
+	slices.Sort(in)
+	if len(in) > mostNames {
+		in = append(in[:mostNames], "others")
+	}
+	return fmt.Sprintf("; namespace %s has one: choose with -n", strings.Join(in, ", "))
+}
+
+// mostNames bounds how many names a message has.
+const mostNames = 5
+
+// blind says what could not be read and would matter.
+func (s *Snapshot) blind() (out []string) {
+	for _, lack := range []struct{ what, then string }{
+		{Pods, "pods cannot be read, so what those on a node request is not known, and each node counts as empty"},
+		{Namespaces, "namespaces cannot be read, so their labels are not known, and policies that select by these may be missing"},
+		{Policies, "policies cannot be read, so none is applied"},
+	} {
+		if s.lacks(lack.what) && (lack.what != Namespaces || len(s.Policies) > 0) {
+			out = append(out, lack.then)
+		}
+	}
+	return out
 }
 
 func explainPod(s *Snapshot, pod *corev1.Pod) (*Pod, error) {
 	admission, ns := s.admission(), s.namespace(pod.Namespace)
 	out := &Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}
+	if ended(pod) {
+		out.Class, out.Sentence = runtimeclass.NameOf(pod), fmt.Sprintf("it has ended (%s), and is not scheduled again", pod.Status.Phase)
+		return out, nil
+	}
 	for _, p := range admission.Policies.For(ns) {
 		out.Policies = append(out.Policies, p.Name)
 	}
@@ -68,7 +107,7 @@ func explainPod(s *Snapshot, pod *corev1.Pod) (*Pod, error) {
 		return out, nil
 	}
 	d, err := admission.Create(pod, ns)
-	out.Warnings = d.Warnings
+	out.Warnings = append(s.blind(), d.Warnings...)
 	if err != nil {
 		return out, out.refuse(err)
 	}
@@ -80,13 +119,28 @@ func explainPod(s *Snapshot, pod *corev1.Pod) (*Pod, error) {
 	if err != nil {
 		return out, out.refuse(err)
 	}
+	if s.lacks(Nodes) {
+		out.Sentence = unseen
+		return out, nil
+	}
 	e, err := runtimeclass.Explain(runtimeclass.Query{Class: d.Class, Pod: d.Pod, Nodes: s.Nodes, Used: s.used()})
 	if err != nil {
 		return nil, fmt.Errorf("match pod %s/%s with nodes: %w", pod.Namespace, pod.Name, err)
 	}
 	out.Sentence, out.Schedulable, out.Nodes = e.Sentence, e.Matching > 0, grouped(e.Nodes)
+	if gates := d.Pod.Spec.SchedulingGates; len(gates) > 0 {
+		var names []string
+		for _, g := range gates {
+			names = append(names, g.Name)
+		}
+		out.Schedulable = false
+		out.Sentence = fmt.Sprintf("it waits until somebody removes its scheduling gates (%s); then %s", strings.Join(names, ", "), e.Sentence)
+	}
 	return out, nil
 }
+
+// unseen is where something can run if nodes cannot be read.
+const unseen = "nodes cannot be read, so it is not known which match"
 
 // refuse takes a rejection over; any other error is no answer.
 func (p *Pod) refuse(err error) error {
@@ -161,6 +215,9 @@ func ExplainClass(s *Snapshot, name string) (*ClassReport, error) {
 	out := &ClassReport{
 		Class:    all[slices.IndexFunc(all, func(c Class) bool { return c.Name == name })],
 		Sentence: e.Sentence, Groups: grouped(e.Nodes), Features: s.features(class), Users: s.users(name),
+	}
+	if s.lacks(Nodes) {
+		out.Sentence = unseen
 	}
 	for _, fault := range append(runtimeclass.Validate(class), policy.ValidateClass(class)...) {
 		out.Faults = append(out.Faults, fault.Error())

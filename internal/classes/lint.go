@@ -11,7 +11,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	nodev1alpha1 "k8s.io/api/node/v1alpha1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -59,8 +58,8 @@ type Finding struct {
 // Lint looks at manifests as if they were applied to a cluster, which may be
 // empty: then the manifests are all that there is.
 func Lint(set *manifests.Set, cluster *Snapshot) []Finding {
-	l := &linter{set: set, all: *cluster}
-	l.all.AddManifests(&manifests.Set{Objects: l.replacing()})
+	l := &linter{set: set, all: *cluster, told: map[*manifests.Object]int{}}
+	l.all.AddManifests(set)
 	l.admission = l.all.admission()
 	l.faults()
 	for _, o := range set.Objects {
@@ -82,6 +81,17 @@ func Lint(set *manifests.Set, cluster *Snapshot) []Finding {
 		}
 	}
 	l.defaults()
+	return l.sorted()
+}
+
+// Faults is what of manifests could not be read, or not be taken in.
+func Faults(set *manifests.Set) []Finding {
+	l := &linter{set: set, told: map[*manifests.Object]int{}}
+	l.faults()
+	return l.sorted()
+}
+
+func (l *linter) sorted() []Finding {
 	slices.SortStableFunc(l.out, func(a, b Finding) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
@@ -92,41 +102,34 @@ type linter struct {
 	set       *manifests.Set
 	all       Snapshot // the cluster, with the manifests in it
 	admission policy.Admission
+	told      map[*manifests.Object]int // how many findings
 	out       []Finding
 }
 
-// replacing is the objects of the manifests, where each takes the place of what
-// the cluster has of that name; a second one of a name is told and left out.
-func (l *linter) replacing() []*manifests.Object {
-	seen := map[string]*manifests.Object{}
-	var out []*manifests.Object
-	for _, o := range l.set.Objects {
-		key := o.String()
-		if first := seen[key]; first != nil {
-			l.add(o, Finding{Severity: Error, Rule: RuleTwice, Field: "metadata.name", Message: fmt.Sprintf("is the name of another one in %s:%d; one of the two replaces the other", first.File, first.Line)})
-			continue
-		}
-		seen[key] = o
-		out = append(out, o)
-	}
-	replaced := func(kind string, m metav1.Object) bool {
-		return seen[(&manifests.Object{Object: m, Kind: kind}).String()] != nil
-	}
-	l.all.Classes = slices.DeleteFunc(slices.Clone(l.all.Classes), func(c *nodev1.RuntimeClass) bool { return replaced("RuntimeClass", c) })
-	l.all.Policies = slices.DeleteFunc(slices.Clone(l.all.Policies), func(p *v1alpha1.RuntimeClassPolicy) bool { return replaced("RuntimeClassPolicy", p) })
-	l.all.Namespaces = slices.DeleteFunc(slices.Clone(l.all.Namespaces), func(n *corev1.Namespace) bool { return replaced("Namespace", n) })
-	l.all.Nodes = slices.DeleteFunc(slices.Clone(l.all.Nodes), func(n *corev1.Node) bool { return replaced("Node", n) })
-	return out
-}
+// mostFindings bounds what is said of one object: there can be one for each of its
+// words.
+const mostFindings = 100
 
 // add tells of an object's field.
 func (l *linter) add(o *manifests.Object, f Finding) {
+	if l.told[o]++; l.told[o] > mostFindings {
+		return
+	}
+	if l.told[o] == mostFindings {
+		f.Field, f.Message = "", "has more of that; mend what is told first"
+	}
 	f.File, f.Line, f.Object = o.File, o.LineOf(f.Field), o.String()
 	l.out = append(l.out, f)
 }
 
-// faults are what the reader could not take.
+// faults are what the reader could not take, and what has a name that is taken.
 func (l *linter) faults() {
+	_, doubles := distinct(l.set)
+	for _, o := range l.set.Objects {
+		if first := doubles[o]; first != nil {
+			l.add(o, Finding{Severity: Error, Rule: RuleTwice, Field: "metadata.name", Message: fmt.Sprintf("is the name of another one in %s:%d; one of the two replaces the other", first.File, first.Line)})
+		}
+	}
 	for _, f := range l.set.Faults {
 		rule := RuleUnreadable
 		if f.Field != "" {
@@ -208,10 +211,23 @@ func (l *linter) pod(o *manifests.Object, pod *corev1.Pod, at string) {
 	if d.Class == nil || len(l.all.Nodes) == 0 {
 		return
 	}
+	if o.Kind == "DaemonSet" {
+		d.Pod.Spec.Tolerations = append(d.Pod.Spec.Tolerations, everywhere...)
+	}
 	e, err := runtimeclass.Explain(runtimeclass.Query{Class: d.Class, Pod: d.Pod, Nodes: l.all.Nodes})
 	if err == nil && e.Matching == 0 {
 		l.add(o, Finding{Severity: Warning, Rule: RuleNowhere, Field: at + "spec.runtimeClassName", Message: "it finds no node: " + e.Sentence})
 	}
+}
+
+// everywhere is what the pods of DaemonSets tolerate, whatever their template says.
+var everywhere = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 }
 
 func (l *linter) rejected(o *manifests.Object, at string, err error) {
@@ -221,7 +237,7 @@ func (l *linter) rejected(o *manifests.Object, at string, err error) {
 		return
 	}
 	severity := Error
-	if r.Reason == runtimeclass.ReasonMissing && len(l.all.Classes) == 0 {
+	if r.Reason == runtimeclass.ReasonMissing && (len(l.all.Classes) == 0 || l.all.lacks(Known)) {
 		severity = Warning // whoever has no classes at hand cannot say what is missing
 	}
 	l.add(o, Finding{Severity: severity, Rule: string(r.Reason), Field: at + r.Field, Message: r.Detail})

@@ -29,6 +29,9 @@ type Class struct {
 	Nodes     int                 `json:"nodes"` // of the cluster
 	Pods      int                 `json:"pods"`  // that have not ended
 	Created   time.Time           `json:"created,omitzero"`
+	// Unknown names the numbers that are none, as they could not be read: nodes
+	// (and so those that match), or pods.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // List is the classes by name. A pod without a class counts for none.
@@ -40,7 +43,13 @@ func List(s *Snapshot) ([]Class, error) {
 			pods[runtimeclass.NameOf(p)]++
 		}
 	}
-	var out []Class
+	var unknown []string
+	for _, what := range []string{Nodes, Pods} {
+		if s.lacks(what) {
+			unknown = append(unknown, what)
+		}
+	}
+	out := []Class{}
 	// Classes with the same demands match the same nodes: there are many classes,
 	// and few demands.
 	matching := map[string]int{}
@@ -56,7 +65,7 @@ func List(s *Snapshot) ([]Class, error) {
 		}
 		row := Class{
 			Name: c.Name, Handler: c.Handler, Isolation: policy.IsolationOf(c), Default: c == standard,
-			Matching: matching[key], Nodes: len(s.Nodes), Pods: pods[c.Name], Created: c.CreationTimestamp.Time,
+			Matching: matching[key], Nodes: len(s.Nodes), Pods: pods[c.Name], Created: c.CreationTimestamp.Time, Unknown: unknown,
 		}
 		if c.Overhead != nil {
 			row.Overhead = c.Overhead.PodFixed

@@ -23,14 +23,39 @@ type Snapshot struct {
 	Namespaces []*corev1.Namespace
 	Nodes      []*corev1.Node
 	Pods       []*corev1.Pod
+	// Unread names what could not be read, such as Nodes: what it would have told
+	// is not known.
+	Unread []string
 	// Legacy is what annotations from before RuntimeClass stand for.
 	Legacy runtimeclass.Legacy
 }
 
-// AddManifests adds what a set of manifests has. What cannot be converted or
-// compiled is Lint's to tell.
+// What a snapshot can lack, in Unread and in answers.
+const (
+	Nodes      = "nodes"
+	Pods       = "pods"
+	Namespaces = "namespaces"
+	Policies   = "policies"
+	Known      = "classes"
+)
+
+// lacks says that something could not be read.
+func (s *Snapshot) lacks(what string) bool { return slices.Contains(s.Unread, what) }
+
+// AddManifests adds what a set of manifests has; each object takes the place of
+// what is there of that name. Of two of one name in the set it adds the first.
+// What cannot be converted or compiled is Lint's to tell.
 func (s *Snapshot) AddManifests(set *manifests.Set) {
+	seen, doubles := distinct(set)
+	left(&s.Classes, "RuntimeClass", seen)
+	left(&s.Policies, "RuntimeClassPolicy", seen)
+	left(&s.Namespaces, "Namespace", seen)
+	left(&s.Nodes, "Node", seen)
+	left(&s.Pods, "Pod", seen)
 	for _, o := range set.Objects {
+		if doubles[o] != nil {
+			continue
+		}
 		switch object := o.Object.(type) {
 		case *nodev1.RuntimeClass:
 			s.Classes = append(s.Classes, object)
@@ -48,6 +73,32 @@ func (s *Snapshot) AddManifests(set *manifests.Set) {
 			s.Pods = append(s.Pods, object)
 		}
 	}
+}
+
+// distinct is the objects of a set by their names, and those that have the name
+// of an earlier one, with that one.
+func distinct(set *manifests.Set) (seen map[string]bool, doubles map[*manifests.Object]*manifests.Object) {
+	seen, doubles = map[string]bool{}, map[*manifests.Object]*manifests.Object{}
+	firsts := map[string]*manifests.Object{}
+	for _, o := range set.Objects {
+		if !o.Named() {
+			continue // the server gives it one
+		}
+		key := o.String()
+		if first := firsts[key]; first != nil {
+			doubles[o] = first
+			continue
+		}
+		firsts[key], seen[key] = o, true
+	}
+	return seen, doubles
+}
+
+// left takes those away that others replace. The list's memory is others'.
+func left[T metav1.Object](list *[]T, kind string, replaced map[string]bool) {
+	*list = slices.DeleteFunc(slices.Clone(*list), func(o T) bool {
+		return replaced[(&manifests.Object{Object: o, Kind: kind}).String()]
+	})
 }
 
 // admission is what a webhook of the cluster would go by.

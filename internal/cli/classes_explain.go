@@ -3,9 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	nodev1 "k8s.io/api/node/v1"
 
 	"fairlead.run/internal/classes"
 	"fairlead.run/internal/errdefs"
@@ -13,7 +16,6 @@ import (
 
 func (a *app) classesExplainCommand() *cobra.Command {
 	w := &where{}
-	var namespace string
 	cmd := &cobra.Command{
 		Use:   "explain [pod/|class/]NAME",
 		Short: "Say why a pod or a class finds its nodes, or does not",
@@ -27,38 +29,75 @@ func (a *app) classesExplainCommand() *cobra.Command {
 			if err := a.checkOutput(); err != nil {
 				return err
 			}
-			s, set, err := a.readClasses(cmd.Context(), w)
+			kind, name, err := subject(names[0])
 			if err != nil {
 				return err
 			}
-			s.AddManifests(set)
-			return a.explainClasses(s, namespace, names[0])
+			if kind != aClass {
+				w.name = name
+			}
+			s, err := a.readManifests(cmd.Context(), w)
+			if err != nil {
+				return err
+			}
+			switch kind {
+			case aPod:
+				return a.explainPod(s, w.namespace, name)
+			case aClass:
+				return a.explainClass(s, name)
+			}
+			return a.explainAny(s, w.namespace, name)
 		},
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "the `NAMESPACE` of a pod")
+	cmd.Flags().StringVarP(&w.namespace, "namespace", "n", "default", "the `NAMESPACE` of a pod")
 	w.flags(cmd)
 	a.outputFlag(cmd)
 	return cmd
 }
 
-func (a *app) explainClasses(s *classes.Snapshot, namespace, name string) error {
-	kind, of, named := strings.Cut(name, "/")
-	switch {
-	case !named:
-		err := a.explainPod(s, namespace, name)
-		if !errors.Is(err, errdefs.ErrNotFound) {
-			return err
-		}
-		if err := a.explainClass(s, name); !errors.Is(err, errdefs.ErrNotFound) {
-			return err
-		}
-		return fmt.Errorf("there is neither a pod %s/%s nor a RuntimeClass %s: %w", namespace, name, name, errdefs.ErrNotFound)
-	case kind == "pod":
-		return a.explainPod(s, namespace, of)
-	case kind == "class" || kind == "runtimeclass":
-		return a.explainClass(s, of)
+// What is explained; neither is to be found out.
+const (
+	aPod   = "pod"
+	aClass = "class"
+)
+
+// subject reads KIND/NAME, with the kinds as kubectl takes and writes them.
+func subject(arg string) (kind, name string, err error) {
+	kind, name, named := strings.Cut(arg, "/")
+	if !named {
+		kind, name = "", arg
 	}
-	return usageError{fmt.Errorf("%s: write pod/NAME or class/NAME", name)}
+	switch kind {
+	case "pod", "pods", "po":
+		kind = aPod
+	case "class", "classes", "runtimeclass", "runtimeclasses", "runtimeclass.node.k8s.io":
+		kind = aClass
+	default:
+		if named {
+			return "", "", usageError{fmt.Errorf("%s: write pod/NAME or class/NAME", arg)}
+		}
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return "", "", usageError{fmt.Errorf("%q: write pod/NAME or class/NAME, and the namespace with -n", arg)}
+	}
+	return kind, name, nil
+}
+
+// explainAny explains the pod of a name, or else the class.
+func (a *app) explainAny(s *classes.Snapshot, namespace, name string) error {
+	isClass := slices.ContainsFunc(s.Classes, func(c *nodev1.RuntimeClass) bool { return c.Name == name })
+	err := a.explainPod(s, namespace, name)
+	if !errors.Is(err, errdefs.ErrNotFound) {
+		if isClass {
+			a.tell("there is a RuntimeClass of that name, too: class/%s", name)
+		}
+		return err
+	}
+	if isClass {
+		return a.explainClass(s, name)
+	}
+	_, missing := classes.ExplainClass(s, name)
+	return fmt.Errorf("%s; %w", strings.TrimSuffix(err.Error(), ": "+errdefs.ErrNotFound.Error()), missing)
 }
 
 func (a *app) explainPod(s *classes.Snapshot, namespace, name string) error {
@@ -94,7 +133,10 @@ func (a *app) explainClass(s *classes.Snapshot, name string) error {
 }
 
 func (a *app) writeLines(lines []string) error {
-	_, err := fmt.Fprintln(a.out, visible(strings.Join(lines, "\n")))
+	for i := range lines {
+		lines[i] = oneLine(lines[i])
+	}
+	_, err := fmt.Fprintln(a.out, strings.Join(lines, "\n"))
 	return err
 }
 
@@ -116,11 +158,11 @@ func podText(p *classes.Pod) []string {
 		lines = append(lines, text)
 	}
 	if in := p.Injected; in != nil {
-		for name, quantity := range in.Overhead {
-			lines = append(lines, fmt.Sprintf("  injected: overhead %s=%s", name, quantity))
+		for _, name := range slices.Sorted(maps.Keys(in.Overhead)) {
+			lines = append(lines, fmt.Sprintf("  injected: overhead %s=%s", name, in.Overhead[name]))
 		}
-		for k, v := range in.NodeSelector {
-			lines = append(lines, fmt.Sprintf("  injected: nodeSelector %s=%s", k, v))
+		for _, key := range slices.Sorted(maps.Keys(in.NodeSelector)) {
+			lines = append(lines, fmt.Sprintf("  injected: nodeSelector %s=%s", key, in.NodeSelector[key]))
 		}
 		if n := len(in.Tolerations); n > 0 {
 			lines = append(lines, fmt.Sprintf("  injected: %d tolerations", n))
@@ -135,12 +177,23 @@ func podText(p *classes.Pod) []string {
 	return append(lines, nodeLines(p.Nodes)...)
 }
 
-// mostNodes bounds how many nodes of a group are named.
-const mostNodes = 5
+// How many nodes of a group are named, and how many groups: each node can have
+// reasons of its own.
+const (
+	mostNodes  = 5
+	mostGroups = 20
+)
 
 func nodeLines(groups []classes.Node) []string {
 	var lines []string
-	for _, g := range groups {
+	for i, g := range groups {
+		if i == mostGroups {
+			rest := 0
+			for _, g := range groups[i:] {
+				rest += len(g.Names)
+			}
+			return append(lines, fmt.Sprintf("  %d nodes more, with other reasons; -o json has all", rest))
+		}
 		names := g.Names
 		more := ""
 		if len(names) > mostNodes {
@@ -159,9 +212,13 @@ func nodeLines(groups []classes.Node) []string {
 }
 
 func classText(c *classes.ClassReport) []string {
+	pods := fmt.Sprint(c.Pods)
+	if slices.Contains(c.Unknown, classes.Pods) {
+		pods = "unknown"
+	}
 	lines := []string{
 		fmt.Sprintf("RuntimeClass %s: %s", c.Name, c.Sentence),
-		fmt.Sprintf("  handler %s, isolation %s, pods %d", c.Handler, c.Isolation, c.Pods),
+		fmt.Sprintf("  handler %s, isolation %s, pods %s", c.Handler, c.Isolation, pods),
 	}
 	if c.Default {
 		lines = append(lines, "  it is the cluster's default")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -10,7 +11,7 @@ import (
 )
 
 func (a *app) classesLintCommand() *cobra.Command {
-	w := &where{}
+	w := &where{lint: true}
 	cmd := &cobra.Command{
 		Use:   "lint -f PATH...",
 		Short: "Find what is wrong with RuntimeClasses in manifests",
@@ -55,20 +56,29 @@ func (a *app) tellFindings(found []classes.Finding, objects, skipped int) error 
 			return err
 		}
 	} else {
+		var text bytes.Buffer
 		for _, f := range found {
-			text := f.Message
-			if f.Field != "" {
-				text = f.Field + ": " + text
-			}
-			if f.Object != "" {
-				text = f.Object + ": " + text
-			}
-			fmt.Fprintf(a.out, "%s:%d: %s: %s [%s]\n", f.File, f.Line, f.Severity, visible(text), f.Rule)
+			_, _ = fmt.Fprintln(&text, findingText(f))
 		}
-		fmt.Fprintf(a.err, "%d errors, %d warnings in %d objects; %d of other kinds\n", wrong, len(found)-wrong, objects, skipped)
+		if _, err := a.out.Write(text.Bytes()); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.err, "%d errors, %d warnings in %d objects; %d of other kinds\n", wrong, len(found)-wrong, objects, skipped)
 	}
 	if wrong > 0 {
 		return errFindings
 	}
 	return nil
+}
+
+// findingText is a finding in one line, as compilers write theirs.
+func findingText(f classes.Finding) string {
+	text := f.Message
+	if f.Field != "" {
+		text = f.Field + ": " + text
+	}
+	if f.Object != "" {
+		text = f.Object + ": " + text
+	}
+	return oneLine(fmt.Sprintf("%s:%d: %s: %s [%s]", f.File, f.Line, f.Severity, text, f.Rule))
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +90,113 @@ func TestClassesOfACluster(t *testing.T) {
 	}
 }
 
+// What may be read is shown, and what may not is said.
+func TestClassesOfAClusterInPart(t *testing.T) {
+	s, config := aCluster(t, policyResource)
+	refuse := func(code int, resources ...string) {
+		s.FailWith(func(c apiserver.Call) int {
+			if slices.Contains(resources, c.Resource) && c.Verb == "list" {
+				return code
+			}
+			return 0
+		})
+	}
+	refuse(http.StatusForbidden, "nodes", "pods", "namespaces", "runtimeclasspolicies")
+	r := command(t, "", "classes", "list", "--kubeconfig", config)
+	if r.code != 0 || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "gvisor runsc none - ? ? ") || strings.Count(r.err, "fairlead: list ") != 4 {
+		t.Errorf("list: %+v", r)
+	}
+	r = command(t, "", "classes", "list", "--kubeconfig", config, "-o", "json")
+	if r.code != 0 || !strings.Contains(strings.Join(strings.Fields(r.out), ""), `"unknown":["nodes","pods"]`) {
+		t.Errorf("list as JSON: %+v", r)
+	}
+	r = command(t, "", "classes", "explain", "--kubeconfig", config, "-n", "ci", "pod/build")
+	if r.code != 1 || !strings.Contains(r.out, "Pod ci/build: nodes cannot be read") || !strings.Contains(r.out, "warning: pods cannot be read") {
+		t.Errorf("explain a pod that may be got alone: %+v", r)
+	}
+	r = command(t, "", "classes", "explain", "--kubeconfig", config, "class/gvisor")
+	if r.code != 1 || !strings.Contains(r.out, "RuntimeClass gvisor: nodes cannot be read") || !strings.Contains(r.out, "pods unknown") {
+		t.Errorf("explain a class: %+v", r)
+	}
+	refuse(http.StatusForbidden, "runtimeclasses")
+	if r = command(t, "", "classes", "list", "--kubeconfig", config); r.code != 1 || r.out != "" || !strings.Contains(r.err, "list runtimeclasses: ") {
+		t.Errorf("list without classes: %+v", r)
+	}
+	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {runtimeClassName: gvisor, containers: [{name: c, image: i}]}\n"
+	if r = command(t, pod, "classes", "lint", "--kubeconfig", config, "-f", "-"); r.code != 0 || !strings.Contains(r.out, "warning: Pod default/a: spec.runtimeClassName") {
+		t.Errorf("lint without classes: %+v", r)
+	}
+	refuse(http.StatusUnauthorized, "runtimeclasses")
+	if r = command(t, "", "classes", "list", "--kubeconfig", config); r.code != 1 || !strings.Contains(r.err, "does not take the credentials of the kubeconfig; renew them") {
+		t.Errorf("wrong credentials: %+v", r)
+	}
+}
+
+// Names are strangers': they neither drive a terminal nor forge lines.
+func TestClassesWriteNamesVisibly(t *testing.T) {
+	const evil = "a\u001b[2J\u009b1m\nx.yaml:1: error: forged\u202e"
+	text := `{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"` + strings.NewReplacer("\n", `\n`, "\u001b", `\u001b`).Replace(evil) + `"},"handler":"x\ty"}` + "\n" +
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"a\nb"},"spec":{"runtimeClassName":"\u001b]0;x","containers":[]}}`
+	for _, args := range [][]string{{"list", "-f", "-"}, {"lint", "-f", "-"}, {"explain", "-f", "-", "class/" + evil}, {"explain", "-f", "-", "-n", "a\nb", "p"}, {"explain", "-f", "-", evil + "?"}} {
+		r := command(t, text, append([]string{"classes"}, args...)...)
+		for _, bad := range []string{"\u001b", "\u009b", "\u202e", "\nx.yaml"} {
+			if strings.Contains(r.out+r.err, bad) {
+				t.Errorf("%q: %q is in %q", args, bad, r.out+r.err)
+			}
+		}
+		if r.out == "" && args[0] != "explain" {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// brokenPipe is standard output that nobody reads any more.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestClassesIntoABrokenPipe(t *testing.T) {
+	const text = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: Wrong_}\nhandler: x\n"
+	for _, args := range [][]string{{"list"}, {"lint"}, {"explain", "Wrong_"}, {"list", "-o", "json"}, {"lint", "-o", "yaml"}} {
+		var errs bytes.Buffer
+		a := &app{version: "test", in: strings.NewReader(text), out: brokenPipe{}, err: &errs}
+		if code := a.run(t.Context(), append([]string{"classes"}, append(args, "-f", "-")...)); code != 1 || !strings.Contains(errs.String(), "broken pipe") {
+			t.Errorf("%q: code %d, %s", args, code, errs.String())
+		}
+	}
+}
+
+// A name alone is a pod's; that a class has it, too, is said. Kinds are written as
+// kubectl has them.
+func TestClassesExplainNames(t *testing.T) {
+	const both = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: x\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: web}\nspec: {nodeName: n1, runtimeClassName: a}\n"
+	for arg, want := range map[string]ran{
+		"a":                           {0, "Pod web/a: it has node n1", "there is a RuntimeClass of that name, too: class/a"},
+		"pods/a":                      {0, "Pod web/a: ", ""},
+		"runtimeclass.node.k8s.io/a":  {1, "RuntimeClass a: 0/0 nodes", ""},
+		"pod/b":                       {1, "", "there is no pod web/b"},
+		"pod/":                        {2, "", "write pod/NAME or class/NAME"},
+		"pod/web/a":                   {2, "", "and the namespace with -n"},
+		"deployment/a":                {2, "", "write pod/NAME or class/NAME"},
+		"b":                           {1, "", `there is no pod web/b; there is no RuntimeClass "b"; there is only a; did you mean a?`},
+		"runtimeclasses/a-b-c-d-efgh": {1, "", `there is no RuntimeClass "a-b-c-d-efgh"; there is only a`},
+	} {
+		r := command(t, both, "classes", "explain", "-n", "web", "-f", "-", arg)
+		if r.code != want.code || !strings.Contains(r.out, want.out) || !strings.Contains(r.err, want.err) || (want.err == "") != (r.err == "") {
+			t.Errorf("%s: %+v, want %+v", arg, r, want)
+		}
+	}
+}
+
+// What of a folder cannot be read is told beside the answer, and not all of it.
+func TestClassesTellFaults(t *testing.T) {
+	text := "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: x\n" + strings.Repeat("---\na: [\n", 15)
+	r := command(t, text, "classes", "list", "-f", "-")
+	if r.code != 0 || !strings.Contains(r.out, "a       x") || strings.Count(r.err, "standard input:") != mostFaults || !strings.Contains(r.err, "5 more cannot be read") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestClassesOfManifests(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: native}\nhandler: runc\n"), 0o600); err != nil {
@@ -103,8 +213,9 @@ func TestClassesOfManifests(t *testing.T) {
 		"lint as JSON":          {[]string{"lint", "-f", dir, "-o", "json"}, 0, "[]\n", ""},
 		"lint nothing":          {[]string{"lint"}, 2, "", "say what to look at with -f PATH"},
 		"a kind that is none":   {[]string{"explain", "-f", dir, "node/x"}, 2, "", "write pod/NAME or class/NAME"},
-		"a name that is none":   {[]string{"explain", "-f", dir, "x"}, 1, "", "there is neither a pod default/x nor a RuntimeClass x"},
+		"a name that is none":   {[]string{"explain", "-f", dir, "x"}, 1, "", `there is no pod default/x; there is no RuntimeClass "x"; there is only native`},
 		"an output that is not": {[]string{"list", "-f", dir, "-o", "xml"}, 2, "", "-o xml is not one of table, json, yaml"},
+		"nothing as JSON":       {[]string{"list", "-f", t.TempDir(), "-o", "json"}, 0, "[]\n", ""},
 		"a file that is not":    {[]string{"list", "-f", dir + "/none"}, 1, "", "none: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,14 +159,25 @@ func readable(err error) string {
 func visible(text string) string {
 	var out strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		switch {
+		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			_, _ = fmt.Fprintf(&out, `\x%02x`, r)
-			continue
+		case unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+			_, _ = fmt.Fprintf(&out, `\u%04x`, r) // it would show the rest in another order, or line
+		default:
+			out.WriteRune(r)
 		}
-		out.WriteRune(r)
 	}
 	return out.String()
 }
+
+// oneLine is visible where a line break would make another line of a table or a
+// list, which others read.
+func oneLine(text string) string {
+	return visible(lineBreaks.Replace(text))
+}
+
+var lineBreaks = strings.NewReplacer("\n", `\n`, "\t", `\t`)
 
 // Command is the whole command line, for reference pages.
 func Command(version string) *cobra.Command {

@@ -57,7 +57,7 @@ func table(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(&text, 0, 4, 3, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
-			if cell == "" {
+			if row[i] = oneLine(cell); cell == "" {
 				row[i] = "-"
 			}
 		}

@@ -3,6 +3,7 @@ package manifests
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -36,6 +37,16 @@ var kinds = map[string]func() metav1.Object{
 
 // Kinds lists what is read, as "apps/v1 Deployment", sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// versionsOf lists the versions of a kind that are read, sorted.
+func versionsOf(kind string) (out []string) {
+	for _, k := range Kinds() {
+		if version, ok := strings.CutSuffix(k, " "+kind); ok {
+			out = append(out, version)
+		}
+	}
+	return out
+}
 
 // clusterwide are the kinds whose objects have no namespace.
 var clusterwide = []string{"Namespace", "Node", "RuntimeClass", "RuntimeClassPolicy"}

@@ -4,18 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
-
-	"fairlead.run/internal/node/manifest/fields"
 )
 
 // Set is what was read.
@@ -32,9 +26,9 @@ type Object struct {
 	File          string
 	Line          int // of its first line, from 1
 
-	root *yamlv3.Node // nil where lines are not known
-	from int          // the line of the file that root's first is
-	last int          // of its document: YAML counts line breaks that editors do not
+	doc   *document
+	at    string // where in the document it stands: "items[3]"
+	named bool   // by metadata.name, and not by the server
 }
 
 // Fault is what cannot be read.
@@ -46,6 +40,10 @@ type Fault struct {
 	Message string
 }
 
+// maxFaults bounds what is said of one object: there can be one for each of its
+// words, and more of them help nobody.
+const maxFaults = 100
+
 // String names an object for people: "Deployment default/web".
 func (o *Object) String() string {
 	if o.GetNamespace() == "" {
@@ -54,215 +52,100 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
+// Named says that the object has a name of its own, which no other of its kind
+// may have. The API server names those with a generateName.
+func (o *Object) Named() bool { return o.named }
+
 // LineOf is the line of a field, or of the nearest thing around it that is
 // written. Fields are as Kubernetes names them: spec.containers[0].image or
 // metadata.annotations[a.b/c]; elements of lists may be named by their name.
 func (o *Object) LineOf(field string) int {
-	if o.root == nil {
+	if field == "" {
 		return o.Line
 	}
-	node, line := o.root, o.Line
-	for _, step := range steps(field) {
-		next, at := child(node, step)
-		if next == nil {
-			return line
-		}
-		node, line = next, min(at+o.from-1, o.last)
+	if o.at != "" {
+		field = o.at + "." + field
 	}
-	return line
-}
-
-// step is one of a path: what is in brackets may have dots.
-var step = regexp.MustCompile(`\[([^\]]*)\]|([^.\[\]]+)`)
-
-func steps(field string) (out []string) {
-	for _, m := range step.FindAllStringSubmatch(field, -1) {
-		out = append(out, m[1]+m[2])
-	}
-	return out
-}
-
-func child(n *yamlv3.Node, name string) (*yamlv3.Node, int) {
-	for n.Kind == yamlv3.AliasNode {
-		n = n.Alias
-	}
-	switch n.Kind {
-	case yamlv3.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == name {
-				return n.Content[i+1], n.Content[i].Line
-			}
-		}
-	case yamlv3.SequenceNode:
-		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
-		}
-		for _, element := range n.Content {
-			if v, _ := child(element, "name"); v != nil && v.Value == name {
-				return element, element.Line
-			}
-		}
-	}
-	return nil, 0
+	return o.doc.lineOf(field, o.Line)
 }
 
 // Add reads the documents of one file.
 func (s *Set) Add(file string, data []byte) {
-	if !utf8.Valid(data) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	switch {
+	case bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")):
+		s.Faults = append(s.Faults, Fault{File: file, Line: 1, Message: "is UTF-16 text; save it as UTF-8"})
+	case !utf8.Valid(data):
 		s.Faults = append(s.Faults, Fault{File: file, Line: 1, Message: "is not UTF-8 text"})
-		return
-	}
-	for _, c := range split(data) {
-		s.document(file, c)
+	default:
+		split(data, func(c chunk) { s.document(file, c) })
 	}
 }
 
-var lineInError = regexp.MustCompile(`line (\d+): ?`)
-
-// document reads one document. What a parser cannot take is a fault.
+// document reads one document, or several of JSON. What a parser cannot take is
+// a fault.
 func (s *Set) document(file string, c chunk) {
 	defer func() { // the parsers are others' and the text is a stranger's
 		if p := recover(); p != nil {
 			s.Faults = append(s.Faults, Fault{File: file, Line: c.line, Message: fmt.Sprintf("is not readable as YAML: %v", p)})
 		}
 	}()
-	var root yamlv3.Node
-	text, err := yaml.YAMLToJSONStrict(c.text)
-	if err == nil {
-		// Where only one of the two parsers can read it, lines are not known.
-		_ = yamlv3.Unmarshal(c.text, &root)
-	}
-	if trimmed := bytes.TrimSpace(c.text); err != nil && json.Valid(trimmed) {
-		text, err = trimmed, nil // YAML takes no tabs
-	}
-	if err != nil {
-		s.Faults = append(s.Faults, syntax(file, c, err))
+	if s.stream(file, c) {
 		return
 	}
-	o := &Object{File: file, Line: c.line, from: c.line, last: c.last()}
-	if len(root.Content) > 0 {
-		o.root = root.Content[0]
-		o.Line = min(o.root.Line+c.line-1, o.last)
+	text, err := yaml.YAMLToJSONStrict(c.text)
+	if err != nil {
+		s.Faults = append(s.Faults, syntax(file, c, err)...)
+		return
 	}
-	s.object(o, text)
+	s.object(&Object{File: file, Line: c.first(), doc: &document{chunk: c}}, text, 0)
 }
 
-func syntax(file string, c chunk, err error) Fault {
+// stream reads JSON, of which one document can follow another, and says no to
+// what begins as no JSON. It may have tabs, which YAML does not take.
+func (s *Set) stream(file string, c chunk) bool {
+	decoder := json.NewDecoder(bytes.NewReader(c.text))
+	for n := 0; ; n++ {
+		begin := int(decoder.InputOffset())
+		begin += len(c.text[begin:]) - len(bytes.TrimLeft(c.text[begin:], " \t\r\n"))
+		line := c.line + bytes.Count(c.text[:begin], []byte("\n"))
+		var text json.RawMessage
+		err := decoder.Decode(&text)
+		if n == 0 && (err != nil || text[0] != '{') {
+			return false
+		}
+		if begin == len(c.text) {
+			return true
+		}
+		if err != nil {
+			s.Faults = append(s.Faults, Fault{File: file, Line: line, Message: "is not valid JSON: " + err.Error()})
+			return true
+		}
+		s.object(&Object{File: file, Line: line, doc: &document{chunk: chunk{text, line}}}, text, 0)
+	}
+}
+
+// syntax is the faults that a parser tells of, each in a line of its own.
+func syntax(file string, c chunk, err error) (out []Fault) {
 	message := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: unmarshal errors:\n  ", "yaml: "} {
 		message = strings.TrimPrefix(message, prefix)
 	}
-	f := Fault{File: file, Line: c.line}
-	if m := lineInError.FindStringSubmatch(message); m != nil {
-		n, _ := strconv.Atoi(m[1])
-		f.Line, message = min(c.line+max(n, 1)-1, c.last()), strings.Replace(message, m[0], "", 1)
+	hint := ""
+	if bytes.Contains(c.text, []byte("{{")) {
+		hint = "; it looks like a template: look at what it renders"
 	}
-	f.Message = "is not valid YAML: " + message
-	return f
-}
-
-// head is what every object has.
-type head struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Items      []json.RawMessage `json:"items"`
-	Metadata   struct {
-		Name         any `json:"name"`
-		GenerateName any `json:"generateName"`
-	} `json:"metadata"`
-}
-
-// name is for messages, also where it is no text: "name: no" is a truth value.
-func (h *head) name() string {
-	for _, v := range []any{h.Metadata.Name, h.Metadata.GenerateName} {
-		if v != nil {
-			return fmt.Sprint(v)
+	for text := range strings.SplitSeq(message, "\n") {
+		f := Fault{File: file, Line: c.first()}
+		text = strings.TrimSpace(text)
+		if m := lineInError.FindStringSubmatch(text); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			f.Line, text = min(c.line+max(n, 1)-1, c.last()), strings.Replace(text, m[0], "", 1)
 		}
-	}
-	return ""
-}
-
-// object reads one object, or the items of a list.
-func (s *Set) object(o *Object, text []byte) {
-	var h head
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &h); err != nil || h.APIVersion == "" || h.Kind == "" {
-		s.Skipped++ // values of a chart, a list of patches: no business of ours
-		return
-	}
-	if h.Items != nil && strings.HasSuffix(h.Kind, "List") {
-		for i, item := range h.Items {
-			s.object(o.item(i), item)
+		f.Message = fmt.Sprintf("is not valid YAML: %.300s%s", text, hint)
+		if out = append(out, f); len(out) == maxFaults {
+			break
 		}
-		return
-	}
-	empty := kinds[h.APIVersion+" "+h.Kind]
-	if empty == nil {
-		s.Skipped++
-		return
-	}
-	o.Object, o.Version, o.Kind = empty(), h.APIVersion, h.Kind
-	if s.malformed(o, &h, text) {
-		return
-	}
-	strict, err := kjson.UnmarshalStrict(text, o.Object)
-	if o.GetName() == "" {
-		o.SetName(h.name())
-	}
-	if o.GetNamespace() == "" && !slices.Contains(clusterwide, h.Kind) {
-		o.SetNamespace(metav1.NamespaceDefault)
-	}
-	if err != nil {
-		s.Faults = append(s.Faults, Fault{File: o.File, Line: o.Line, Object: o.String(), Message: "cannot be read: " + err.Error()})
-		return
-	}
-	for _, err := range strict {
-		field := quoted(err.Error())
-		s.Faults = append(s.Faults, Fault{File: o.File, Line: o.LineOf(field), Object: o.String(), Field: field, Message: strictly(err, o, field)})
-	}
-	s.Objects = append(s.Objects, o)
-}
-
-// malformed tells of values that no decoder should see, such as a quantity that
-// takes minutes to read, and of those of a wrong type, with their field.
-func (s *Set) malformed(o *Object, h *head, text []byte) bool {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	var tree map[string]any
-	if decoder.Decode(&tree) != nil {
-		return false // the next one says why
-	}
-	wrong := fields.Check(tree, o.Object)
-	o.SetName(h.name())
-	for _, why := range wrong {
-		field, message, _ := strings.Cut(why, ": ")
-		s.Faults = append(s.Faults, Fault{File: o.File, Line: o.LineOf(field), Object: o.String(), Field: field, Message: message})
-	}
-	return len(wrong) > 0
-}
-
-// strictly says what a strict decoder minds.
-func strictly(err error, o *Object, field string) string {
-	if strings.HasPrefix(err.Error(), "unknown field") {
-		return "is not a field of " + o.Kind + fields.Hint(o.Object, field)
-	}
-	return err.Error()
-}
-
-// item is the place of an item of a list.
-func (o *Object) item(i int) *Object {
-	out := &Object{File: o.File, Line: o.LineOf(fmt.Sprintf("items[%d]", i)), from: o.from, last: o.last}
-	if o.root == nil {
-		return out
-	}
-	if list, _ := child(o.root, "items"); list != nil {
-		out.root, _ = child(list, strconv.Itoa(i))
 	}
 	return out
-}
-
-// quoted is what stands within the quotes of a message.
-func quoted(s string) string {
-	_, s, _ = strings.Cut(s, `"`)
-	s, _, _ = strings.Cut(s, `"`)
-	return s
 }
