@@ -56,7 +56,7 @@ const requestTimeout = time.Minute
 // readClasses reads the cluster, if it is asked for, and the manifests.
 func (a *app) readClasses(ctx context.Context, w *where) (*classes.Snapshot, *manifests.Set, error) {
 	s := &classes.Snapshot{Legacy: w.legacy}
-	set, err := manifests.Read(w.files, a.in)
+	set, err := a.readFiles(ctx, w.files)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,6 +77,26 @@ func (a *app) readClasses(ctx context.Context, w *where) (*classes.Snapshot, *ma
 		err = fmt.Errorf("%s does not take the credentials of the kubeconfig; renew them: %w", client.Host(), err)
 	}
 	return s, set, err
+}
+
+// readFiles reads manifests until ctx ends. Neither a terminal nor a parser can be
+// told that, so what reads them is left behind then: the process ends.
+func (a *app) readFiles(ctx context.Context, files []string) (*manifests.Set, error) {
+	type result struct {
+		set *manifests.Set
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		set, err := manifests.Read(files, a.in)
+		done <- result{set, err}
+	}()
+	select {
+	case r := <-done:
+		return r.set, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read manifests: %w", context.Canceled)
+	}
 }
 
 // readManifests is readClasses with the manifests in the snapshot, and tells what

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -185,6 +187,19 @@ func TestClassesExplainNames(t *testing.T) {
 		if r.code != want.code || !strings.Contains(r.out, want.out) || !strings.Contains(r.err, want.err) || (want.err == "") != (r.err == "") {
 			t.Errorf("%s: %+v, want %+v", arg, r, want)
 		}
+	}
+}
+
+// A command that waits for standard input ends with its context, as by Ctrl-C.
+func TestClassesAreInterrupted(t *testing.T) {
+	in, hold := io.Pipe()
+	defer hold.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	a := &app{version: "test", in: in, out: &out, err: &errs}
+	if code := a.run(ctx, []string{"classes", "lint", "-f", "-"}); code != exitInterrupt || out.Len() > 0 {
+		t.Errorf("code %d, %s %s", code, &out, &errs)
 	}
 }
 

@@ -1,12 +1,17 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"fairlead.run/internal/errdefs"
 )
@@ -41,11 +46,31 @@ func Config(kubeconfig, context string) (*rest.Config, error) {
 	}
 	// Unlike the loader that defers, it does not go on to the service account: a
 	// typing error in a path must not lead to another cluster.
-	config, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	err = chosen(file, context)
+	var config *rest.Config
+	if err == nil {
+		config, err = clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", source, err)
 	}
 	return tuned(config), nil
+}
+
+// chosen says which contexts there are where the one that is wanted is not there.
+func chosen(file *clientcmdapi.Config, context string) error {
+	name := cmp.Or(context, file.CurrentContext)
+	if file.Contexts[name] != nil {
+		return nil
+	}
+	text := fmt.Sprintf("there is no context %q", name)
+	if name == "" {
+		text = "it has no current-context"
+	}
+	if len(file.Contexts) == 0 {
+		return fmt.Errorf("%s, nor any other: %w", text, errdefs.ErrNotFound)
+	}
+	return fmt.Errorf("%s; choose one of %s with --context: %w", text, strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", "), errdefs.ErrNotFound)
 }
 
 // sourceOf names the kubeconfigs that are to be read, or "" if there are none.

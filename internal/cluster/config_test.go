@@ -30,6 +30,12 @@ func TestConfig(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("clusters: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	idle, empty := filepath.Join(dir, "idle"), filepath.Join(dir, "empty")
+	for path, text := range map[string]string{idle: strings.Replace(kubeconfig, "current-context: one\n", "", 1), empty: ""} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, test := range map[string]struct {
 		kubeconfig, environment, context string
 		host, err                        string
@@ -40,7 +46,9 @@ func TestConfig(t *testing.T) {
 		"flag over environment": {kubeconfig: file, environment: broken, host: "https://one.example:6443"},
 		"missing file":          {kubeconfig: file + "x", err: file + "x"},
 		"broken file":           {kubeconfig: broken, err: broken},
-		"no such context":       {kubeconfig: file, context: "three", err: "three"},
+		"no such context":       {kubeconfig: file, context: "three", err: `there is no context "three"; choose one of one, two with --context`},
+		"no current context":    {kubeconfig: idle, err: "it has no current-context; choose one of one, two with --context"},
+		"empty file":            {kubeconfig: empty, err: "it has no current-context, nor any other"},
 		"missing environment":   {environment: file + "x", err: file + "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
