@@ -223,7 +223,7 @@ func checkOverhead(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 		return Rejection{Reason: ReasonOverhead, Field: "spec.overhead"}.saying("only a RuntimeClass gives a pod overhead, and the pod names none; leave it out")
 	case class.Overhead == nil:
 		return Rejection{Reason: ReasonOverhead, Class: class.Name, Field: "spec.overhead"}.saying("is %s, and RuntimeClass %s has no overhead; leave it out", quantities(has), class.Name)
-	case !sameResources(has, class.Overhead.PodFixed):
+	case !sameOverhead(has, class.Overhead.PodFixed):
 		return Rejection{Reason: ReasonOverhead, Class: class.Name, Field: "spec.overhead"}.saying("is %s, and that of RuntimeClass %s is %s; leave it out, and it is set",
 			quantities(has), class.Name, quantities(class.Overhead.PodFixed))
 	}

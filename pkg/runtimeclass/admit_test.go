@@ -148,6 +148,30 @@ func TestNoClassIsTheDefault(t *testing.T) {
 	}
 }
 
+// An API server rounds what was put into a pod, before it asks again.
+func TestOverheadIsRounded(t *testing.T) {
+	tiny := plain("tiny")
+	tiny.Overhead = &nodev1.Overhead{PodFixed: list("cpu=1u", "memory=64Mi")}
+	a := runtimeclass.Admission{Classes: runtimeclass.NewMap(tiny)}
+	for _, cpu := range []string{"cpu=1u", "cpu=1m"} {
+		p := pod(onClass("tiny"), withOverhead(cpu, "memory=64Mi"))
+		if _, err := a.Create(p); err != nil {
+			t.Errorf("created with %s: %v", cpu, err)
+		}
+		if err := a.Validate(p); err != nil {
+			t.Errorf("validated with %s: %v", cpu, err)
+		}
+	}
+	for _, cpu := range []string{"cpu=2m", "cpu=2u", "cpu=0"} {
+		if err := a.Validate(pod(onClass("tiny"), withOverhead(cpu, "memory=64Mi"))); err == nil {
+			t.Errorf("validated with %s", cpu)
+		}
+	}
+	if got := tiny.Overhead.PodFixed.Cpu().String(); got != "1u" {
+		t.Errorf("the class's own is %s now", got)
+	}
+}
+
 func TestRejections(t *testing.T) {
 	many := make([]corev1.Toleration, 1000)
 	for i := range many {

@@ -111,3 +111,16 @@ func texts(list corev1.ResourceList) map[string]string {
 func sameResources(a, b corev1.ResourceList) bool {
 	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }
+
+// sameOverhead compares the overhead of a pod with that of its class. API servers round
+// the one up to whole thousandths, and leave the other as it is.
+func sameOverhead(pod, class corev1.ResourceList) bool {
+	return maps.EqualFunc(pod, class, func(has, wants resource.Quantity) bool {
+		if has.Cmp(wants) == 0 {
+			return true
+		}
+		wants = wants.DeepCopy()
+		wants.RoundUp(resource.Milli)
+		return has.Cmp(wants) == 0
+	})
+}
