@@ -44,6 +44,8 @@ type Config struct {
 	// Guest is the program that runs a command in a virtual machine, test/guest/guest,
 	// where the node is to be one. Without it the node is this machine.
 	Guest string
+	// APIServer are further flags of the API server.
+	APIServer []string
 	// Systemd says that systemd makes the cgroups, which takes a guest.
 	Systemd bool
 	// Patience is how long a program may take to start or to end, and an order to a guest.
@@ -59,6 +61,8 @@ type Cluster struct {
 	Daemon *Process
 	// Kubelet is the kubelet.
 	Kubelet *Process
+	// APIServer is kube-apiserver.
+	APIServer *Process
 
 	cfg       Config
 	here      place // for all that is not the node

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // Addresses of the cluster, which are those of the arena's own network.
@@ -34,7 +36,7 @@ func (c *Cluster) controlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.start(ctx, c.apiServerCommand(), c.apiServerReady); err != nil {
+	if c.APIServer, err = c.start(ctx, c.apiServerCommand(c.cfg.APIServer), c.apiServerReady); err != nil {
 		return err
 	}
 	always := func(context.Context) error { return nil }
@@ -55,8 +57,38 @@ func (c *Cluster) controlPlane(ctx context.Context) error {
 	return err
 }
 
-func (c *Cluster) apiServerCommand() []string {
-	return []string{
+// RestartAPIServer starts the API server anew, with these further flags and not
+// those that it had.
+func (c *Cluster) RestartAPIServer(ctx context.Context, flags ...string) error {
+	if err := c.APIServer.Stop(); err != nil {
+		return err
+	}
+	c.APIServer.Argv = c.apiServerCommand(flags)
+	if err := c.APIServer.Start(); err != nil {
+		return err
+	}
+	return c.APIServer.Await(ctx, c.cfg.Patience, c.apiServerReady)
+}
+
+// ServeAPIInPods has pods reach the API server at the address of its service. That
+// is what kube-proxy would do, if there were one; it does it for no other service.
+func (c *Cluster) ServeAPIInPods(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`table ip e2e {
+	chain prerouting {
+		type nat hook prerouting priority dstnat
+		ip daddr %s tcp dport 443 dnat to %s:6443
+	}
+}
+`, serviceAddress, HostAddress))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (c *Cluster) apiServerCommand(further []string) []string {
+	return append([]string{
 		c.program("kube-apiserver"), "--etcd-servers", etcdClients,
 		"--secure-port", "6443", "--advertise-address", HostAddress, "--service-cluster-ip-range", serviceRange,
 		"--tls-cert-file", c.ca.file("apiserver.crt"), "--tls-private-key-file", c.ca.file("apiserver.key"),
@@ -66,7 +98,7 @@ func (c *Cluster) apiServerCommand() []string {
 		"--kubelet-client-certificate", c.ca.file("admin.crt"), "--kubelet-client-key", c.ca.file("admin.key"),
 		"--kubelet-certificate-authority", c.ca.file("ca.crt"), "--kubelet-preferred-address-types", "InternalIP",
 		"--allow-privileged", "--profiling=false",
-	}
+	}, further...)
 }
 
 func (c *Cluster) apiServerReady(ctx context.Context) error {

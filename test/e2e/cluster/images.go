@@ -49,6 +49,16 @@ func (c *Cluster) images(ctx context.Context) error {
 	return nil
 }
 
+// Push puts an image into the registry under a name without a registry's.
+func (c *Cluster) Push(name string, spec images.Spec) error {
+	image, err := images.Build(spec)
+	if err != nil {
+		return fmt.Errorf("build the image %s: %w", name, err)
+	}
+	c.registry.Push(name, image)
+	return nil
+}
+
 // Image is the full name of an image of the specs, by the last part of it.
 func (c *Cluster) Image(ctx context.Context, base string) (string, error) {
 	out, err := exec.CommandContext(ctx, c.program(c.cfg.Specs), "--list-images").Output()

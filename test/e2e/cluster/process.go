@@ -32,18 +32,32 @@ func (c *Cluster) startOn(ctx context.Context, on place, argv []string, ready fu
 	p := &Process{machine.Program{
 		Name: name, Argv: argv, Env: c.environment(on), Output: filepath.Join(c.cfg.Output, name+".log"),
 	}, on}
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	c.processes = append(c.processes, p)
-	if err := p.await(ctx, c.cfg.Patience, ready); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	return p, nil
+	return p, c.begin(ctx, p, ready)
 }
 
-// await waits until ready says nil.
-func (p *Process) await(ctx context.Context, patience time.Duration, ready func(context.Context) error) error {
+// Program starts a further program beside the node and waits until ready says nil.
+// Its environment is that of all programs and what it names itself; its output is a
+// file of its name.
+func (c *Cluster) Program(ctx context.Context, program machine.Program, ready func(context.Context) error) (*Process, error) {
+	program.Env = append(c.environment(c.here), program.Env...)
+	program.Output = filepath.Join(c.cfg.Output, program.Name+".log")
+	p := &Process{program, c.here}
+	return p, c.begin(ctx, p, ready)
+}
+
+func (c *Cluster) begin(ctx context.Context, p *Process, ready func(context.Context) error) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	c.processes = append(c.processes, p)
+	if err := p.Await(ctx, c.cfg.Patience, ready); err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Await waits until ready says nil.
+func (p *Process) Await(ctx context.Context, patience time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
