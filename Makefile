@@ -178,6 +178,13 @@ e2e-short: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/short -specs node.test -focus RuntimeClass
 
+## e2e-webhook: run fairlead webhook in a real cluster, in place of Kubernetes' own plugin and beside it; RUN= chooses (needs root)
+.PHONY: e2e-webhook
+e2e-webhook: E2E_TESTS = $(or $(RUN),TestWebhook)
+e2e-webhook: $(E2E)/cluster
+	$(E2E_SPECS)node.test ./specs
+	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
+
 # The program of e2e-short has all specs of e2e-full.
 E2E_GUEST_OUTPUT = $(E2E)/$(RUNTIME)-v2$(if $(filter systemd,$(DRIVER)),-systemd)
 

@@ -31,6 +31,7 @@ var (
 	guest    = flag.String("guest", "", "absolute path of test/guest/guest, where the node is to be a virtual machine with cgroup v2")
 	driver   = flag.String("driver", "cgroupfs", "what makes cgroups in a guest: cgroupfs or systemd")
 	procs    = flag.Int("procs", 2, "how many specs TestSpecs runs at once")
+	webhook  = flag.Bool("webhook", false, "run the tests of fairlead webhook, for which the API server is without Kubernetes' own plugin")
 )
 
 // node is the cluster of all tests, which run one after another.
@@ -57,11 +58,19 @@ func run(m *testing.M, a arena.Arena) int {
 	if *guest != "" {
 		patience = 20 * time.Minute // its processor is emulated
 	}
+	var flags []string
+	if *webhook {
+		if err := prepareAudit(); err != nil {
+			fmt.Fprintln(os.Stderr, "prepare the audit log:", err)
+			return 1
+		}
+		flags = webhookFlags()
+	}
 	var err error
 	node, err = cluster.Start(context.Background(), cluster.Config{
 		Arena: a, Programs: *programs, Specs: *specs, Fairlead: *fairlead, Peers: *peers,
 		Output: *output, Runtime: cluster.Runtime(*kind), Handler: *handler,
-		Guest: *guest, Systemd: *driver == "systemd", Patience: patience,
+		Guest: *guest, Systemd: *driver == "systemd", Patience: patience, APIServer: flags,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start a cluster:", err)

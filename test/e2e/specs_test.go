@@ -20,9 +20,15 @@ func TestSpecs(t *testing.T) {
 	if *focus == "" {
 		t.Skip("no -focus says which specs to run")
 	}
+	passSpecs(t, *focus)
+}
+
+// passSpecs runs the specs that a regular expression fits.
+func passSpecs(t *testing.T, focus string) {
+	t.Helper()
 	raw := filepath.Join(*output, "ginkgo.json")
 	args := []string{
-		"--procs", strconv.Itoa(*procs), "--focus", *focus, "--no-color", "--timeout", limit.String(),
+		"--procs", strconv.Itoa(*procs), "--focus", focus, "--no-color", "--timeout", limit.String(),
 		"--output-dir", *output, "--json-report", filepath.Base(raw),
 	}
 	if *skip != "" {
@@ -50,7 +56,7 @@ func TestSpecs(t *testing.T) {
 		}
 	}
 	if ran == 0 {
-		t.Errorf("-focus %q fits no spec that ran", *focus)
+		t.Errorf("-focus %q fits no spec that ran", focus)
 	}
 	if runErr != nil && !t.Failed() {
 		t.Errorf("the specs ended with %v; what they said is in %s", runErr, *output)
