@@ -192,13 +192,26 @@ func (s *Server) drain(ctx, base context.Context) {
 	}
 }
 
+// leaving sends clients elsewhere while the server ends. API servers keep a connection
+// even if its replica is off the Service, and what one sends into an idle connection in
+// the moment in which that is closed gets no answer. By HTTP/2 this is a GOAWAY, after
+// which clients know what to send again.
+func (s *Server) leaving(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.ending.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 func (s *Server) reviewServer() *http.Server {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate}
 	if s.clients != nil {
 		secure.ClientAuth, secure.VerifyConnection = tls.RequireAnyClientCert, s.clients.Verify
 	}
 	return &http.Server{
-		Handler:           s.reviews,
+		Handler:           s.leaving(s.reviews),
 		TLSConfig:         secure,
 		ReadHeaderTimeout: headTime, ReadTimeout: bodyTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: requestsAtOnce, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
