@@ -47,6 +47,7 @@ type Managed struct {
 	place  Place
 	log    *slog.Logger
 	absent map[string]bool // resources of configurations that are not there; of Run alone
+	told   []byte          // the authority that was last in the Secret; of Run alone
 
 	mu      sync.Mutex
 	serving *tls.Certificate
@@ -124,6 +125,7 @@ func (m *Managed) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.told = shared.authority.cert
 	// API servers hear of the authority before they see what it has signed. If
 	// they cannot, what is served now is still the best, unless there is nothing.
 	injected := m.inject(ctx, shared.bundle())
@@ -160,6 +162,11 @@ func (m *Managed) shareOnce(ctx context.Context) (material, error) {
 		return material{}, fmt.Errorf("read Secret %s/%s: %w", m.place.Namespace, m.place.Secret, err)
 	}
 	had, broken := read(secret.Data)
+	if had.authority == nil && len(had.previous) == 0 {
+		// Somebody has deleted it. Until all replicas have seen that, some serve with what
+		// the one that is lost has signed.
+		had.previous = m.told
+	}
 	now, changed, err := had.renew(m.place.Hosts, time.Now())
 	if err != nil || !changed {
 		return now, err

@@ -3,6 +3,7 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"log/slog"
 	"net/http"
@@ -159,6 +160,42 @@ func TestManagedRenewsWhatHasEnded(t *testing.T) {
 	has := stored(t, s)
 	if err := believed(has, bundles(t, s)[0], time.Now()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The Secret is deleted: API servers believe each replica, whether it has seen that
+// or not.
+func TestManagedLosesItsSecret(t *testing.T) {
+	s := server(t)
+	first, second := managed(t, s), managed(t, s)
+	for _, m := range []*Managed{first, second} {
+		if err := m.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := stored(t, s)
+	s.Delete(secrets, "ns/certificate")
+	for _, m := range []*Managed{first, second} {
+		if err := m.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, replica := range []*Managed{first, second} {
+			cert, err := replica.Certificate(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range bundles(t, s) {
+				roots := x509.NewCertPool()
+				roots.AppendCertsFromPEM(b)
+				if _, err := cert.Leaf.Verify(x509.VerifyOptions{DNSName: hosts[0], Roots: roots}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	has := stored(t, s)
+	if now, _ := second.Certificate(nil); has.authority.leaf.Equal(lost.authority.leaf) || !now.Leaf.Equal(has.serving.leaf) || !bytes.Equal(has.previous, lost.authority.cert) {
+		t.Error("the authority that was deleted goes on, or no other has taken over")
 	}
 }
 
