@@ -21,8 +21,18 @@ type step struct {
 	Value any    `json:"value"`
 }
 
-// inject has the configurations believe in a bundle.
-func (m *Managed) inject(ctx context.Context, bundle []byte) error {
+// inject has the configurations believe in a bundle. Replicas that see a change at the
+// same time all want to write it.
+func (m *Managed) inject(ctx context.Context, bundle []byte) (err error) {
+	for range writeTries {
+		if err = m.injectOnce(ctx, bundle); !errors.Is(err, errTry) {
+			return err
+		}
+	}
+	return err
+}
+
+func (m *Managed) injectOnce(ctx context.Context, bundle []byte) error {
 	var failed []error
 	if m.place.Mutating != "" {
 		config := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -83,7 +93,11 @@ func (m *Managed) injectInto(ctx context.Context, c configuration, bundle []byte
 	if err != nil {
 		return fmt.Errorf("write a patch of %s %s: %w", c.resource, c.name, err)
 	}
-	if err := rest.Patch(types.JSONPatchType).Resource(c.resource).Name(c.name).Body(text).Do(ctx).Error(); err != nil {
+	err = rest.Patch(types.JSONPatchType).Resource(c.resource).Name(c.name).Body(text).Do(ctx).Error()
+	switch {
+	case apierrors.IsInvalid(err) || apierrors.IsConflict(err): // by the test of the version, most of the time
+		return fmt.Errorf("put the authority into %s %s: %w: %w", c.resource, c.name, errTry, err)
+	case err != nil:
 		return fmt.Errorf("put the authority into %s %s: %w", c.resource, c.name, err)
 	}
 	m.log.Info("put the authority of the webhook into a configuration", "resource", c.resource, "name", c.name)

@@ -31,7 +31,7 @@ const (
 )
 
 // errTry is that another replica was faster.
-var errTry = errors.New("another replica has written it")
+var errTry = errors.New("not written; another replica may have been faster")
 
 // Place says where certificates are kept, and who has to know.
 type Place struct {

@@ -163,6 +163,34 @@ func TestManagedRenewsWhatHasEnded(t *testing.T) {
 	}
 }
 
+// A configuration that changes between reading and writing is read again. One that an
+// API server takes from nobody is an error.
+func TestManagedInjectsAgain(t *testing.T) {
+	s := server(t)
+	refusals := 1
+	s.FailWith(func(c apiserver.Call) int {
+		if c.Verb != "patch" || refusals == 0 {
+			return 0
+		}
+		refusals--
+		return http.StatusUnprocessableEntity
+	})
+	m := managed(t, s)
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range bundles(t, s) {
+		if !bytes.Equal(b, stored(t, s).bundle()) {
+			t.Errorf("webhook %d has bundle %s", i, b)
+		}
+	}
+	refusals = 100
+	configure(s)
+	if m.look(t.Context()) == nil || refusals == 0 {
+		t.Errorf("no error, or no end: %d refusals are left", refusals)
+	}
+}
+
 // The Secret is deleted: API servers believe each replica, whether it has seen that
 // or not.
 func TestManagedLosesItsSecret(t *testing.T) {
