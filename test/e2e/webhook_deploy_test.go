@@ -51,6 +51,7 @@ func TestWebhookDeployed(t *testing.T) {
 	})
 	t.Run("eviction", h.eviction)
 	t.Run("rolling restart", h.rollingRestart)
+	t.Run("Secret deleted", h.replicasLoseSecret)
 	t.Run("rights", h.rights)
 }
 
@@ -159,6 +160,33 @@ func (h *hook) rollingRestart(t *testing.T) {
 	t.Logf("%d pods were created during the restart", passed)
 	if len(failed) > 0 {
 		t.Errorf("%d pods were created, and %d were not: %q", passed, len(failed), failed[0])
+	}
+}
+
+// The replicas look at the Secret at different times. Until the last has seen that there
+// is another authority, API servers have to believe the old one, too.
+func (h *hook) replicasLoseSecret(t *testing.T) {
+	before := map[string]bool{}
+	for _, p := range h.webhookPods(t, true) {
+		before[served(t, p.Status.PodIP+":9443").SerialNumber.String()] = true
+	}
+	l := h.loading(t, "load", object{"runtimeClassName": "tested"})
+	l.passes(t, fewPods)
+	h.must(t, http.MethodDelete, webhookSecret, nil, nil)
+	eventually(t, func() error {
+		for _, p := range h.webhookPods(t, true) {
+			if before[served(t, p.Status.PodIP+":9443").SerialNumber.String()] {
+				return fmt.Errorf("replica %s serves as it did", p.Name)
+			}
+		}
+		return nil
+	})
+	l.passes(t, fewPods)
+	l.stop()
+	passed, failed := l.counts()
+	t.Logf("while another authority took over, %d pods were created", passed)
+	if len(failed) > 0 {
+		t.Errorf("while another authority took over, %d pods were created, and %d were not: %q", passed, len(failed), failed[0])
 	}
 }
 

@@ -77,6 +77,13 @@ func (h *hook) policies(t *testing.T) {
 	})
 	t.Run("quota", h.quota)
 	t.Run("warn and audit", h.warnAndAudit)
+	t.Run("static pod", func(t *testing.T) {
+		// What a kubelet runs by a file runs, whatever a policy says; it is only shown.
+		h.policyFor(t, "not-here", object{"namespaceSelector": only("default"), "allowedClasses": []string{"tested"}})
+		h.refusal(t, "default", gated("a", nil), "not-here")
+		TestStaticPod(t)
+	})
+	t.Run("debug", h.debug)
 	t.Run("table", h.policyTable)
 	t.Run("templates", func(t *testing.T) {
 		labels := object{"matchLabels": object{"a": "b"}}
@@ -201,6 +208,24 @@ func (h *hook) warnAndAudit(t *testing.T) {
 	})
 	if got := h.ask(t, http.MethodPost, podsOf("lenient")+"?dryRun=All", gated("a", object{"runtimeClassName": "tested"})); !got.ok() || len(got.warnings) > 0 {
 		t.Errorf("a pod that is as it should be: %s, with warnings %q", got, got.warnings)
+	}
+}
+
+// A container that is added to a pod may not ask for what the handler cannot do.
+func (h *hook) debug(t *testing.T) {
+	h.classFor(t, object{"metadata": object{"name": "limited", "annotations": object{"fairlead.run/lacks": "privileged"}}, "handler": cluster.TestHandler})
+	h.namespaceFor(t, "debugged", nil)
+	h.must(t, http.MethodPost, podsOf("debugged"), gated("a", object{"runtimeClassName": "limited"}), nil)
+	with := func(privileged bool) answer {
+		return h.ask(t, http.MethodPatch, podsOf("debugged")+"/a/ephemeralcontainers?dryRun=All", object{"spec": object{"ephemeralContainers": []object{
+			{"name": "debug", "image": "registry.invalid/e2e/none:1", "securityContext": object{"privileged": privileged}},
+		}}})
+	}
+	if got := with(true); got.code != http.StatusForbidden || !strings.Contains(got.message(), "ephemeralContainers[debug].securityContext.privileged") {
+		t.Errorf("a privileged container: %s", got)
+	}
+	if got := with(false); !got.ok() {
+		t.Errorf("a container: %s", got)
 	}
 }
 
