@@ -1,0 +1,117 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// client sends requests to containers. A proxy of the node is not theirs, a
+// certificate is seldom made out to the address of a pod, and each request shows
+// whether a new connection is taken.
+var client = &http.Client{
+	Transport: &http.Transport{
+		Proxy:              nil,
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2:  true,
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	},
+	CheckRedirect: sameHost,
+}
+
+// maxRedirects is how often one request is sent on.
+const maxRedirects = 10
+
+// sameHost follows redirects within a host. What would lead elsewhere is the
+// answer itself.
+func sameHost(r *http.Request, before []*http.Request) error {
+	switch {
+	case r.URL.Hostname() != before[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(before) >= maxRedirects:
+		return fmt.Errorf("it was redirected %d times", maxRedirects)
+	}
+	return nil
+}
+
+// Get sends the request of an httpGet action and reads the beginning of the
+// answer. The error is an unasked one if there was nobody to send it to.
+func (t *Target) Get(ctx context.Context, a *corev1.HTTPGetAction) (*http.Response, error) {
+	r, err := t.request(ctx, a)
+	if err != nil {
+		return nil, unasked{err}
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // without the address, which whoever asks knows
+		}
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return resp, nil
+}
+
+// unasked says that a request could not be made.
+type unasked struct{ error }
+
+func (t *Target) request(ctx context.Context, a *corev1.HTTPGetAction) (*http.Request, error) {
+	address, err := t.address(a.Host, a.Port)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(a.Path)
+	if err != nil {
+		at = &url.URL{Path: a.Path}
+	}
+	at.Scheme, at.Host = "http", address
+	if a.Scheme != "" {
+		at.Scheme = strings.ToLower(string(a.Scheme))
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range a.HTTPHeaders {
+		r.Header.Add(h.Name, h.Value)
+	}
+	r.Host = r.Header.Get("Host") // empty is the address
+	if _, ok := r.Header["User-Agent"]; !ok {
+		r.Header.Set("User-Agent", "fairlead")
+	}
+	switch accept, ok := r.Header["Accept"]; {
+	case !ok:
+		r.Header.Set("Accept", "*/*")
+	case accept[0] == "": // set to nothing on purpose
+		r.Header.Del("Accept")
+	}
+	return r, nil
+}
+
+// tryHTTP wants an answer from 200 to 399.
+func (t *Target) tryHTTP(ctx context.Context, a *corev1.HTTPGetAction) Result {
+	resp, err := t.Get(ctx, a)
+	switch {
+	case errors.As(err, new(unasked)):
+		return Result{Unknown, err.Error()}
+	case err != nil:
+		return Result{Failure, err.Error()}
+	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest:
+		// The body may hold what only the container's own clients should see.
+		return Result{Failure, fmt.Sprintf("the answer has the status %d", resp.StatusCode)}
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return Result{Success, fmt.Sprintf("the answer is a redirect (%d) to another host, which is not followed", resp.StatusCode)}
+	}
+	return Result{Outcome: Success}
+}

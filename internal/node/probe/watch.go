@@ -1,0 +1,142 @@
+package probe
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Slots bound how many tries begin at a time, so that the probes of a full node
+// do not all start their commands in the same moment. A try gives its slot back
+// soon, even if it hangs: so none waits for another one's timeout.
+type Slots chan struct{}
+
+// NewSlots makes n.
+func NewSlots(n int) Slots { return make(Slots, n) }
+
+// held is how long a try may keep its slot.
+const held = 50 * time.Millisecond
+
+// take waits for a slot. It is given back by a call, or when its time is over.
+func (s Slots) take(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	back := sync.OnceFunc(func() { <-s })
+	timer := time.AfterFunc(held, back)
+	return func() {
+		timer.Stop()
+		back()
+	}, nil
+}
+
+// Watch probes one attempt at a container for as long as it runs.
+type Watch struct {
+	target Target
+	slots  Slots
+	told   Told
+
+	mu      sync.Mutex
+	machine *Machine
+	warned  map[Kind]string
+}
+
+// Told is who hears of a Watch. Both are called from its goroutine and must not
+// wait.
+type Told struct {
+	Changed func()             // after each change of the status
+	Warned  func(Kind, string) // of a success that is not what it should be; not twice in a row
+}
+
+// NewWatch makes the watch over a container that began to run then.
+func NewWatch(t Target, began time.Time, s Slots, told Told) *Watch {
+	return &Watch{
+		target: t, slots: s, told: told,
+		machine: NewMachine(t.Container, began), warned: map[Kind]string{},
+	}
+}
+
+// Status is what the probes have come to.
+func (w *Watch) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.machine.Status()
+}
+
+// answer is the result of a try.
+type answer struct {
+	Kind
+	Result
+}
+
+// Run probes until ctx ends, and waits for the tries that are under way.
+func (w *Watch) Run(ctx context.Context) error {
+	answers := make(chan answer)
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	for {
+		kinds, wait := w.begin()
+		for _, k := range kinds {
+			tries.Go(func() {
+				a := answer{k, w.try(ctx, k)}
+				select {
+				case answers <- a:
+				case <-ctx.Done():
+				}
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wait:
+		case a := <-answers:
+			w.take(a)
+		}
+	}
+}
+
+// begin says what to try now, and returns a channel that tells when there is
+// more; nil if only an answer can bring that.
+func (w *Watch) begin() ([]Kind, <-chan time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	kinds, next := w.machine.Begin(now)
+	if next.IsZero() {
+		return kinds, nil
+	}
+	return kinds, time.After(next.Sub(now))
+}
+
+func (w *Watch) try(ctx context.Context, k Kind) Result {
+	release, err := w.slots.take(ctx)
+	if err != nil {
+		return Result{Unknown, err.Error()}
+	}
+	defer release()
+	r := w.target.Try(ctx, Of(w.target.Container, k))
+	if err := ctx.Err(); err != nil { // it says nothing about the container
+		return Result{Unknown, err.Error()}
+	}
+	return r
+}
+
+func (w *Watch) take(a answer) {
+	w.mu.Lock()
+	before := w.machine.Status()
+	w.machine.Done(a.Kind, a.Result)
+	after := w.machine.Status()
+	warning := ""
+	if a.Outcome == Success && w.warned[a.Kind] != a.Message {
+		warning, w.warned[a.Kind] = a.Message, a.Message
+	}
+	w.mu.Unlock()
+	if warning != "" {
+		w.told.Warned(a.Kind, warning)
+	}
+	if before != after {
+		w.told.Changed()
+	}
+}
