@@ -37,7 +37,7 @@ func (p *planner) advanceInit() bool {
 		switch {
 		case Sidecar(c):
 			p.keep(c, true)
-			if !initialized && (got == nil || got.State != Running || !got.Up) {
+			if !initialized && (got == nil || got.State != Running || got.Starting || !got.Up) {
 				return p.blocked(i)
 			}
 		case initialized, got != nil && got.State == Exited && got.ExitCode == 0:
@@ -63,6 +63,10 @@ func (p *planner) blocked(by int) bool {
 func (p *planner) keep(c *corev1.Container, init bool) {
 	got := p.here(c)
 	switch {
+	case got == nil && p.held:
+		// Containers start one after the other, and one whose postStart hook runs is
+		// not done with that. Once it was started, nobody is waited for.
+		p.plan.Waiting[c.Name] = Waiting{Reason: ContainerCreating}
 	case got == nil:
 		if old := p.Containers[c.Name]; old != nil && old.State == Exited && ended(p.Pod, c, false, old.ExitCode) == stays && !init {
 			return // it has done its work in a sandbox that is gone
@@ -99,6 +103,7 @@ func (p *planner) start(c *corev1.Container, why string) {
 	}
 	p.plan.Waiting[c.Name] = Waiting{Reason: ContainerCreating}
 	p.do(Action{Verb: Start, Container: c.Name, Attempt: attempt, Why: why})
+	p.held = p.held || c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 }
 
 // restart ends a container, and starts it again.
@@ -109,12 +114,14 @@ func (p *planner) restart(c *corev1.Container, why string) {
 	p.wave--
 }
 
-// mend looks at a container that runs: its probes, its image, its resources.
+// mend looks at a container that runs: its hook, its probes, its image, its
+// resources.
 func (p *planner) mend(c *corev1.Container, got *Container) {
+	p.held = p.held || got.Starting
 	switch {
 	case got.Sick != "":
 		// It is restarted once it has ended, by its policy and with its pause.
-		p.do(Action{Verb: Stop, Container: c.Name, ID: got.ID, Why: got.Sick})
+		p.do(Action{Verb: Stop, Container: c.Name, ID: got.ID, Why: got.Sick, Grace: got.Grace})
 	case p.Hash != nil && got.Hash != "" && got.Hash != p.Hash(c):
 		p.restart(c, "its definition has changed")
 	case got.Resources != nil:

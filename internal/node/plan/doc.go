@@ -9,5 +9,6 @@
 // the pages about the pod lifecycle, sidecar containers and container restart
 // rules of Kubernetes 1.36 (KEP-753, KEP-5307, KEP-1287, KEP-5532).
 //
-// It knows no CRI and no probes: both are told to it in its own words.
+// It knows no CRI, no probes and no hooks: what they came to is told to it in its
+// own words.
 package plan

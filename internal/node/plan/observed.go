@@ -59,8 +59,17 @@ type Container struct {
 	Hash    string // that it was made with; empty if nobody knows
 	// Resources that it runs with, if they can be told; else nil.
 	Resources *corev1.ResourceRequirements
+	// Starting says that its postStart hook has not ended. It is not up before.
+	Starting bool
 	// Up says that its startup probe has passed, or that it has none.
 	Up bool
-	// Sick is why a probe wants it ended; empty if none does.
+	// Ready says that it is up, and its readiness probe passes, or it has none.
+	Ready bool
+	// Sick is why a probe, or its postStart hook, wants it ended; empty if none does.
 	Sick string
+	// Grace is how long it has to end if it is sick, in seconds; nil for as long as
+	// the pod allows.
+	Grace *int64
+	// Warned says that its preStop hook was begun.
+	Warned bool
 }

@@ -16,7 +16,8 @@ const (
 	RunSandbox  Verb = "RunSandbox"  // run a new one
 	StopSandbox Verb = "StopSandbox" // stop it, and so all that is in it
 	Start       Verb = "Start"       // create and start an attempt at a container
-	Stop        Verb = "Stop"        // end a container gracefully
+	PreStop     Verb = "PreStop"     // begin the preStop hook of a container, and do not wait for it
+	Stop        Verb = "Stop"        // end a container gracefully, after its preStop hook
 	Remove      Verb = "Remove"      // remove a container that has ended
 	Resize      Verb = "Resize"      // give a running container its spec's resources
 )
@@ -28,6 +29,7 @@ type Action struct {
 	ID        string // of what is there already
 	Attempt   uint32 // of what is made
 	Why       string // for an event; may be empty
+	Grace     *int64 // seconds for a Stop; nil for what the pod allows
 	// Wave orders actions: those of one may be done at once, those of the next
 	// wait until they are done. It starts with 0 and grows by one, or stays.
 	Wave int
@@ -74,6 +76,7 @@ type planner struct {
 	Input
 	plan Plan
 	wave int
+	held bool // a container starts that those after it in the spec wait for
 }
 
 func (p *planner) decide() {
@@ -133,6 +136,27 @@ func (p *planner) here(c *corev1.Container) *Container {
 		return got
 	}
 	return nil
+}
+
+// Ready is how many containers of the pod are ready, sidecars included.
+func Ready(in Input) int {
+	p, n := &planner{Input: in}, 0
+	for i := range in.Pod.Spec.InitContainers {
+		if c := &in.Pod.Spec.InitContainers[i]; Sidecar(c) && p.ready(c) {
+			n++
+		}
+	}
+	for i := range in.Pod.Spec.Containers {
+		if p.ready(&in.Pod.Spec.Containers[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *planner) ready(c *corev1.Container) bool {
+	got := p.here(c)
+	return got != nil && got.State == Running && !got.Starting && got.Ready
 }
 
 // finished says that no container of the pod will ever run again. Sidecars do

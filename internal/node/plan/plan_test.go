@@ -42,6 +42,19 @@ func wanted(words string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// hooked gives containers postStart and preStop hooks.
+func hooked(names ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				if slices.Contains(names, list[i].Name) {
+					list[i].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}, PreStop: &corev1.LifecycleHandler{}}
+				}
+			}
+		}
+	}
+}
+
 func policy(p corev1.RestartPolicy) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.RestartPolicy = p }
 }
@@ -62,7 +75,7 @@ func ruled(name string, action corev1.ContainerRestartRuleAction, in corev1.Cont
 
 // seen makes what was observed of words: "sandbox" or "sandbox:gone" of attempt
 // 2, and containers with what they do, such as a:up (running, and its startup
-// probe has passed), a:running, a:0 (ended with code 0, just now, for the first
+// probe has passed), a:ready, a:running, a:starting (its postStart hook runs), a:0 (ended with code 0, just now, for the first
 // time), a:1x3 (with code 1 for the third time), a:created, a:unknown, a:sick.
 // "a@old" was in a sandbox that is gone.
 func seen(t *testing.T, words string) plan.Observed {
@@ -78,8 +91,9 @@ func seen(t *testing.T, words string) plan.Observed {
 		c := &plan.Container{ID: "id-" + name, Sandbox: "box" + old, Attempt: 4}
 		o.Containers[name] = c
 		switch does {
-		case "up", "running", "sick":
-			c.State, c.Up = plan.Running, does == "up"
+		case "up", "ready", "running", "starting", "sick", "warned":
+			c.State, c.Up, c.Ready = plan.Running, does == "up" || does == "ready", does == "ready"
+			c.Starting, c.Warned = does == "starting", does == "warned"
 			if does == "sick" {
 				c.Sick = "a probe failed"
 			}
@@ -187,6 +201,19 @@ func TestNext(t *testing.T) {
 		{"rule, everything, again and again", wanted("i1 s1 a b", never, ruled("a", restartAll, in, 42)), "sandbox i1:0 s1:up a:42x2 b:up", "Stop b | Stop s1", "Running"},
 		{"rule, the pod has its sandbox though its policy is Never", wanted("a", never, ruled("a", restart, in, 137)), "sandbox:gone a:137", "StopSandbox | RunSandbox3 | Start a5", "Running"},
 
+		{"postStart, those after it wait", wanted("a b c", hooked("b")), "sandbox", "Start a0 Start b0", "Pending"},
+		{"postStart, it runs", wanted("a b c", hooked("b")), "sandbox a:up b:starting", "", "Running"},
+		{"postStart, it has ended", wanted("a b c", hooked("b")), "sandbox a:up b:up", "Start c0", "Running"},
+		{"postStart, it has failed", wanted("a b c", hooked("b")), "sandbox a:up b:sick", "Stop b Start c0", "Running"},
+		{"postStart, its container has ended", wanted("a b c", hooked("b")), "sandbox a:up b:1", "Start b5", "Running"},
+		{"postStart, of a restart holds nobody", wanted("a b c", hooked("a")), "sandbox a:starting b:1 c:up", "Start b5", "Running"},
+		{"postStart, of a sidecar", wanted("s1 i1 a", hooked("s1")), "sandbox s1:starting", "", "Pending"},
+		{"postStart, of a sidecar has ended", wanted("s1 i1 a", hooked("s1")), "sandbox s1:up", "Start i10", "Pending"},
+		{"postStart, in a new sandbox", wanted("a b", hooked("a")), "sandbox:gone a:137 b:137", "StopSandbox | RunSandbox3 | Start a5", "Running"},
+
+		{"sidecars with hooks are warned", wanted("s1 s2 a", onFailure, hooked("s1", "a")), "sandbox s1:up s2:up a:0", "PreStop s1 | Stop s2 | Stop s1 | StopSandbox", "Succeeded"},
+		{"sidecars with hooks are warned once", wanted("s1 s2 a", onFailure, hooked("s1", "s2")), "sandbox s1:warned s2:warned a:0", "Stop s2 | Stop s1 | StopSandbox", "Succeeded"},
+
 		{"ephemeral", wanted("a e1"), "sandbox a:up", "Start e10", "Running"},
 		{"ephemeral, ended", wanted("a e1"), "sandbox a:up e1:1", "", "Running"},
 		{"ephemeral, during init", wanted("i1 a e1"), "sandbox i1:running", "Start e10", "Pending"},
@@ -228,6 +255,50 @@ func TestEnding(t *testing.T) {
 				t.Errorf("%s, phase %s; want %s, phase %s", told(got), got.Phase, tt.want, tt.phase)
 			}
 		})
+	}
+}
+
+// TestWarning wants the preStop hooks of sidecars begun with those of the others,
+// which are a part of their Stop.
+func TestWarning(t *testing.T) {
+	pod := wanted("s1 s2 a b", hooked("s1", "s2", "a"))
+	in := plan.Input{Pod: pod, Observed: seen(t, "sandbox s1:up s2:warned a:up b:up"), Now: now, Ending: "it was deleted"}
+	if got := told(plan.Next(in)); got != "Stop a Stop b PreStop s1 | Stop s2 | Stop s1 | StopSandbox" {
+		t.Error(got)
+	}
+}
+
+// TestGrace wants the grace period of a probe for what it ends, and the pod's else.
+func TestGrace(t *testing.T) {
+	short := int64(3)
+	in := plan.Input{Pod: wanted("a b"), Observed: seen(t, "sandbox a:sick b:sick"), Now: now}
+	in.Containers["a"].Grace = &short
+	got := plan.Next(in).Actions
+	if len(got) != 2 || got[0].Grace != &short || got[1].Grace != nil || got[0].Why != "a probe failed" {
+		t.Errorf("%+v", got)
+	}
+	in.Ending = "it was deleted"
+	for _, a := range plan.Next(in).Actions {
+		if a.Grace != nil {
+			t.Errorf("the whole pod ends, and %s has a time of its own", a.Container)
+		}
+	}
+}
+
+func TestReady(t *testing.T) {
+	pod := wanted("i1 s1 a b c")
+	for words, want := range map[string]int{
+		"":                                0,
+		"sandbox i1:0 s1:ready a:ready":   2,
+		"sandbox s1:ready a:ready b:0":    2,
+		"sandbox s1:up a:ready b:sick":    1,
+		"sandbox a:ready b:ready c:ready": 3,
+		"sandbox a:starting":              0,
+		"sandbox a@old:ready b:ready":     1,
+	} {
+		if got := plan.Ready(plan.Input{Pod: pod, Observed: seen(t, words)}); got != want {
+			t.Errorf("%s: %d, want %d", words, got, want)
+		}
 	}
 }
 
@@ -307,7 +378,7 @@ func FuzzNext(f *testing.F) {
 		if len(spec) > 60 || len(words) > 120 || !sound(spec, words) {
 			return
 		}
-		pod := wanted(spec, policy([]corev1.RestartPolicy{"Always", "OnFailure", "Never"}[policies%3]))
+		pod := wanted(spec, policy([]corev1.RestartPolicy{"Always", "OnFailure", "Never"}[policies%3]), hooked("a", "s1", "s2"))
 		in := plan.Input{Pod: pod, Observed: seen(t, words), Now: now}
 		for range 200 {
 			p := plan.Next(in)
@@ -350,7 +421,7 @@ func sound(spec, words string) bool {
 			return false
 		}
 		switch does {
-		case "up", "running", "sick", "created", "unknown", "0", "1", "1x3", "137", "0x7":
+		case "up", "ready", "running", "starting", "warned", "sick", "created", "unknown", "0", "1", "1x3", "137", "0x7":
 		default:
 			return false
 		}
@@ -377,6 +448,8 @@ func perform(in *plan.Input, a plan.Action) {
 		if a.Container[0] == 'i' {
 			in.Containers[a.Container].State, in.Containers[a.Container].Finished = plan.Exited, in.Now
 		}
+	case plan.PreStop:
+		got.Warned = true
 	case plan.Stop:
 		got.State, got.ExitCode, got.Finished, got.Sick, got.Crashes = plan.Exited, 143, in.Now, "", got.Crashes+1
 	case plan.Remove:

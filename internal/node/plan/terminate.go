@@ -34,6 +34,12 @@ func (p *planner) stopContainers(why string) {
 	for i := range first {
 		p.stop(&first[i], why)
 	}
+	// Sidecars end later, and are told of it now.
+	for _, c := range sidecars {
+		if got := p.Containers[c.Name]; got != nil && got.State == Running && !got.Warned && c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+			p.do(Action{Verb: PreStop, Container: c.Name, ID: got.ID, Why: why})
+		}
+	}
 	p.next()
 	for _, c := range slices.Backward(sidecars) {
 		p.stop(c, why)
