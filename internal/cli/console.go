@@ -78,6 +78,9 @@ func (c *console) Changed(s runner.Status) {
 	defer c.mu.Unlock()
 	key := s.Namespace + "/" + s.Name
 	text := "pod " + podName(s.Namespace, s.Name) + ": " + string(s.Phase)
+	if s.Phase == runner.Running && s.Ready < s.Total {
+		text += fmt.Sprintf(", %d of %d ready", s.Ready, s.Total)
+	}
 	if s.Message != "" {
 		text += ": " + s.Message
 	}

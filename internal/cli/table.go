@@ -72,9 +72,9 @@ func table(w io.Writer, rows [][]string) error {
 
 // statusTable shows the pods of a run.
 func (a *app) statusTable(w io.Writer, list []runner.Status) {
-	rows := [][]string{{"POD", "CLASS", "HANDLER", "ADDRESS", "STATE"}}
+	rows := [][]string{{"POD", "CLASS", "HANDLER", "ADDRESS", "STATE", "READY"}}
 	for _, s := range list {
-		rows = append(rows, []string{podName(s.Namespace, s.Name), s.Class, s.Handler, strings.Join(s.Addresses, ","), string(s.Phase)})
+		rows = append(rows, []string{podName(s.Namespace, s.Name), s.Class, s.Handler, strings.Join(s.Addresses, ","), string(s.Phase), fmt.Sprintf("%d/%d", s.Ready, s.Total)})
 	}
 	_ = table(w, rows)
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"fairlead.run/internal/node/manifest/care"
 )
 
 // containerCheck checks the containers of one pod, one after the other.
@@ -43,6 +45,11 @@ func (c *containerCheck) check(at string, ct *corev1.Container, init bool) {
 		}
 	}
 	c.checkPorts(at+".ports", ct.Ports)
+	if init && !sidecar(ct) {
+		*c.faults = append(*c.faults, care.Forbidden(at, ct)...)
+	} else {
+		*c.faults = append(*c.faults, care.Check(at, ct, c.spec)...)
+	}
 	c.checkEnv(at, ct)
 	c.checkResources(at+".resources", ct.Resources)
 	c.checkMounts(at+".volumeMounts", ct)

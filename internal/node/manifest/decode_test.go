@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		{"namespace", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: a.b}\n", []string{"metadata.namespace: \"a.b\""}},
 		{"key", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {../x: v}\n", []string{"data[../x]"}},
 		{"only one value", onePod + "  schedulerName: mine\n", []string{`spec.schedulerName: "mine" is not honoured by fairlead run yet, only default-scheduler`}},
-		{"probe", onePod + "    livenessProbe: {httpGet: {port: 80}}\n", []string{"web.yaml:9: ", "spec.containers[0].livenessProbe: not honoured"}},
+		{"probe", onePod + "    livenessProbe: {httpGet: {port: 0}}\n", []string{"web.yaml:9: ", "spec.containers[0].livenessProbe.httpGet.port: 0: must be between 1 and 65535"}},
 		{"class by number", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: a}\nhandler: Run/C\n", []string{"web.yaml:4: ", "RuntimeClass a: handler: "}},
 		{"alpha class", "apiVersion: node.k8s.io/v1alpha1\nkind: RuntimeClass\nmetadata: {name: a}\nspec: {}\n", []string{"spec.runtimeHandler: is required"}},
 		{"alpha class, overhead", "apiVersion: node.k8s.io/v1alpha1\nkind: RuntimeClass\nmetadata: {name: a}\nspec:\n  runtimeHandler: runc\n  overhead:\n    podFixed:\n      pods: 1\n", []string{"web.yaml:8: ", `spec.overhead.podFixed[pods]: "pods": is not a resource of containers`}},

@@ -145,7 +145,27 @@ func containerFields(list string) []Field {
 	if list == "spec.initContainers[]" {
 		note = "Always makes a sidecar: it is started in its turn, runs beside the others, and ends after them"
 	}
-	return append(fields, Field{Path: list + ".restartPolicy", Note: note}, Field{Path: list + ".restartPolicyRules"})
+	fields = append(fields, Field{Path: list + ".restartPolicy", Note: note}, Field{Path: list + ".restartPolicyRules"})
+	return append(fields, careFields(list)...)
+}
+
+// careFields are those of hooks and probes.
+func careFields(list string) []Field {
+	const (
+		hooks  = "exec, httpGet or sleep; tcpSocket is refused, as no kubelet runs it"
+		probes = "exec, httpGet, tcpSocket or grpc; with --detach nobody probes"
+	)
+	of := ""
+	if list == "spec.initContainers[]" {
+		of = "of sidecars; "
+	}
+	return []Field{
+		{Path: list + ".lifecycle.postStart", Note: of + hooks},
+		{Path: list + ".lifecycle.preStop", Note: of + hooks},
+		{Path: list + ".startupProbe", Note: of + probes},
+		{Path: list + ".livenessProbe", Note: of + probes},
+		{Path: list + ".readinessProbe", Note: of + probes},
+	}
 }
 
 var headFields = []Field{

@@ -216,6 +216,15 @@ func findContainer(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
+// Expand puts the container's variables into a command, as it is done with its own.
+func Expand(c *Context, ct *corev1.Container, command []string) ([]string, error) {
+	vars, err := environment(c, ct)
+	if err != nil {
+		return nil, err
+	}
+	return vars.expandAll(command), nil
+}
+
 func (v *variables) expandAll(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {

@@ -17,18 +17,23 @@ import (
 // perform carries out a plan, wave by wave. It ends with the first wave in which
 // something fails: the next plan starts from what is there then.
 func (w *worker) perform(ctx context.Context, p plan.Plan) error {
+	for _, a := range p.Actions {
+		if a.Verb == plan.Stop && a.Why != "" && p.Reason == "" {
+			w.note("container %s is ended: %s", a.Container, a.Why)
+		}
+	}
 	return w.performWith(ctx, p, Removal{Grace: podspec.Grace(w.spec.Pod)})
 }
 
 func (w *worker) performWith(ctx context.Context, p plan.Plan, how Removal) error {
-	until := time.Now().Add(time.Duration(how.Grace) * time.Second)
+	until, least := time.Now().Add(time.Duration(how.Grace)*time.Second), min(how.Grace, leastGrace)
 	for actions := p.Actions; len(actions) > 0; {
 		n := 1
 		for n < len(actions) && actions[n].Wave == actions[0].Wave {
 			n++
 		}
 		// What ends in an earlier wave has had a part of the time of all.
-		how.Grace = max(int64(time.Until(until).Round(time.Second)/time.Second), 0)
+		how.Grace = max(int64(time.Until(until).Round(time.Second)/time.Second), least)
 		if err := w.performWave(ctx, actions[:n], how); err != nil {
 			return err
 		}
@@ -42,10 +47,12 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, how Remova
 	errs := make([]error, len(wave))
 	var stops sync.WaitGroup
 	for i, a := range wave {
-		if a.Verb != plan.Stop {
-			continue
+		switch a.Verb {
+		case plan.PreStop:
+			w.warn(ctx, w.containers[a.Container], how.Grace)
+		case plan.Stop:
+			stops.Go(func() { errs[i] = w.end(ctx, a, how) })
 		}
-		stops.Go(func() { errs[i] = stopContainer(ctx, w.r.cfg.Endpoint.Runtime, a.ID, how) })
 	}
 	stops.Wait()
 	for i, a := range wave {
@@ -63,7 +70,7 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 	runtime := w.r.cfg.Endpoint.Runtime
 	switch a.Verb {
 	case plan.RunSandbox:
-		return w.startSandbox(ctx, a.Attempt)
+		return w.inTurn(ctx, func() error { return w.startSandbox(ctx, a.Attempt) })
 	case plan.StopSandbox:
 		if _, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: a.ID}); err != nil {
 			return w.fail("stop its sandbox", err)
@@ -71,9 +78,11 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 		w.box = &plan.Sandbox{ID: w.box.ID, Attempt: w.box.Attempt}
 		return nil
 	case plan.Start:
-		return w.startContainer(ctx, w.containerSpec(a.Container))
+		return w.inTurn(ctx, func() error { return w.startContainer(ctx, w.containerSpec(a.Container)) })
+	case plan.PreStop:
+		return nil // it was begun with its wave
 	case plan.Stop:
-		return w.noteExit(ctx, w.containers[a.Container], true)
+		return w.noteEnd(ctx, w.containers[a.Container])
 	case plan.Remove:
 		if _, err := runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID}); err != nil {
 			return w.fail("remove container "+a.Container, err)
@@ -82,6 +91,27 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 		return nil
 	}
 	return w.fail("act", fmt.Errorf("nobody knows how to %s", a.Verb))
+}
+
+// inTurn does something when not too many are at it.
+func (w *worker) inTurn(ctx context.Context, do func() error) error {
+	select {
+	case w.r.starts <- struct{}{}:
+		defer func() { <-w.r.starts }()
+		return do()
+	case <-ctx.Done():
+		return w.fail("wait for others that start", ctx.Err())
+	}
+}
+
+// noteEnd reads how a container ended that was told to, and remembers what for.
+func (w *worker) noteEnd(ctx context.Context, c *container) error {
+	if c.exit == nil {
+		var seen plan.Container
+		c.tell(&seen)
+		c.care.why = seen.Sick
+	}
+	return w.noteExit(ctx, c, true)
 }
 
 func (w *worker) containerSpec(name string) *corev1.Container {

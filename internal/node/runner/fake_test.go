@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ type fakeCRI struct {
 	lost       map[string]bool  // sandboxes that do not run any more
 	stubborn   bool             // StopContainer waits for its whole timeout
 	started    map[string]int   // starts by container name
+	calls      []string         // of what happens to containers, in order
+	// exec is what commands do; nil for nothing. It is called without the lock.
+	exec func(ctx context.Context, container string, command []string) (int32, error)
 }
 
 type fakeContainer struct {
@@ -150,10 +154,17 @@ func (f *fakeCRI) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSan
 	delete(f.sandboxes, r.PodSandboxId)
 	for id, c := range f.containers {
 		if c.sandbox == r.PodSandboxId {
-			delete(f.containers, id)
+			f.remove(id)
 		}
 	}
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
+}
+
+func (f *fakeCRI) remove(container string) {
+	if c := f.containers[container]; c != nil {
+		f.calls = append(f.calls, "remove "+c.config.Metadata.Name)
+	}
+	delete(f.containers, container)
 }
 
 func (f *fakeCRI) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
@@ -163,6 +174,7 @@ func (f *fakeCRI) CreateContainer(_ context.Context, r *runtimeapi.CreateContain
 		return nil, err
 	}
 	id := f.id("c")
+	f.calls = append(f.calls, "create "+r.Config.Metadata.Name)
 	f.containers[id] = &fakeContainer{sandbox: r.PodSandboxId, config: r.Config}
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
@@ -176,6 +188,7 @@ func (f *fakeCRI) StartContainer(_ context.Context, r *runtimeapi.StartContainer
 		return nil, err
 	}
 	f.started[name]++
+	f.calls = append(f.calls, "start "+name)
 	line := fmt.Sprintf("2026-01-02T03:04:05Z stdout F %s says hello %d\n", name, c.config.Metadata.Attempt)
 	path := filepath.Join(f.sandboxes[c.sandbox].Config.LogDirectory, c.config.LogPath)
 	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
@@ -232,7 +245,10 @@ func (f *fakeCRI) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	defer f.mu.Unlock()
 	if c := f.containers[r.ContainerId]; c != nil {
 		f.stopped = append(f.stopped, c.config.Metadata.Name)
-		c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 143, time.Now()
+		f.calls = append(f.calls, "stop "+c.config.Metadata.Name)
+		if c.state != runtimeapi.ContainerState_CONTAINER_EXITED {
+			c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 143, time.Now()
+		}
 	}
 	return &runtimeapi.StopContainerResponse{}, nil
 }
@@ -240,8 +256,48 @@ func (f *fakeCRI) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 func (f *fakeCRI) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.containers, r.ContainerId)
+	f.remove(r.ContainerId)
 	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func (f *fakeCRI) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	f.mu.Lock()
+	c := f.containers[r.ContainerId]
+	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		f.mu.Unlock()
+		return nil, status.Error(codes.FailedPrecondition, "the container does not run")
+	}
+	f.calls = append(f.calls, "exec "+c.config.Metadata.Name+" "+strings.Join(r.Cmd, " "))
+	exec := f.exec
+	f.mu.Unlock()
+	if exec == nil {
+		return &runtimeapi.ExecSyncResponse{}, nil
+	}
+	if r.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Timeout)*time.Second)
+		defer cancel()
+	}
+	code, err := exec(ctx, c.config.Metadata.Name, r.Cmd)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	return &runtimeapi.ExecSyncResponse{ExitCode: code}, nil
+}
+
+// did is what has happened so far to a container.
+func (f *fakeCRI) did(container string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, call := range f.calls {
+		verb, rest, _ := strings.Cut(call, " ")
+		name, command, _ := strings.Cut(rest, " ")
+		if name == container {
+			out = append(out, strings.TrimSpace(verb+" "+command))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 func (f *fakeCRI) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {

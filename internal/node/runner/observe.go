@@ -14,6 +14,8 @@ import (
 
 // listing is what a runtime has, by ids.
 type listing struct {
+	taken      time.Time       // before it was asked for
+	sandbox    string          // the only one that it knows of; empty for all
 	ready      map[string]bool // sandboxes
 	containers map[string]runtimeapi.ContainerState
 }
@@ -21,7 +23,7 @@ type listing struct {
 // list asks the runtime what it has: of one sandbox, or with "" of all. Two calls
 // cover all pods.
 func (r *Runner) list(ctx context.Context, sandbox string) (listing, error) {
-	l := listing{ready: map[string]bool{}, containers: map[string]runtimeapi.ContainerState{}}
+	l := listing{taken: time.Now(), sandbox: sandbox, ready: map[string]bool{}, containers: map[string]runtimeapi.ContainerState{}}
 	containers, err := r.cfg.Endpoint.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox}})
 	if err != nil {
 		return l, fmt.Errorf("list containers: %w", err)
@@ -58,7 +60,7 @@ func (w *worker) observe(ctx context.Context, l listing) error {
 	}
 	for _, c := range w.containers {
 		state, known := l.containers[c.id]
-		if c.exit != nil || known && state != runtimeapi.ContainerState_CONTAINER_EXITED {
+		if c.exit != nil || l.sandbox != "" && l.sandbox != c.sandbox || known && state != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
 		if err := w.noteExit(ctx, c, known); err != nil {
@@ -83,6 +85,7 @@ func (w *worker) noteExit(ctx context.Context, c *container, known bool) error {
 		}
 	}
 	c.exit = exit
+	c.care.release()
 	c.endLog()
 	c.crashes++
 	if time.Duration(exit.GetFinishedAt()-exit.GetStartedAt()) >= plan.ForgetAfter {
@@ -101,8 +104,10 @@ func (w *worker) input(ending string) plan.Input {
 		if c.removed {
 			continue
 		}
-		seen := &plan.Container{ID: c.id, Sandbox: c.sandbox, Attempt: c.attempt, State: plan.Running, Up: true, Crashes: c.crashes}
-		if c.exit != nil {
+		seen := &plan.Container{ID: c.id, Sandbox: c.sandbox, Attempt: c.attempt, State: plan.Running, Crashes: c.crashes}
+		if c.exit == nil {
+			c.tell(seen)
+		} else {
 			seen.State, seen.ExitCode, seen.Finished = plan.Exited, c.exit.GetExitCode(), time.Unix(0, c.exit.GetFinishedAt())
 		}
 		in.Containers[name] = seen

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,13 +49,7 @@ func (w *worker) removeLost(ctx context.Context) error {
 
 // settle tells what the pod is now.
 func (w *worker) settle(p plan.Plan, err error) {
-	ready, message := 0, ""
-	for _, c := range w.containers {
-		if c.exit == nil && w.counts(c.spec) {
-			ready++
-		}
-	}
-	phase := Running
+	phase, ready, message := Running, plan.Ready(w.input("")), ""
 	switch {
 	case err != nil:
 		message = err.Error()
@@ -63,14 +58,9 @@ func (w *worker) settle(p plan.Plan, err error) {
 	case p.Phase == corev1.PodFailed:
 		phase, message = Failed, w.whyFailed(p)
 	default:
-		message = w.whyWaiting(p)
+		message = cmp.Or(w.whyWaiting(p), w.whyNotReady())
 	}
 	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = phase, ready, message })
-}
-
-// counts says that a container is among those that a ready pod has.
-func (w *worker) counts(ct *corev1.Container) bool {
-	return plan.Sidecar(ct) || slices.ContainsFunc(w.spec.Pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == ct.Name })
 }
 
 func (w *worker) whyFailed(p plan.Plan) string {
@@ -104,6 +94,9 @@ func (w *worker) whyWaiting(p plan.Plan) string {
 // describeExit says how a container ended, as one reads it.
 func (w *worker) describeExit(c *container) string {
 	text := fmt.Sprintf("ended with exit code %d", c.exit.GetExitCode())
+	if c.care.why != "" {
+		text += ", as " + c.care.why
+	}
 	if r := c.exit.GetReason(); r != "" && r != "Completed" && r != "Error" {
 		text += " (" + r + ")"
 	}

@@ -29,6 +29,7 @@ func (w *worker) remove(ctx context.Context, now <-chan struct{}) error {
 		}
 		errs = append(errs, RemovePod(ctx, w.r.cfg.Endpoint.Runtime, how))
 	}
+	w.endCare()
 	w.endLogs()
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes
 		errs = append(errs, volume.Remove(w.dirs))
@@ -86,6 +87,11 @@ func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, r Remo
 
 // stopContainer gives the grace period until it is cut short.
 func stopContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string, r Removal) error {
+	select {
+	case <-r.Now:
+		r.Grace, r.Now = 0, nil
+	default:
+	}
 	patient, cut := context.WithTimeout(ctx, time.Duration(r.Grace)*time.Second+10*time.Second)
 	defer cut()
 	go func() {

@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -77,14 +78,20 @@ func Resolve(set *handlers.Set, pods []*manifest.Pod, classes map[string]*nodev1
 
 // Runner runs one set of pods.
 type Runner struct {
-	cfg    Config
-	images images
-	pods   []*worker
+	cfg     Config
+	images  images
+	pods    []*worker
+	starts  chan struct{} // slots for what starts sandboxes and containers
+	slots   probe.Slots
+	changed chan struct{} // a pod is not as it was
 }
 
 // New makes a Runner.
 func New(cfg Config) *Runner {
-	return &Runner{cfg: cfg, images: images{refs: map[imageKey]string{}, info: map[imageKey]*runtimeapi.Image{}}}
+	return &Runner{
+		cfg: cfg, images: images{refs: map[imageKey]string{}, info: map[imageKey]*runtimeapi.Image{}},
+		starts: make(chan struct{}, parallelStarts), slots: probe.NewSlots(parallelProbes), changed: make(chan struct{}, 1),
+	}
 }
 
 // Dirs are the folders of a pod's volumes and logs.
@@ -92,12 +99,15 @@ func Dirs(root, state, uid string) volume.Dirs {
 	return volume.Dirs{Disk: filepath.Join(root, "run", uid), Memory: filepath.Join(state, "run", uid)}
 }
 
-// parallelStarts bounds the pods that start at a time.
-const parallelStarts = 8
+// What begins at a time: sandboxes and containers that start, and probes.
+const (
+	parallelStarts = 8
+	parallelProbes = 16
+)
 
 // Start pulls the images and starts all pods. It returns when every container
-// was started, and every init container has ended. If it fails, what it
-// created is removed.
+// was started, its postStart hook included, and every init container has ended.
+// If it fails, what it created is removed.
 func (r *Runner) Start(ctx context.Context, plans []Plan) (err error) {
 	if err := r.checkNames(ctx, plans); err != nil {
 		return err
@@ -123,7 +133,7 @@ func (r *Runner) Start(ctx context.Context, plans []Plan) (err error) {
 			err = errors.Join(err, r.Stop(context.WithoutCancel(ctx), now))
 		}
 	}()
-	return r.each(func(w *worker) error { return w.start(ctx) }, parallelStarts)
+	return r.each(func(w *worker) error { return w.start(ctx) })
 }
 
 func newWorker(r *Runner, p Plan) *worker {
@@ -140,7 +150,7 @@ func newWorker(r *Runner, p Plan) *worker {
 			Pod: pod, Node: r.cfg.Node, Objects: r.cfg.Objects, LogDir: filepath.Join(dirs.Disk, "logs"),
 			Overhead: p.Overhead, Features: p.Features, Pulled: pulled,
 		},
-		containers: map[string]*container{},
+		containers: map[string]*container{}, in: newInbox(),
 		status: Status{
 			Namespace: pod.Namespace, Name: pod.Name, Class: p.Class, Handler: p.Handler,
 			Phase: Pending, Total: len(pod.Spec.Containers) + sidecars(pod),
@@ -157,16 +167,12 @@ func sidecars(pod *corev1.Pod) (n int) {
 	return n
 }
 
-// each does something with every pod, at most n at a time.
-func (r *Runner) each(do func(*worker) error, n int) error {
-	slots, errs := make(chan struct{}, n), make([]error, len(r.pods))
+// each does something with every pod, and none waits for another.
+func (r *Runner) each(do func(*worker) error) error {
+	errs := make([]error, len(r.pods))
 	var wg sync.WaitGroup
 	for i, w := range r.pods {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			errs[i] = do(w)
-		})
+		wg.Go(func() { errs[i] = do(w) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -210,34 +216,56 @@ var ErrPodFailed = errors.New("a pod failed")
 
 // Run watches the started pods and restarts containers by their policy, until
 // every pod has ended or the context does. The error is ErrPodFailed if one
-// failed.
+// failed. Each pod has a goroutine of its own: one that takes long to stop a
+// container delays no other.
 func (r *Runner) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var workers sync.WaitGroup
+	for _, w := range r.pods {
+		workers.Go(func() {
+			if err := w.run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	defer workers.Wait()
+	defer cancel(nil)
+	return r.watch(ctx)
+}
+
+// watch tells the workers what runs, until all pods have ended.
+func (r *Runner) watch(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
-		if done, err := r.watch(ctx); done || err != nil {
+	for look := true; ; {
+		if look {
+			l, err := r.list(ctx, "")
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			for _, w := range r.pods {
+				w.in.offer(l)
+			}
+		}
+		if done, err := r.outcome(); done {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-tick.C:
+			look = true
+		case <-r.changed:
+			look = false
 		}
 	}
 }
 
-// watch looks once at everything.
-func (r *Runner) watch(ctx context.Context) (done bool, err error) {
-	l, err := r.list(ctx, "")
-	if err != nil {
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		return false, err
-	}
-	if err := r.each(func(w *worker) error { return w.reconcile(ctx, l) }, parallelStarts); err != nil {
-		return false, err
-	}
+// outcome says whether all pods have ended, and how.
+func (r *Runner) outcome() (done bool, err error) {
 	failed, names := 0, ""
 	for _, s := range r.Statuses() {
 		switch s.Phase {
@@ -257,12 +285,13 @@ func (r *Runner) watch(ctx context.Context) (done bool, err error) {
 // Stop stops and removes every pod that the run created. Containers have their
 // grace period until now is closed.
 func (r *Runner) Stop(ctx context.Context, now <-chan struct{}) error {
-	return r.each(func(w *worker) error { return w.remove(ctx, now) }, max(len(r.pods), 1))
+	return r.each(func(w *worker) error { return w.remove(ctx, now) })
 }
 
-// Close waits for the last lines of logs. The pods stay.
+// Close ends probes, and waits for the last lines of logs. The pods stay.
 func (r *Runner) Close() {
 	for _, w := range r.pods {
+		w.endCare()
 		w.endLogs()
 	}
 }

@@ -22,7 +22,7 @@ type Status struct {
 	Class, Handler  string
 	Addresses       []string
 	Phase           Phase
-	Ready, Total    int // containers that run, of all
+	Ready, Total    int // containers that are ready, of all
 	Restarts        int
 	Message         string // why it failed, or what it waits for
 }

@@ -32,7 +32,9 @@ type worker struct {
 	lost       []string      // sandboxes that were replaced, and are still there
 	containers map[string]*container
 	began      time.Time
+	in         inbox
 	logs       sync.WaitGroup
+	tasks      sync.WaitGroup // hooks and probes
 
 	mu     sync.Mutex
 	status Status
@@ -49,6 +51,7 @@ type container struct {
 	removed bool   // the runtime does not have it any more, and it is to begin anew
 	crashes int    // in a row, for the backoff
 	old     string // the attempt before, as long as it is there
+	care    care
 }
 
 func (w *worker) current() Status {
@@ -87,12 +90,27 @@ func (w *worker) start(ctx context.Context) error {
 		return w.fail("prepare volumes", err)
 	}
 	w.began = time.Now()
+	if err := w.startContainers(ctx); err != nil {
+		if ctx.Err() != nil {
+			return w.fail("wait until it has started", ctx.Err()) // whatever that has cut off
+		}
+		return err
+	}
+	w.in.acted = time.Now()
+	w.in.wake() // a probe may have told meanwhile
+	ready, message := plan.Ready(w.input("")), w.whyNotReady()
+	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = Running, ready, message })
+	return nil
+}
+
+// startContainers carries plans out until every container was started.
+func (w *worker) startContainers(ctx context.Context) error {
 	for wait := shortPoll; !w.startedAll(); wait = min(wait*2, pollInterval) {
 		p := plan.Next(w.input(""))
 		if p.Phase == corev1.PodFailed {
 			return w.startFailure(p)
 		}
-		w.tellInit(p)
+		w.tellInit()
 		if err := w.perform(ctx, p); err != nil {
 			return err
 		}
@@ -102,24 +120,25 @@ func (w *worker) start(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return w.fail("wait for its init containers", ctx.Err())
+			return ctx.Err()
+		case <-w.in.woken:
 		case <-time.After(wait): // they are short by nature, so it asks often at first
 		}
 		if err := w.look(ctx); err != nil {
 			return err
 		}
 	}
-	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = Running, s.Total, "" })
 	return nil
 }
 
 // shortPoll is how soon an init container that was just started is looked at.
 const shortPoll = 20 * time.Millisecond
 
-// startedAll says that every container was started once.
+// startedAll says that every container was started once, and none is at it.
 func (w *worker) startedAll() bool {
 	for i := range w.spec.Pod.Spec.Containers {
-		if w.containers[w.spec.Pod.Spec.Containers[i].Name] == nil {
+		c := w.containers[w.spec.Pod.Spec.Containers[i].Name]
+		if c == nil || c.exit == nil && c.care.postStart.runs() {
 			return false
 		}
 	}
@@ -140,21 +159,22 @@ func (w *worker) startFailure(p plan.Plan) error {
 	return w.fail("keep its sandbox", errors.New("it was lost, and the restartPolicy is Never"))
 }
 
-// tellInit says what the pod waits for before its containers start.
-func (w *worker) tellInit(p plan.Plan) {
+// tellInit says what the pod waits for before all its containers have started.
+func (w *worker) tellInit() {
+	message := w.whyNotReady()
 	for i := range w.spec.Pod.Spec.InitContainers {
 		c := w.containers[w.spec.Pod.Spec.InitContainers[i].Name]
-		if c == nil || c.exit != nil && c.exit.GetExitCode() == 0 {
+		if c == nil || plan.Sidecar(c.spec) && c.exit == nil || c.exit != nil && c.exit.GetExitCode() == 0 {
 			continue
 		}
-		message := "init container " + c.spec.Name + " runs"
+		message = "init container " + c.spec.Name + " runs"
 		if c.exit != nil {
 			message = fmt.Sprintf("init container %s: %s; again in %s", c.spec.Name, w.describeExit(c), plan.Backoff(c.crashes))
-		} else if plan.Sidecar(c.spec) {
-			continue
 		}
+		break
+	}
+	if message != "" {
 		w.change(func(s *Status) { s.Message = message })
-		return
 	}
 }
 
@@ -178,10 +198,7 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 	}
 	w.spec.IPs = addresses(status.GetStatus())
 	w.change(func(s *Status) {
-		s.Addresses = w.spec.IPs
-		if w.spec.Pod.Spec.HostNetwork {
-			s.Addresses = w.spec.Node.IPs
-		}
+		s.Addresses = w.addresses()
 		if h := handlers.Of(status); h != "" {
 			s.Handler = h
 		}
@@ -190,6 +207,14 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 		return w.fail("write its hosts file", err)
 	}
 	return nil
+}
+
+// addresses are where the pod can be reached.
+func (w *worker) addresses() []string {
+	if w.spec.Pod.Spec.HostNetwork {
+		return w.spec.Node.IPs
+	}
+	return w.spec.IPs
 }
 
 func addresses(s *runtimeapi.PodSandboxStatus) []string {
@@ -211,6 +236,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 		w.containers[ct.Name] = c
 	} else {
 		c.endLog() // of an attempt that nobody saw end
+		c.care.abandon()
+		c.care = care{}
 		c.attempt++
 		if !c.removed && c.sandbox == w.box.ID {
 			c.old = c.id
@@ -236,6 +263,9 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 		return w.fail("start container "+ct.Name, err)
 	}
 	w.followLog(ct.Name, path, c)
+	if err := w.attend(ctx, c); err != nil {
+		return w.fail("probe container "+ct.Name, err)
+	}
 	return nil
 }
 
@@ -272,6 +302,14 @@ func (c *container) endLog() {
 		close(c.ended)
 		c.ended = nil
 	}
+}
+
+// endCare ends what is left of hooks and probes.
+func (w *worker) endCare() {
+	for _, c := range w.containers {
+		c.care.abandon()
+	}
+	w.tasks.Wait()
 }
 
 func (w *worker) endLogs() {
