@@ -98,7 +98,8 @@ func (a *app) doAll(ctx context.Context, s *session, pods []*inventory.Pod, f re
 			grace = runner.GraceOf(p.Annotations)
 		}
 		wg.Go(func() {
-			if err := do(ctx, s, p, runner.Removal{ID: p.ID, Grace: grace}); err != nil {
+			note := func(text string) { a.note("pod %s: %s", p.ShortName(), text) }
+			if err := do(ctx, s, p, runner.Removal{ID: p.ID, Grace: grace, Note: note}); err != nil {
 				errs[i] = fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
 			}
 		})

@@ -47,6 +47,31 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+// TestPreStopOfDetached is about a pod that its run has left.
+func TestPreStopOfDetached(t *testing.T) {
+	m := newMachine(t)
+	text := `
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  runtimeClassName: CLASS
+  containers:
+  - name: c
+    image: IMAGE
+    command: [sh, -c, "trap 'echo told=$(cat /log); exit 0' TERM; while :; do sleep 0.1; done"]
+    lifecycle:
+      postStart: {exec: {command: [sh, -c, "echo post > /log"]}}
+      preStop: {exec: {command: [sh, -c, "echo pre >> /log"]}}
+`
+	m.want(0, "run", "--detach", "-f", m.dir+"/classes.yaml", "-f", m.write("p.yaml", fill(text, "on-crun")))
+	m.want(0, "stop", "p")
+	if r := m.want(0, "logs", "p"); !strings.Contains(r.out, "told=post pre\n") {
+		t.Errorf("%+v", r)
+	}
+	m.want(0, "rm", "p")
+}
+
 // TestPreStopHangs wants the grace period kept, and the container told nevertheless.
 func TestPreStopHangs(t *testing.T) {
 	m := newMachine(t)

@@ -50,7 +50,7 @@ func Container(c *Context, a Attempt) (*runtimeapi.ContainerConfig, error) {
 	for _, name := range vars.order {
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(vars.values[name])})
 	}
-	return cfg, nil
+	return cfg, annotatePreStop(c, ct, cfg)
 }
 
 // What the kubelet hides of /proc with procMount Default.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -263,5 +264,44 @@ func TestSidecarsTakeResources(t *testing.T) {
 		if ports := len(cfg.GetPortMappings()); (ports > 0) != strings.Contains(fmt.Sprint(tt.init), "8080") {
 			t.Errorf("%s: %d ports", name, ports)
 		}
+	}
+}
+
+// TestPreStopAnnotation wants a hook that can be run without its pod.
+func TestPreStopAnnotation(t *testing.T) {
+	of := func(ct *corev1.Container) map[string]string {
+		t.Helper()
+		ct.Name = "c"
+		cfg, err := Container(&Context{Pod: &corev1.Pod{}, IPs: []string{"10.9.8.7"}}, Attempt{Container: ct})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg.Annotations
+	}
+	get := &corev1.HTTPGetAction{Port: intstr.FromString("web"), Path: "/bye"}
+	ct := &corev1.Container{
+		Ports:     []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get}},
+	}
+	h := PreStopOf(of(ct))
+	if h == nil || h.HTTPGet.Host != "10.9.8.7" || h.HTTPGet.Port != intstr.FromInt32(8080) || h.HTTPGet.Path != "/bye" {
+		t.Errorf("%+v", h)
+	}
+	if get.Host != "" || get.Port.StrVal != "web" {
+		t.Error("the pod was changed")
+	}
+	if h := PreStopOf(of(&corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: h}})); h != nil {
+		t.Errorf("%+v", h)
+	}
+	if h := PreStopOf(map[string]string{AnnotationPreStop: "{"}); h != nil {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestExpand(t *testing.T) {
+	ct := &corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "a"}, {Name: "B", Value: "$(A)b"}}}
+	got, err := Expand(&Context{Pod: &corev1.Pod{}}, ct, []string{"x", "$(B)", "$(C)", "$$(A)"})
+	if err != nil || !slices.Equal(got, []string{"x", "ab", "$(C)", "$(A)"}) {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -167,7 +167,7 @@ func (w *worker) attend(ctx context.Context, c *container) error {
 // ended.
 func (w *worker) startHook(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error {
 	err := hook.Run(ctx, t, h)
-	if err != nil && (ctx.Err() != nil || w.hasEnded(ctx, t.ID)) {
+	if err != nil && (ctx.Err() != nil || hasEnded(ctx, w.r.cfg.Endpoint.Runtime, t.ID)) {
 		return nil
 	}
 	return err
@@ -188,7 +188,7 @@ func (w *worker) warn(ctx context.Context, c *container, grace int64) *task {
 	w.tasks.Go(func() {
 		defer close(begun.done)
 		defer cancel()
-		if err == nil && w.hasEnded(ctx, id) {
+		if err == nil && hasEnded(ctx, w.r.cfg.Endpoint.Runtime, id) {
 			return // by itself, and there is nothing left to warn
 		}
 		if err == nil {
@@ -202,8 +202,8 @@ func (w *worker) warn(ctx context.Context, c *container, grace int64) *task {
 }
 
 // hasEnded says that a container is known not to run any more.
-func (w *worker) hasEnded(ctx context.Context, id string) bool {
-	resp, err := w.r.cfg.Endpoint.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+func hasEnded(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) bool {
+	resp, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 

@@ -441,3 +441,31 @@ func TestCloseEndsProbes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPreStopOfOthers stops a pod whose manifest nobody has any more.
+func TestPreStopOfOthers(t *testing.T) {
+	fake := newFake()
+	fake.exec = func(context.Context, string, []string) (int32, error) { return 4, nil }
+	r := newRun(t, fake, cared("a", "Always", "lifecycle: {preStop: {exec: {command: [pre, '$(X)']}}}", ""))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	var notes []string
+	how := Removal{ID: r.Statuses()[0].ID, Grace: 50, Note: func(text string) { notes = append(notes, text) }}
+	if err := StopPod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil {
+		t.Error(err)
+	}
+	if got := fake.did("main"); got != "create, start, exec pre $(X), stop" || !slices.Equal(fake.stops, []int64{50}) {
+		t.Errorf("%s, timeouts %v", got, fake.stops)
+	}
+	if !slices.Equal(notes, []string{"container main: its preStop hook failed: the command ended with exit code 4"}) {
+		t.Errorf("notes %q", notes)
+	}
+	if err := RemovePod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil { // of what has ended
+		t.Error(err)
+	}
+	if got := fake.did("main"); strings.Count(got, "exec") != 1 {
+		t.Error(got)
+	}
+}

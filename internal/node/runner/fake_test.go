@@ -223,7 +223,7 @@ func (f *fakeCRI) ListContainers(_ context.Context, r *runtimeapi.ListContainers
 	out := &runtimeapi.ListContainersResponse{}
 	for id, c := range f.containers {
 		if p := r.GetFilter().GetPodSandboxId(); p == "" || p == c.sandbox {
-			out.Containers = append(out.Containers, &runtimeapi.Container{Id: id, PodSandboxId: c.sandbox, Metadata: c.config.Metadata, State: c.state})
+			out.Containers = append(out.Containers, &runtimeapi.Container{Id: id, PodSandboxId: c.sandbox, Metadata: c.config.Metadata, State: c.state, Annotations: c.config.Annotations})
 		}
 	}
 	return out, nil

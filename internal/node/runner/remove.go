@@ -10,10 +10,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/hook"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -47,6 +50,8 @@ type Removal struct {
 	Grace int64  // seconds
 	// Now, once closed, ends the grace period. Nil means never.
 	Now <-chan struct{}
+	// Note tells of what failed and held up nothing; nil if nobody listens.
+	Note func(text string)
 }
 
 // GraceOf is the grace period that a sandbox was started with by fairlead run,
@@ -58,8 +63,8 @@ func GraceOf(annotations map[string]string) int64 {
 	return 30
 }
 
-// StopPod stops the containers of a pod, all at once, each with the grace
-// period, and then its sandbox. It leaves them to be looked at.
+// StopPod stops the containers of a pod, all at once, each with its preStop hook and
+// the grace period, and then its sandbox. It leaves them to be looked at.
 func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, r Removal) error {
 	list, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: r.ID}})
 	if err != nil {
@@ -72,6 +77,7 @@ func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, r Remo
 			continue
 		}
 		wg.Go(func() {
+			r := preStop(ctx, client, c, r)
 			if err := stopContainer(ctx, client, c.GetId(), r); err != nil {
 				errs[i] = fmt.Errorf("stop container %s: %w", c.GetMetadata().GetName(), err)
 			}
@@ -85,6 +91,38 @@ func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, r Remo
 	return errors.Join(errs...)
 }
 
+// preStop runs the hook that is recorded on a container, and returns what is left of
+// the grace period.
+func preStop(ctx context.Context, client runtimeapi.RuntimeServiceClient, c *runtimeapi.Container, r Removal) Removal {
+	h := podspec.PreStopOf(c.GetAnnotations())
+	if h == nil || r.Grace <= 0 || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return r
+	}
+	began := time.Now()
+	within, cut := r.within(ctx, 0)
+	defer cut()
+	err := hook.Run(within, &probe.Target{ID: c.GetId(), Container: &corev1.Container{}, Executor: client}, h)
+	if err != nil && r.Note != nil && within.Err() != context.Canceled && !hasEnded(ctx, client, c.GetId()) {
+		r.Note(fmt.Sprintf("container %s: its preStop hook failed: %v", c.GetMetadata().GetName(), err))
+	}
+	r.Grace = max(r.Grace-int64(time.Since(began)/time.Second), leastGrace)
+	return r
+}
+
+// within is a context that ends with the grace period and some more time, or when
+// that is cut short.
+func (r Removal) within(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cut := context.WithTimeout(ctx, time.Duration(r.Grace)*time.Second+more)
+	go func() {
+		select {
+		case <-r.Now:
+			cut()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cut
+}
+
 // stopContainer gives the grace period until it is cut short.
 func stopContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string, r Removal) error {
 	select {
@@ -92,15 +130,8 @@ func stopContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, 
 		r.Grace, r.Now = 0, nil
 	default:
 	}
-	patient, cut := context.WithTimeout(ctx, time.Duration(r.Grace)*time.Second+10*time.Second)
+	patient, cut := r.within(ctx, 10*time.Second)
 	defer cut()
-	go func() {
-		select {
-		case <-r.Now:
-			cut()
-		case <-patient.Done():
-		}
-	}()
 	_, err := client.StopContainer(patient, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: r.Grace})
 	if err == nil || status.Code(err) == codes.NotFound {
 		return nil

@@ -1,0 +1,48 @@
+package podspec
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// AnnotationPreStop records on a container its preStop hook, for those who stop it
+// and do not know its manifest.
+const AnnotationPreStop = "fairlead.run/pre-stop"
+
+// annotatePreStop writes the hook so that it can be run without the pod: with the
+// number of its port and an address.
+func annotatePreStop(c *Context, ct *corev1.Container, cfg *runtimeapi.ContainerConfig) error {
+	if ct.Lifecycle == nil || ct.Lifecycle.PreStop == nil {
+		return nil
+	}
+	h := ct.Lifecycle.PreStop.DeepCopy()
+	if get := h.HTTPGet; get != nil {
+		if get.Host == "" {
+			get.Host = first(c.podIPs())
+		}
+		for _, p := range ct.Ports {
+			if get.Port.Type == intstr.String && p.Name == get.Port.StrVal {
+				get.Port = intstr.FromInt32(p.ContainerPort)
+			}
+		}
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	cfg.Annotations = map[string]string{AnnotationPreStop: string(text)}
+	return nil
+}
+
+// PreStopOf reads it back from the annotations of a container; nil if there is none,
+// or none that can be read.
+func PreStopOf(annotations map[string]string) *corev1.LifecycleHandler {
+	h := &corev1.LifecycleHandler{}
+	if text := annotations[AnnotationPreStop]; text == "" || json.Unmarshal([]byte(text), h) != nil {
+		return nil
+	}
+	return h
+}
