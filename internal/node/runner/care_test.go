@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -162,6 +163,33 @@ func TestPostStartOfWhatEnds(t *testing.T) {
 	stop()
 	if got := fake.did("main"); got != "create, start, exec post, remove" {
 		t.Errorf("a container that has ended by itself was warned: %s", got)
+	}
+}
+
+// TestHookOfWhatHasEnded is the same where nobody has seen the end yet.
+func TestHookOfWhatHasEnded(t *testing.T) {
+	fake := newFake()
+	fake.exec = func(context.Context, string, []string) (int32, error) { return 1, nil }
+	r := newRun(t, fake, pod("a", "Always", "main: run"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	w, h := r.pods[0], &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"post"}}}
+	target, err := w.target(w.containers["main"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.startHook(t.Context(), &target, h); err == nil {
+		t.Error("a hook has failed in a container that runs, and nobody is told")
+	}
+	fake.mu.Lock()
+	fake.containers[target.ID].state = runtimeapi.ContainerState_CONTAINER_EXITED
+	fake.mu.Unlock()
+	if err := w.startHook(t.Context(), &target, h); err != nil {
+		t.Errorf("its container has ended: %v", err)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
 	}
 }
 
