@@ -3,9 +3,11 @@ package runner
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -42,6 +45,7 @@ type fakeCRI struct {
 	lost       map[string]bool  // sandboxes that do not run any more
 	stubborn   bool             // StopContainer waits for its whole timeout
 	started    map[string]int   // starts by container name
+	lists      int              // how often containers were listed
 	calls      []string         // of what happens to containers, in order
 	// exec is what commands do; nil for nothing. It is called without the lock.
 	exec func(ctx context.Context, container string, command []string) (int32, error)
@@ -129,6 +133,50 @@ func (f *fakeCRI) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequ
 		out.Items = append(out.Items, &runtimeapi.PodSandbox{Id: id, Metadata: r.Config.Metadata, State: state})
 	}
 	return out, nil
+}
+
+// GetContainerEvents tells of every pod that has become another.
+func (f *fakeCRI) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+	if err := out.SendHeader(metadata.MD{}); err != nil {
+		return err
+	}
+	told := map[string]string{}
+	for out.Context().Err() == nil {
+		for id, now := range f.states() {
+			if told[id] == now.state {
+				continue
+			}
+			told[id] = now.state
+			event := &runtimeapi.ContainerEventResponse{PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: id, Metadata: now.metadata}}
+			if err := out.Send(event); err != nil {
+				return err
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return out.Context().Err()
+}
+
+type fakeState struct {
+	metadata *runtimeapi.PodSandboxMetadata
+	state    string
+}
+
+// states are what sandboxes and all that is in them do.
+func (f *fakeCRI) states() map[string]fakeState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]fakeState{}
+	for id, r := range f.sandboxes {
+		state := fmt.Sprint(f.lost[id])
+		for _, name := range slices.Sorted(maps.Keys(f.containers)) {
+			if c := f.containers[name]; c.sandbox == id {
+				state += fmt.Sprint(" ", name, c.state)
+			}
+		}
+		out[id] = fakeState{r.Config.Metadata, state}
+	}
+	return out
 }
 
 func (f *fakeCRI) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
@@ -220,6 +268,7 @@ func (f *fakeCRI) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStat
 func (f *fakeCRI) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.lists++
 	out := &runtimeapi.ListContainersResponse{}
 	for id, c := range f.containers {
 		if p := r.GetFilter().GetPodSandboxId(); p == "" || p == c.sandbox {

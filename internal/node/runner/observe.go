@@ -12,18 +12,15 @@ import (
 	"fairlead.run/internal/node/plan"
 )
 
-// listing is what a runtime has, by ids.
+// listing is what a runtime has of a sandbox.
 type listing struct {
-	taken      time.Time       // before it was asked for
-	sandbox    string          // the only one that it knows of; empty for all
-	ready      map[string]bool // sandboxes
-	containers map[string]runtimeapi.ContainerState
+	ready      bool
+	containers map[string]runtimeapi.ContainerState // by id
 }
 
-// list asks the runtime what it has: of one sandbox, or with "" of all. Two calls
-// cover all pods.
+// list asks the runtime what it has of a sandbox.
 func (r *Runner) list(ctx context.Context, sandbox string) (listing, error) {
-	l := listing{taken: time.Now(), sandbox: sandbox, ready: map[string]bool{}, containers: map[string]runtimeapi.ContainerState{}}
+	l := listing{containers: map[string]runtimeapi.ContainerState{}}
 	containers, err := r.cfg.Endpoint.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox}})
 	if err != nil {
 		return l, fmt.Errorf("list containers: %w", err)
@@ -36,7 +33,7 @@ func (r *Runner) list(ctx context.Context, sandbox string) (listing, error) {
 		l.containers[c.GetId()] = c.GetState()
 	}
 	for _, s := range sandboxes.GetItems() {
-		l.ready[s.GetId()] = s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		l.ready = l.ready || s.GetId() == sandbox && s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	}
 	return l, nil
 }
@@ -55,12 +52,12 @@ func (w *worker) look(ctx context.Context) error {
 
 // observe takes over what a listing says.
 func (w *worker) observe(ctx context.Context, l listing) error {
-	if w.box != nil && !l.ready[w.box.ID] {
+	if !l.ready {
 		w.box = &plan.Sandbox{ID: w.box.ID, Attempt: w.box.Attempt}
 	}
 	for _, c := range w.containers {
 		state, known := l.containers[c.id]
-		if c.exit != nil || l.sandbox != "" && l.sandbox != c.sandbox || known && state != runtimeapi.ContainerState_CONTAINER_EXITED {
+		if c.exit != nil || c.sandbox != w.box.ID || known && state != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
 		}
 		if err := w.noteExit(ctx, c, known); err != nil {

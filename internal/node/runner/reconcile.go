@@ -13,27 +13,36 @@ import (
 	"fairlead.run/internal/node/plan"
 )
 
-// reconcile compares the pod with what runs, and acts. What fails now is tried
-// again later.
-func (w *worker) reconcile(ctx context.Context, l listing) error {
+// What failed is tried again after a pause, which grows while it goes on failing.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 15 * time.Second
+)
+
+// reconcile compares the pod with what runs, and acts. It says when to look again
+// if nothing happens; zero for never.
+func (w *worker) reconcile(ctx context.Context) (again time.Time, err error) {
 	if p := w.current().Phase; p != Running {
-		return nil
+		return time.Time{}, nil
 	}
-	if err := w.observe(ctx, l); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+	if err := w.look(ctx); err != nil {
+		return time.Time{}, err
 	}
 	p := plan.Next(w.input(""))
-	err := w.perform(ctx, p)
-	if err == nil {
-		err = w.removeLost(ctx)
+	failed := w.perform(ctx, p)
+	if failed == nil {
+		failed = w.removeLost(ctx)
 	}
-	if ctx.Err() == nil {
-		w.settle(p, err)
+	if ctx.Err() != nil {
+		return time.Time{}, nil
 	}
-	return nil
+	w.settle(p, failed)
+	if failed != nil {
+		w.retry = min(max(2*w.retry, firstRetry), lastRetry)
+		return time.Now().Add(w.retry), nil
+	}
+	w.retry = 0
+	return p.Again, nil
 }
 
 // removeLost removes sandboxes that were replaced.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/changes"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/manifest"
@@ -133,7 +134,23 @@ func (r *Runner) Start(ctx context.Context, plans []Plan) (err error) {
 			err = errors.Join(err, r.Stop(context.WithoutCancel(ctx), now))
 		}
 	}()
+	defer r.watch(ctx)()
 	return r.each(func(w *worker) error { return w.start(ctx) })
+}
+
+// watch wakes pods to which something happens, until what it returns is called.
+func (r *Runner) watch(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	watcher := changes.New(r.cfg.Endpoint.Runtime, slog.New(slog.DiscardHandler), r.wake)
+	go func() {
+		defer close(ended)
+		watcher.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 func newWorker(r *Runner, p Plan) *worker {
@@ -207,10 +224,6 @@ func (r *Runner) Statuses() []Status {
 	return out
 }
 
-// pollInterval is how often the endpoint is asked what runs. One call covers
-// all pods.
-const pollInterval = 500 * time.Millisecond
-
 // ErrPodFailed says that a pod ended with a failure of its own.
 var ErrPodFailed = errors.New("a pod failed")
 
@@ -228,38 +241,31 @@ func (r *Runner) Run(ctx context.Context) error {
 			}
 		})
 	}
+	defer r.watch(ctx)()
 	defer workers.Wait()
 	defer cancel(nil)
-	return r.watch(ctx)
+	return r.wait(ctx)
 }
 
-// watch tells the workers what runs, until all pods have ended.
-func (r *Runner) watch(ctx context.Context) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for look := true; ; {
-		if look {
-			l, err := r.list(ctx, "")
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			for _, w := range r.pods {
-				w.in.offer(l)
-			}
+// wake has a pod looked at to which something has happened.
+func (r *Runner) wake(uid string) {
+	for _, w := range r.pods {
+		if string(w.spec.Pod.UID) == uid {
+			w.in.wake()
 		}
+	}
+}
+
+// wait waits until all pods have ended.
+func (r *Runner) wait(ctx context.Context) error {
+	for {
 		if done, err := r.outcome(); done {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-tick.C:
-			look = true
 		case <-r.changed:
-			look = false
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/handlers"
@@ -267,6 +268,49 @@ func TestRules(t *testing.T) {
 		if left := r.left(t); len(left) > 0 {
 			t.Errorf("%s: left %q", action, left)
 		}
+	}
+}
+
+// A pod to which nothing happens costs no call, and what happens to one is seen
+// without its asking.
+func TestNothingIsAskedAtRest(t *testing.T) {
+	r := newRun(t, newFake(), pod("a", "Always", "main: run")+pod("b", "Always", "main: run"))
+	if err := r.Start(t.Context(), r.plans); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	lists := func() int {
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		return r.fake.lists
+	}
+	// What polls never comes to rest for so long.
+	for before := -1; ctx.Err() == nil && before != lists(); time.Sleep(2 * time.Second) {
+		before = lists()
+	}
+	if ctx.Err() != nil {
+		t.Errorf("after a minute %d lists, and more", lists())
+	}
+	r.fake.mu.Lock()
+	for _, c := range r.fake.containers {
+		c.state, c.code, c.ended = runtimeapi.ContainerState_CONTAINER_EXITED, 1, time.Now()
+	}
+	r.fake.mu.Unlock()
+	for again := false; !again && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		r.fake.mu.Lock()
+		again = r.fake.started["main"] == 4
+		r.fake.mu.Unlock()
+	}
+	cancel()
+	<-ended
+	if r.fake.started["main"] != 4 {
+		t.Errorf("started %v", r.fake.started)
+	}
+	if err := r.Stop(t.Context(), nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,6 +34,7 @@ type worker struct {
 	began      time.Time
 	in         inbox
 	logs       sync.WaitGroup
+	retry      time.Duration  // the last pause before something that had failed
 	tasks      sync.WaitGroup // hooks and probes
 
 	mu     sync.Mutex
@@ -96,7 +97,6 @@ func (w *worker) start(ctx context.Context) error {
 		}
 		return err
 	}
-	w.in.acted = time.Now()
 	w.in.wake() // a probe may have told meanwhile
 	ready, message := plan.Ready(w.input("")), w.whyNotReady()
 	w.change(func(s *Status) { s.Phase, s.Ready, s.Message = Running, ready, message })
@@ -105,7 +105,7 @@ func (w *worker) start(ctx context.Context) error {
 
 // startContainers carries plans out until every container was started.
 func (w *worker) startContainers(ctx context.Context) error {
-	for wait := shortPoll; !w.startedAll(); wait = min(wait*2, pollInterval) {
+	for !w.startedAll() {
 		p := plan.Next(w.input(""))
 		if p.Phase == corev1.PodFailed {
 			return w.startFailure(p)
@@ -115,14 +115,17 @@ func (w *worker) startContainers(ctx context.Context) error {
 			return err
 		}
 		if len(p.Actions) > 0 {
-			wait = shortPoll
 			continue
+		}
+		again := make(<-chan time.Time)
+		if !p.Again.IsZero() {
+			again = time.After(time.Until(p.Again))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.in.woken:
-		case <-time.After(wait): // they are short by nature, so it asks often at first
+		case <-again:
 		}
 		if err := w.look(ctx); err != nil {
 			return err
@@ -130,9 +133,6 @@ func (w *worker) startContainers(ctx context.Context) error {
 	}
 	return nil
 }
-
-// shortPoll is how soon an init container that was just started is looked at.
-const shortPoll = 20 * time.Millisecond
 
 // startedAll says that every container was started once, and none is at it.
 func (w *worker) startedAll() bool {
