@@ -32,7 +32,7 @@ PACKAGES := runc crun containernetworking-plugins nftables iproute2 libc6-dev \
 
 # Packages are tested two at a time; within each, go test's own limit holds. Results
 # are never taken from the cache: it does not see the programs that tests build and run.
-TESTFLAGS ?= -count=1 -p 2 -timeout 30m
+TESTFLAGS ?= -count=1 -p 2 -timeout 45m
 
 ## build: build bin/fairlead and bin/fairlead-monitor
 .PHONY: build

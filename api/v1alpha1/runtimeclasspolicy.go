@@ -55,8 +55,9 @@ type RuntimeClassPolicySpec struct {
 	// +required
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
 
-	// defaultClass is the RuntimeClass of pods that name none. Of several policies
-	// for one namespace, the first by name that has one decides.
+	// defaultClass is the RuntimeClass of pods that name none. Of several enforced
+	// policies for one namespace, the first by name that has one decides; what is
+	// not enforced only says what pods would get.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -87,6 +88,7 @@ type RuntimeClassPolicySpec struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	RequiredFeatures []Feature `json:"requiredFeatures,omitempty"`
 

@@ -86,6 +86,7 @@ func (s *Snapshot) blind() (out []string) {
 
 func explainPod(s *Snapshot, pod *corev1.Pod) (*Pod, error) {
 	admission, ns := s.admission(), s.namespace(pod.Namespace)
+	admission.Usage = s.beside(pod)
 	out := &Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}
 	if ended(pod) {
 		out.Class, out.Sentence = runtimeclass.NameOf(pod), fmt.Sprintf("it has ended (%s), and is not scheduled again", pod.Status.Phase)

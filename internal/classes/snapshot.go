@@ -122,6 +122,21 @@ func (s *Snapshot) admission() policy.Admission {
 	return a
 }
 
+// beside is how many pods that have not ended a class has in a namespace, without
+// one of them.
+func (s *Snapshot) beside(pod *corev1.Pod) func(namespace, class string) int {
+	return func(namespace, class string) int {
+		n := 0
+		for _, p := range s.Pods {
+			same := p.Name == pod.Name && p.Namespace == pod.Namespace
+			if !same && p.Namespace == namespace && runtimeclass.NameOf(p) == class && !ended(p) {
+				n++
+			}
+		}
+		return n
+	}
+}
+
 // namespace is the one of that name. Of one that is not known the name is.
 func (s *Snapshot) namespace(name string) *corev1.Namespace {
 	i := slices.IndexFunc(s.Namespaces, func(n *corev1.Namespace) bool { return n.Name == name })

@@ -13,6 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,7 @@ func manifests(t *testing.T) map[string]any {
 				"apps/v1 Deployment": &appsv1.Deployment{}, "policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 				"rbac.authorization.k8s.io/v1 ClusterRole": &rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
 				"rbac.authorization.k8s.io/v1 Role": &rbacv1.Role{}, "rbac.authorization.k8s.io/v1 RoleBinding": &rbacv1.RoleBinding{},
+				"networking.k8s.io/v1 NetworkPolicy":                             &networkingv1.NetworkPolicy{},
 				"admissionregistration.k8s.io/v1 MutatingWebhookConfiguration":   &admissionregistrationv1.MutatingWebhookConfiguration{},
 				"admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration": &admissionregistrationv1.ValidatingWebhookConfiguration{},
 			}[head.APIVersion+" "+head.Kind]
@@ -83,6 +85,7 @@ func TestDeployment(t *testing.T) {
 	selects("the deployment", d.Spec.Selector)
 	budget := object[*policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget")
 	selects("the budget", budget.Spec.Selector)
+	selects("the network policy", &object[*networkingv1.NetworkPolicy](t, all, "NetworkPolicy").Spec.PodSelector)
 	selects("the anti-affinity", d.Spec.Template.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector)
 	if *d.Spec.Replicas < 2 || budget.Spec.MinAvailable.IntValue() != 1 {
 		t.Errorf("%d replicas, %v at least", *d.Spec.Replicas, budget.Spec.MinAvailable)

@@ -28,6 +28,8 @@ const (
 	smallAtOnce = 64
 	largeAtOnce = 2
 	answerTime  = 4 * time.Second // deploy/webhook has API servers wait for five
+	smallTime   = answerTime      // for a body to come
+	largeTime   = 2 * time.Second
 )
 
 // rule answers a review. Its error is why it could not, and the failurePolicy of
@@ -69,7 +71,7 @@ func (i *interceptor) serving(name string, ask rule) http.Handler {
 		}()
 		ctx, cancel := context.WithTimeout(r.Context(), answerTime)
 		defer cancel()
-		body, err := i.answer(ctx, r, &s, ask)
+		body, err := i.answer(ctx, w, r, &s, ask)
 		if err != nil {
 			s.failed = true
 			code := codeOf(err)
@@ -87,19 +89,38 @@ func (i *interceptor) serving(name string, ask rule) http.Handler {
 }
 
 // answer reads one review and writes its answer.
-func (i *interceptor) answer(ctx context.Context, r *http.Request, s *served, ask rule) ([]byte, error) {
+//
+// Larger: it has a parameter more, as w and r are the two that net/http gives.
+func (i *interceptor) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, s *served, ask rule) ([]byte, error) {
 	if err := acceptable(r); err != nil {
 		return nil, err
 	}
-	gate := i.large
-	if r.ContentLength >= 0 && r.ContentLength <= smallBody {
-		gate = i.small
+	buffer := i.buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= smallBody {
+			buffer.Reset()
+			i.buffers.Put(buffer)
+		}
+	}()
+	// Whoever sends a small body slowly holds nobody up with it. Large ones take
+	// memory, and have less time.
+	gate := i.small
+	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large {
+		gate = i.large
+	} else if err := fill(buffer, r, w, smallTime); err != nil {
+		return nil, err
 	}
 	if err := gate.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("wait for other requests to end: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	defer gate.Release(1)
-	request, err := i.read(r)
+	if gate == i.large {
+		if err := fill(buffer, r, w, largeTime); err != nil {
+			return nil, err
+		}
+	}
+	// Nothing in a request points to the buffer.
+	request, err := review.Decode(buffer.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -112,26 +133,17 @@ func (i *interceptor) answer(ctx context.Context, r *http.Request, s *served, as
 	return answer.Encode(request)
 }
 
-// read decodes a body. The buffer is used again: nothing in a request points to it.
-func (i *interceptor) read(r *http.Request) (*review.Request, error) {
-	buffer := i.buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buffer.Cap() <= smallBody {
-			buffer.Reset()
-			i.buffers.Put(buffer)
-		}
-	}()
-	if r.ContentLength > 0 {
-		buffer.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
+// fill reads a body that has to be there within a time.
+func fill(buffer *bytes.Buffer, r *http.Request, w http.ResponseWriter, within time.Duration) error {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // else that of the server holds
 	n, err := buffer.ReadFrom(io.LimitReader(r.Body, mostBody+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the body: %w: %w", err, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("read the body: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if n > mostBody {
-		return nil, errTooLarge
+		return errTooLarge
 	}
-	return review.Decode(buffer.Bytes())
+	return nil
 }
 
 // Kinds of failure that have a code of their own in HTTP.

@@ -16,6 +16,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
@@ -192,8 +193,8 @@ func (k *known) namespace(ctx context.Context, name string) (*corev1.Namespace, 
 
 // class asks the API server for a class that the cache does not have; nil is none.
 func (k *known) class(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
-	if k.isAbsent(name) {
-		return nil, nil
+	if k.isAbsent(name) || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil, nil // pods are validated after mutating webhooks
 	}
 	return lookUp(ctx, k, "look up a class that is not in the cache", func(ctx context.Context) (*nodev1.RuntimeClass, error) {
 		if k.isAbsent(name) {

@@ -98,12 +98,17 @@ func (l *ledger) expire() {
 	}
 }
 
-// count is how many pods there are, and are about to be.
-func (l *ledger) count(of account) int {
+// count is how many pods there are, and are about to be, without one: an API server
+// that has had no answer asks about the same pod again.
+func (l *ledger) count(of account, but types.UID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expire()
-	return l.pods[of] + l.waiting[of]
+	n := l.pods[of] + l.waiting[of]
+	if has, ok := l.reserved[but]; ok && has == of {
+		n--
+	}
+	return n
 }
 
 // reserve has a pod count that was admitted. It is an error if that cannot be
@@ -130,6 +135,7 @@ func (l *ledger) reserve(uid types.UID, of account) error {
 // decision is one pod's turn at the ledger.
 type decision struct {
 	ledger *ledger
+	pod    types.UID
 	asked  bool
 }
 
@@ -139,7 +145,7 @@ func (d *decision) usage(namespace, class string) int {
 		d.asked = true
 		d.ledger.deciding.Lock()
 	}
-	return d.ledger.count(account{namespace, class})
+	return d.ledger.count(account{namespace, class}, d.pod)
 }
 
 // end reserves the place of a pod that was admitted by a count.

@@ -20,7 +20,7 @@ func TestLedgerCounts(t *testing.T) {
 		l, of := emptyLedger(), account{"team", "gvisor"}
 		want := func(when string, n int) {
 			t.Helper()
-			if got := l.count(of); got != n {
+			if got := l.count(of, ""); got != n {
 				t.Errorf("%s: %d pods, want %d", when, got, n)
 			}
 		}
@@ -34,6 +34,9 @@ func TestLedgerCounts(t *testing.T) {
 		reserve("a")
 		reserve("b")
 		want("admitted", 2)
+		if n := l.count(of, "a"); n != 1 {
+			t.Errorf("%d pods beside one that is asked about again, want 1", n)
+		}
 		a := &cluster.Pod{UID: "a", Namespace: "team", Class: "gvisor"}
 		l.changed("team/a", nil, a)
 		want("one is seen", 2)
@@ -61,7 +64,7 @@ func TestLedgerIsBounded(t *testing.T) {
 		if err := l.reserve("more", of); !errors.Is(err, errdefs.ErrUnavailable) {
 			t.Errorf("one more than can be remembered: %v", err)
 		}
-		if n := l.count(of); n != mostReserved {
+		if n := l.count(of, ""); n != mostReserved {
 			t.Errorf("%d pods, want %d", n, mostReserved)
 		}
 		time.Sleep(reservedFor)

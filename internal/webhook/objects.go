@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -70,7 +71,9 @@ func (k *known) ownFaults(class *nodev1.RuntimeClass) field.ErrorList {
 }
 
 func (k *known) classWarnings(class *nodev1.RuntimeClass) []string {
-	if len(k.cache.Nodes.Names()) == 0 || k.measured().Nodes(class) > 0 {
+	// The fleet remembers what it is asked about, and this class may never be.
+	nodes := k.cache.Nodes.List()
+	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return runtimeclass.Serves(n, class) }) {
 		return nil
 	}
 	text := "no node has runtime handler " + class.Handler

@@ -79,9 +79,9 @@ func (p *podRules) validate(ctx context.Context, r *review.Request) (review.Answ
 
 // judge holds a pod that is created against the rules, and has it count.
 func (p *podRules) judge(ctx context.Context, r *review.Request, pod *corev1.Pod, ns *corev1.Namespace) (answer review.Answer, err error) {
-	turn := &decision{ledger: p.ledger}
+	turn, judged := &decision{ledger: p.ledger, pod: pod.UID}, false
 	defer func() {
-		counts := answer.Refused == nil && err == nil && !r.IsDryRun()
+		counts := judged && answer.Refused == nil && err == nil && !r.IsDryRun()
 		err = errors.Join(err, turn.end(pod, counts))
 	}()
 	rules := p.known.admission(ns, p.legacy)
@@ -91,7 +91,7 @@ func (p *podRules) judge(ctx context.Context, r *review.Request, pod *corev1.Pod
 		v, err = a.Check(pod, ns)
 		return err
 	})
-	answer.Warnings, answer.Audit = v.Warnings, v.Audit
+	answer.Warnings, answer.Audit, judged = v.Warnings, v.Audit, true
 	return answer, err
 }
 

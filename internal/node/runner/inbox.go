@@ -8,6 +8,7 @@ import (
 // inbox is what a worker is told while it may be busy. Nobody waits for it.
 type inbox struct {
 	woken chan struct{} // something has happened to the pod, or to a hook or probe of it
+	retry time.Duration // the last pause before something that had failed; zero if it has not
 }
 
 func newInbox() inbox { return inbox{woken: make(chan struct{}, 1)} }

@@ -38,10 +38,10 @@ func (w *worker) reconcile(ctx context.Context) (again time.Time, err error) {
 	}
 	w.settle(p, failed)
 	if failed != nil {
-		w.retry = min(max(2*w.retry, firstRetry), lastRetry)
-		return time.Now().Add(w.retry), nil
+		w.in.retry = min(max(2*w.in.retry, firstRetry), lastRetry)
+		return time.Now().Add(w.in.retry), nil
 	}
-	w.retry = 0
+	w.in.retry = 0
 	return p.Again, nil
 }
 

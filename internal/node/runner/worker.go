@@ -34,7 +34,6 @@ type worker struct {
 	began      time.Time
 	in         inbox
 	logs       sync.WaitGroup
-	retry      time.Duration  // the last pause before something that had failed
 	tasks      sync.WaitGroup // hooks and probes
 
 	mu     sync.Mutex

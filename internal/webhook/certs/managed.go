@@ -52,6 +52,9 @@ type Managed struct {
 	mu      sync.Mutex
 	serving *tls.Certificate
 	trouble error // why the last look failed; nil if it did not
+	// believed says that API servers were told whom to believe. They are told of
+	// what follows before it is served.
+	believed bool
 }
 
 // NewManaged makes one that has no certificate until Run.
@@ -95,6 +98,9 @@ func (m *Managed) Ready() error {
 	if m.serving != nil && !time.Now().Before(m.serving.Leaf.NotAfter) {
 		return fmt.Errorf("the serving certificate ended at %s: %w", m.serving.Leaf.NotAfter.Format(time.RFC3339), errdefs.ErrUnavailable)
 	}
+	if m.believed {
+		return nil // trouble that came later does not make it any less so
+	}
 	return m.trouble
 }
 
@@ -132,7 +138,7 @@ func (m *Managed) look(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if injected == nil {
-		m.trouble = nil
+		m.trouble, m.believed = nil, true
 	}
 	stale := m.serving == nil || !time.Now().Before(m.serving.Leaf.NotAfter)
 	if (injected == nil || stale) && (m.serving == nil || !bytes.Equal(m.serving.Leaf.Raw, shared.serving.leaf.Raw)) {

@@ -319,12 +319,20 @@ func TestManagedWithoutConfiguration(t *testing.T) {
 		}
 		return 0
 	})
+	if err := m.look(t.Context()); err == nil || m.Ready() != nil {
+		t.Errorf("%v; a replica that is believed stays ready while the API server is in trouble: %v", err, m.Ready())
+	}
+	fresh := managed(t, s)
+	if err := fresh.look(t.Context()); err == nil || fresh.Ready() == nil {
+		t.Errorf("%v; ready, though it cannot see whether it is believed: %v", err, fresh.Ready())
+	}
+	s.FailWith(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	for end := time.Now().Add(time.Minute); m.Ready() == nil; time.Sleep(5 * time.Millisecond) {
+	go func() { ended <- fresh.Run(ctx) }()
+	for end := time.Now().Add(time.Minute); fresh.Ready() != nil; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("ready, though it cannot see whether it is believed")
+			t.Fatal("not ready within a minute")
 		}
 	}
 	cancel()

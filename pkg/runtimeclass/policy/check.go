@@ -22,6 +22,8 @@ const (
 	ReasonFeature runtimeclass.Reason = "FeatureMissing"
 	// ReasonQuota is that a namespace has as many pods of a class as it may have.
 	ReasonQuota runtimeclass.Reason = "QuotaExceeded"
+	// ReasonDefault is a class that a policy would give a pod, if it were enforced.
+	ReasonDefault runtimeclass.Reason = "WouldGetClass"
 	// ReasonPolicyUnusable is a policy of which nobody knows what it demands.
 	ReasonPolicyUnusable runtimeclass.Reason = "PolicyUnusable"
 	// ReasonUnsupported is that the handler cannot do what a field of the pod says.
@@ -97,6 +99,12 @@ func (a Admission) required(text string, class *nodev1.RuntimeClass) []Finding {
 func (a Admission) judge(pod *corev1.Pod, class *nodev1.RuntimeClass, policies Set) []Finding {
 	out := a.unsupported(Needs(pod), class)
 	for _, p := range policies {
+		if name := p.Spec.DefaultClass; name != "" && p.Spec.Mode != v1alpha1.ModeEnforce && class == nil && !windows(pod) {
+			out = append(out, Finding{
+				Policy: p.Name, Mode: p.Spec.Mode, Reason: ReasonDefault, Class: name, Field: "spec.runtimeClassName",
+				Detail: "RuntimeClassPolicy " + p.Name + " would give it RuntimeClass " + name + ", and does not, as it is not enforced",
+			})
+		}
 		for _, f := range a.demands(p, class) {
 			f.Policy, f.Mode, f.Class = p.Name, p.Spec.Mode, nameOf(class)
 			f.Field = "spec.runtimeClassName"

@@ -90,8 +90,9 @@ func (c chooser) fit(pod *corev1.Pod, wanted requires) (runtimeclass.Choice, err
 		catalog = NewCatalog(c.Classes)
 	}
 	var able []candidate
+	nodes := c.nodesFor(pod)
 	for i := range catalog.kinds {
-		able = c.fitKind(pod, &catalog.kinds[i], wanted, able)
+		able = c.fitKind(pod, &catalog.kinds[i], wanted, nodes, able)
 	}
 	if len(able) == 0 {
 		return runtimeclass.Choice{}, rejection(runtimeclass.Rejection{Reason: ReasonNoFit, Field: requiresField}, "no RuntimeClass has %s%s", wanted, c.reasons(pod, catalog, wanted))
@@ -114,11 +115,13 @@ func first(a, b bool) int {
 }
 
 // fitKind adds the classes of one kind that satisfy a pod.
-func (c chooser) fitKind(pod *corev1.Pod, k *kind, wanted requires, able []candidate) []candidate {
+//
+// Larger: a parameter more, of what was worked out once for all kinds.
+func (c chooser) fitKind(pod *corev1.Pod, k *kind, wanted requires, nodes []*corev1.Node, able []candidate) []candidate {
 	if c.unfit(pod, k.like, wanted, ReasonNotAllowed) != "" {
 		return able
 	}
-	one := candidate{level: k.level, nodes: c.Fleet.Nodes(k.like), usable: c.usable(pod, k.like)}
+	one := candidate{level: k.level, nodes: c.Fleet.Nodes(k.like), usable: c.usable(pod, k.like, nodes)}
 	for _, o := range k.classes {
 		if c.policies.allow(o.name) {
 			one.offer = o
@@ -128,14 +131,37 @@ func (c chooser) fitKind(pod *corev1.Pod, k *kind, wanted requires, able []candi
 	return able
 }
 
-// usable says whether a pod that says itself where it may run may run on a node of
-// a class. Of a fleet of which nothing is known nobody can tell.
-func (c chooser) usable(pod *corev1.Pod, class *nodev1.RuntimeClass) bool {
+// nodesFor are the nodes that a pod may use by what it says itself: its selector,
+// its affinity and its node. Nil is all.
+func (c chooser) nodesFor(pod *corev1.Pod) []*corev1.Node {
 	free := len(pod.Spec.NodeSelector) == 0 && pod.Spec.NodeName == "" && (pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil)
 	if free || c.Fleet.empty() {
+		return nil
+	}
+	alone := &corev1.Pod{Spec: corev1.PodSpec{
+		NodeSelector: pod.Spec.NodeSelector, NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity,
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, // which class tolerates what comes later
+	}}
+	out := []*corev1.Node{}
+	matches, err := runtimeclass.Match(runtimeclass.Query{Pod: alone, Nodes: c.Fleet.all})
+	for i := range matches { // in the order of the fleet, which is by name, too
+		if err == nil && matches[i].OK() {
+			out = append(out, c.Fleet.all[i])
+		}
+	}
+	return out
+}
+
+// usable says whether a pod may run on one of these nodes with a class.
+func (c chooser) usable(pod *corev1.Pod, class *nodev1.RuntimeClass, nodes []*corev1.Node) bool {
+	if nodes == nil {
 		return true
 	}
-	some, err := runtimeclass.Any(runtimeclass.Query{Class: class, Pod: pod, Nodes: c.Fleet.all})
+	serving := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !runtimeclass.Serves(n, class) })
+	if len(serving) == 0 {
+		return false
+	}
+	some, err := runtimeclass.Any(runtimeclass.Query{Class: class, Pod: pod, Nodes: serving})
 	return some && err == nil
 }
 

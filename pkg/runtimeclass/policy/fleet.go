@@ -69,10 +69,16 @@ func (f *Fleet) seen(c *nodev1.RuntimeClass) *sight {
 	if s := f.known[demands]; s != nil {
 		return s
 	}
+	if len(f.known) >= mostKnown {
+		clear(f.known)
+	}
 	s := f.look(c)
 	f.known[demands] = s
 	return s
 }
+
+// mostKnown bounds what a Fleet remembers: classes come and go while nodes stay.
+const mostKnown = 10_000
 
 func demandsOf(c *nodev1.RuntimeClass) string {
 	parts := []string{c.Handler}

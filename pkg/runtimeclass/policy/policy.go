@@ -83,6 +83,9 @@ func validate(s *v1alpha1.RuntimeClassPolicySpec) field.ErrorList {
 			faults = append(faults, className(at.Child("allowedClasses").Index(i), name)...)
 		}
 	}
+	if s.RequiredFeatures != nil && len(s.RequiredFeatures) == 0 {
+		faults = append(faults, field.Invalid(at.Child("requiredFeatures"), "[]", "must have at least one feature, or be left out"))
+	}
 	for i, f := range s.RequiredFeatures {
 		if slices.Contains(s.RequiredFeatures[:i], f) {
 			faults = append(faults, field.Duplicate(at.Child("requiredFeatures").Index(i), f))
@@ -172,9 +175,10 @@ func (l namespaceLabels) Has(label string) bool { _, ok := l.Lookup(label); retu
 func (l namespaceLabels) Get(label string) string { v, _ := l.Lookup(label); return v }
 
 // defaultClass is the class for pods that name none, and the policy that says so.
+// What is not enforced changes nothing.
 func (s Set) defaultClass() (class, by string) {
 	for _, p := range s {
-		if p.Spec.DefaultClass != "" {
+		if p.Spec.DefaultClass != "" && p.Spec.Mode == v1alpha1.ModeEnforce {
 			return p.Spec.DefaultClass, "RuntimeClassPolicy " + p.Name
 		}
 	}
