@@ -133,6 +133,22 @@ func TestExplainPod(t *testing.T) {
 	}
 }
 
+// A quota counts the pods that are there, and not the one that is asked about.
+func TestExplainCountsQuotas(t *testing.T) {
+	quota := func(pods int) string {
+		return fmt.Sprintf("\n---\napiVersion: fairlead.run/v1alpha1\nkind: RuntimeClassPolicy\nmetadata: {name: few}\nspec: {namespaceSelector: {}, quota: [{className: gvisor, pods: %d}]}\n", pods)
+	}
+	for pods, refused := range map[int]bool{0: true, 1: true, 2: false} { // ci has one of the class that runs
+		p, err := classes.ExplainPod(snapshot(cluster+quota(pods), waiting("ci", "")), "ci", "waits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(p.Sentence, "RuntimeClassPolicy few allows") != refused {
+			t.Errorf("a quota of %d: %s", pods, p.Sentence)
+		}
+	}
+}
+
 // Pods that the scheduler does not look at, and those of DaemonSets, of which each
 // names its node.
 func TestExplainPodsThatWait(t *testing.T) {
