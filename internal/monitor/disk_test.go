@@ -3,6 +3,7 @@ package monitor_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -98,10 +99,14 @@ func TestExitWhileDiskFull(t *testing.T) {
 func TestOutputAfterExit(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.start(n.shell("a", "echo first; (sleep 1; echo second) & exit 0"))
+	told := filepath.Join(n.dir, "go-on")
+	n.start(n.shell("a", "echo first; (while [ ! -e "+told+" ]; do sleep 0.02; done; echo second) & exit 0"))
 	n.wait("a")
 	if got := n.text("a", "stdout"); got != "first\n" {
 		t.Errorf("at the exit: %q", got)
+	}
+	if err := os.WriteFile(told, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	n.eventually("the rest", func() bool { return n.text("a", "stdout") == "first\nsecond\n" })
 }

@@ -45,7 +45,7 @@ func newNode(t *testing.T, env ...string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	n := &node{t: t, ctx: ctx, dir: dir, bin: self}
 	n.opt = client.Options{
 		StateDir: filepath.Join(dir, "s"), Binary: self, Env: env,
