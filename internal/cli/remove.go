@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.run/internal/node/inventory"
-	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/removal"
 )
 
 type removeFlags struct {
@@ -28,8 +28,8 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop POD...",
 		Short: "Stop pods, and keep them to be looked at",
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r runner.Removal) error {
-				return runner.StopPod(ctx, s.Runtime, r)
+			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r removal.Pod) error {
+				return removal.StopPod(ctx, s.Runtime, r)
 			})
 		},
 	}
@@ -43,11 +43,11 @@ func (a *app) rmCommand() *cobra.Command {
 		Use:   "rm POD...",
 		Short: "Stop and remove pods, with their volumes and logs",
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r runner.Removal) error {
-				if err := runner.RemovePod(ctx, s.Runtime, r); err != nil {
+			return a.eachPod(cmd, list, f, func(ctx context.Context, s *session, p *inventory.Pod, r removal.Pod) error {
+				if err := removal.RemovePod(ctx, s.Runtime, r); err != nil {
 					return err
 				}
-				return runner.RemoveFiles(s.cfg.Root, s.cfg.State, p.UID)
+				return removal.Files(s.cfg.Root, s.cfg.State, p.UID)
 			})
 		},
 	}
@@ -55,7 +55,7 @@ func (a *app) rmCommand() *cobra.Command {
 	return cmd
 }
 
-type podVerb func(context.Context, *session, *inventory.Pod, runner.Removal) error
+type podVerb func(context.Context, *session, *inventory.Pod, removal.Pod) error
 
 // eachPod finds all pods before it touches the first, then does them at once.
 func (a *app) eachPod(cmd *cobra.Command, list []string, f removeFlags, do podVerb) error {
@@ -95,11 +95,11 @@ func (a *app) doAll(ctx context.Context, s *session, pods []*inventory.Pod, f re
 	for i, p := range pods {
 		grace := f.grace
 		if grace < 0 {
-			grace = runner.GraceOf(p.Annotations)
+			grace = removal.GraceOf(p.Annotations)
 		}
 		wg.Go(func() {
 			note := func(text string) { a.note("pod %s: %s", p.ShortName(), text) }
-			if err := do(ctx, s, p, runner.Removal{ID: p.ID, Grace: grace, Note: note}); err != nil {
+			if err := do(ctx, s, p, removal.Pod{ID: p.ID, By: removal.In(grace), Note: note}); err != nil {
 				errs[i] = fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
 			}
 		})

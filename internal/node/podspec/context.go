@@ -59,7 +59,8 @@ type Context struct {
 	IPs []string
 }
 
-func (c *Context) podIPs() []string {
+// Addresses are where the pod can be reached: the node's if it is on its network.
+func (c *Context) Addresses() []string {
 	if c.Pod.Spec.HostNetwork {
 		return c.Node.IPs
 	}

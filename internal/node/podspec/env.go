@@ -142,9 +142,9 @@ func FieldValue(c *Context, path string) (string, error) {
 	case "status.hostIPs":
 		return strings.Join(c.Node.IPs, ","), nil
 	case "status.podIP":
-		return first(c.podIPs()), nil
+		return first(c.Addresses()), nil
 	case "status.podIPs":
-		return strings.Join(c.podIPs(), ","), nil
+		return strings.Join(c.Addresses(), ","), nil
 	}
 	return "", fmt.Errorf("field %q is not known: %w", path, errdefs.ErrInvalidArgument)
 }

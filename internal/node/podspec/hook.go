@@ -21,7 +21,7 @@ func annotatePreStop(c *Context, ct *corev1.Container, cfg *runtimeapi.Container
 	h := ct.Lifecycle.PreStop.DeepCopy()
 	if get := h.HTTPGet; get != nil {
 		if get.Host == "" {
-			get.Host = first(c.podIPs())
+			get.Host = first(c.Addresses())
 		}
 		for _, p := range ct.Ports {
 			if get.Port.Type == intstr.String && p.Name == get.Port.StrVal {

@@ -43,11 +43,12 @@ type Watch struct {
 	warned  map[Kind]string
 }
 
-// Told is who hears of a Watch. Both are called from its goroutine and must not
+// Told is who hears of a Watch. They are called from its goroutine and must not
 // wait.
 type Told struct {
 	Changed func()             // after each change of the status
 	Warned  func(Kind, string) // of a success that is not what it should be; not twice in a row
+	Failed  func(Kind, string) // of each try that failed; nil if nobody listens
 }
 
 // NewWatch makes the watch over a container that began to run then.
@@ -135,6 +136,9 @@ func (w *Watch) take(a answer) {
 	w.mu.Unlock()
 	if warning != "" {
 		w.told.Warned(a.Kind, warning)
+	}
+	if a.Outcome == Failure && w.told.Failed != nil {
+		w.told.Failed(a.Kind, a.Message)
 	}
 	if before != after {
 		w.told.Changed()

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
 )
 
 // perform carries out a plan, wave by wave. It ends with the first wave in which
@@ -22,19 +23,18 @@ func (w *worker) perform(ctx context.Context, p plan.Plan) error {
 			w.note("container %s is ended: %s", a.Container, a.Why)
 		}
 	}
-	return w.performWith(ctx, p, Removal{Grace: podspec.Grace(w.spec.Pod)})
+	return w.performBy(ctx, p, removal.In(podspec.Grace(w.spec.Pod)))
 }
 
-func (w *worker) performWith(ctx context.Context, p plan.Plan, how Removal) error {
-	until, least := time.Now().Add(time.Duration(how.Grace)*time.Second), min(how.Grace, leastGrace)
+// performBy has what ends do so by a deadline: what ends in an earlier wave has a
+// part of the time of all.
+func (w *worker) performBy(ctx context.Context, p plan.Plan, by *removal.Deadline) error {
 	for actions := p.Actions; len(actions) > 0; {
 		n := 1
 		for n < len(actions) && actions[n].Wave == actions[0].Wave {
 			n++
 		}
-		// What ends in an earlier wave has had a part of the time of all.
-		how.Grace = max(int64(time.Until(until).Round(time.Second)/time.Second), least)
-		if err := w.performWave(ctx, actions[:n], how); err != nil {
+		if err := w.performWave(ctx, actions[:n], by); err != nil {
 			return err
 		}
 		actions = actions[n:]
@@ -43,15 +43,15 @@ func (w *worker) performWith(ctx context.Context, p plan.Plan, how Removal) erro
 }
 
 // performWave ends containers all at once, and does everything else in order.
-func (w *worker) performWave(ctx context.Context, wave []plan.Action, how Removal) error {
+func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *removal.Deadline) error {
 	errs := make([]error, len(wave))
 	var stops sync.WaitGroup
 	for i, a := range wave {
 		switch a.Verb {
 		case plan.PreStop:
-			w.warn(ctx, w.containers[a.Container], how.Grace)
+			w.containers[a.Container].care.Warn(ctx, by)
 		case plan.Stop:
-			stops.Go(func() { errs[i] = w.end(ctx, a, how) })
+			stops.Go(func() { errs[i] = w.end(ctx, a, by) })
 		}
 	}
 	stops.Wait()
@@ -93,6 +93,17 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 	return w.fail("act", fmt.Errorf("nobody knows how to %s", a.Verb))
 }
 
+// end ends a container, by a deadline of its own if it has one.
+func (w *worker) end(ctx context.Context, a plan.Action, by *removal.Deadline) error {
+	if a.Grace != nil {
+		by = removal.In(*a.Grace)
+	}
+	if care := w.containers[a.Container].care; care != nil {
+		return care.End(ctx, by)
+	}
+	return removal.StopContainer(ctx, w.r.cfg.Endpoint.Runtime, a.ID, by) // one that could not be started
+}
+
 // inTurn does something when not too many are at it.
 func (w *worker) inTurn(ctx context.Context, do func() error) error {
 	select {
@@ -108,8 +119,8 @@ func (w *worker) inTurn(ctx context.Context, do func() error) error {
 func (w *worker) noteEnd(ctx context.Context, c *container) error {
 	if c.exit == nil {
 		var seen plan.Container
-		c.tell(&seen)
-		c.care.why = seen.Sick
+		c.care.Tell(&seen)
+		c.why = seen.Sick
 	}
 	return w.noteExit(ctx, c, true)
 }

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/removal"
 )
 
 // cared makes a pod of one container that runs on, with more fields of its own and
@@ -163,33 +164,6 @@ func TestPostStartOfWhatEnds(t *testing.T) {
 	stop()
 	if got := fake.did("main"); got != "create, start, exec post, remove" {
 		t.Errorf("a container that has ended by itself was warned: %s", got)
-	}
-}
-
-// TestHookOfWhatHasEnded is the same where nobody has seen the end yet.
-func TestHookOfWhatHasEnded(t *testing.T) {
-	fake := newFake()
-	fake.exec = func(context.Context, string, []string) (int32, error) { return 1, nil }
-	r := newRun(t, fake, pod("a", "Always", "main: run"))
-	if err := r.Start(t.Context(), r.plans); err != nil {
-		t.Fatal(err)
-	}
-	w, h := r.pods[0], &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"post"}}}
-	target, err := w.target(w.containers["main"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.startHook(t.Context(), &target, h); err == nil {
-		t.Error("a hook has failed in a container that runs, and nobody is told")
-	}
-	fake.mu.Lock()
-	fake.containers[target.ID].state = runtimeapi.ContainerState_CONTAINER_EXITED
-	fake.mu.Unlock()
-	if err := w.startHook(t.Context(), &target, h); err != nil {
-		t.Errorf("its container has ended: %v", err)
-	}
-	if err := r.Stop(t.Context(), nil); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -480,8 +454,8 @@ func TestPreStopOfOthers(t *testing.T) {
 	}
 	r.Close()
 	var notes []string
-	how := Removal{ID: r.Statuses()[0].ID, Grace: 50, Note: func(text string) { notes = append(notes, text) }}
-	if err := StopPod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil {
+	how := removal.Pod{ID: r.Statuses()[0].ID, By: removal.In(50), Note: func(text string) { notes = append(notes, text) }}
+	if err := removal.StopPod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil {
 		t.Error(err)
 	}
 	if got := fake.did("main"); got != "create, start, exec pre $(X), stop" || !slices.Equal(fake.stops, []int64{50}) {
@@ -490,7 +464,7 @@ func TestPreStopOfOthers(t *testing.T) {
 	if !slices.Equal(notes, []string{"container main: its preStop hook failed: the command ended with exit code 4"}) {
 		t.Errorf("notes %q", notes)
 	}
-	if err := RemovePod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil { // of what has ended
+	if err := removal.RemovePod(t.Context(), r.cfg.Endpoint.Runtime, how); err != nil { // of what has ended
 		t.Error(err)
 	}
 	if got := fake.did("main"); strings.Count(got, "exec") != 1 {

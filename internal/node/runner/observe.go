@@ -82,7 +82,7 @@ func (w *worker) noteExit(ctx context.Context, c *container, known bool) error {
 		}
 	}
 	c.exit = exit
-	c.care.release()
+	c.care.Release()
 	c.endLog()
 	c.crashes++
 	if time.Duration(exit.GetFinishedAt()-exit.GetStartedAt()) >= plan.ForgetAfter {
@@ -103,7 +103,7 @@ func (w *worker) input(ending string) plan.Input {
 		}
 		seen := &plan.Container{ID: c.id, Sandbox: c.sandbox, Attempt: c.attempt, State: plan.Running, Crashes: c.crashes}
 		if c.exit == nil {
-			c.tell(seen)
+			c.care.Tell(seen)
 		} else {
 			seen.State, seen.ExitCode, seen.Finished = plan.Exited, c.exit.GetExitCode(), time.Unix(0, c.exit.GetFinishedAt())
 		}

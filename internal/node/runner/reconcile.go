@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/removal"
 )
 
 // What failed is tried again after a pause, which grows while it goes on failing.
@@ -48,7 +49,7 @@ func (w *worker) reconcile(ctx context.Context) (again time.Time, err error) {
 // removeLost removes sandboxes that were replaced.
 func (w *worker) removeLost(ctx context.Context) error {
 	for len(w.lost) > 0 {
-		if err := RemovePod(ctx, w.r.cfg.Endpoint.Runtime, Removal{ID: w.lost[0]}); err != nil {
+		if err := removal.RemovePod(ctx, w.r.cfg.Endpoint.Runtime, removal.Pod{ID: w.lost[0], By: removal.In(0)}); err != nil {
 			return w.fail("remove its old sandbox", err)
 		}
 		w.lost = w.lost[1:]
@@ -103,8 +104,8 @@ func (w *worker) whyWaiting(p plan.Plan) string {
 // describeExit says how a container ended, as one reads it.
 func (w *worker) describeExit(c *container) string {
 	text := fmt.Sprintf("ended with exit code %d", c.exit.GetExitCode())
-	if c.care.why != "" {
-		text += ", as " + c.care.why
+	if c.why != "" {
+		text += ", as " + c.why
 	}
 	if r := c.exit.GetReason(); r != "" && r != "Completed" && r != "Error" {
 		text += " (" + r + ")"

@@ -22,7 +22,8 @@ import (
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
-	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/tend"
 )
 
 // Config is what a Runner works with. All fields are required.
@@ -95,11 +96,6 @@ func New(cfg Config) *Runner {
 	}
 }
 
-// Dirs are the folders of a pod's volumes and logs.
-func Dirs(root, state, uid string) volume.Dirs {
-	return volume.Dirs{Disk: filepath.Join(root, "run", uid), Memory: filepath.Join(state, "run", uid)}
-}
-
 // What begins at a time: sandboxes and containers that start, and probes.
 const (
 	parallelStarts = 8
@@ -156,12 +152,12 @@ func (r *Runner) watch(ctx context.Context) (end func()) {
 func newWorker(r *Runner, p Plan) *worker {
 	pod := p.Pod.DeepCopy()
 	pod.UID = p.UID
-	dirs := Dirs(r.cfg.Root, r.cfg.State, string(pod.UID))
+	dirs := removal.Dirs(r.cfg.Root, r.cfg.State, string(pod.UID))
 	pulled := func(image string) string {
 		ref, _ := r.images.get(keyOf(pod, image))
 		return ref
 	}
-	return &worker{
+	w := &worker{
 		r: r, plan: p, dirs: dirs,
 		spec: &podspec.Context{
 			Pod: pod, Node: r.cfg.Node, Objects: r.cfg.Objects, LogDir: filepath.Join(dirs.Disk, "logs"),
@@ -173,6 +169,8 @@ func newWorker(r *Runner, p Plan) *worker {
 			Phase: Pending, Total: len(pod.Spec.Containers) + sidecars(pod),
 		},
 	}
+	w.tend = &tend.Pod{Spec: w.spec, Runtime: r.cfg.Endpoint.Runtime, Slots: r.slots, Wake: w.in.wake, Told: w.told}
+	return w
 }
 
 func sidecars(pod *corev1.Pod) (n int) {
@@ -289,7 +287,7 @@ func (r *Runner) outcome() (done bool, err error) {
 }
 
 // Stop stops and removes every pod that the run created. Containers have their
-// grace period until now is closed.
+// grace period until now is closed; nil is never.
 func (r *Runner) Stop(ctx context.Context, now <-chan struct{}) error {
 	return r.each(func(w *worker) error { return w.remove(ctx, now) })
 }

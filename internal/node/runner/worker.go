@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/tend"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -34,7 +35,7 @@ type worker struct {
 	began      time.Time
 	in         inbox
 	logs       sync.WaitGroup
-	tasks      sync.WaitGroup // hooks and probes
+	tend       *tend.Pod
 
 	mu     sync.Mutex
 	status Status
@@ -51,7 +52,8 @@ type container struct {
 	removed bool   // the runtime does not have it any more, and it is to begin anew
 	crashes int    // in a row, for the backoff
 	old     string // the attempt before, as long as it is there
-	care    care
+	care    *tend.Care
+	why     string // it was ended, if it was because of a hook or probe
 }
 
 func (w *worker) current() Status {
@@ -137,7 +139,7 @@ func (w *worker) startContainers(ctx context.Context) error {
 func (w *worker) startedAll() bool {
 	for i := range w.spec.Pod.Spec.Containers {
 		c := w.containers[w.spec.Pod.Spec.Containers[i].Name]
-		if c == nil || c.exit == nil && c.care.postStart.runs() {
+		if c == nil || c.exit == nil && c.care.Starts() {
 			return false
 		}
 	}
@@ -197,7 +199,7 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 	}
 	w.spec.IPs = addresses(status.GetStatus())
 	w.change(func(s *Status) {
-		s.Addresses = w.addresses()
+		s.Addresses = w.spec.Addresses()
 		if h := handlers.Of(status); h != "" {
 			s.Handler = h
 		}
@@ -206,14 +208,6 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 		return w.fail("write its hosts file", err)
 	}
 	return nil
-}
-
-// addresses are where the pod can be reached.
-func (w *worker) addresses() []string {
-	if w.spec.Pod.Spec.HostNetwork {
-		return w.spec.Node.IPs
-	}
-	return w.spec.IPs
 }
 
 func addresses(s *runtimeapi.PodSandboxStatus) []string {
@@ -235,8 +229,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 		w.containers[ct.Name] = c
 	} else {
 		c.endLog() // of an attempt that nobody saw end
-		c.care.abandon()
-		c.care = care{}
+		c.care.Abandon()
+		c.care, c.why = nil, ""
 		c.attempt++
 		if !c.removed && c.sandbox == w.box.ID {
 			c.old = c.id
@@ -262,7 +256,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 		return w.fail("start container "+ct.Name, err)
 	}
 	w.followLog(ct.Name, path, c)
-	if err := w.attend(ctx, c); err != nil {
+	if c.care, err = w.tend.Begin(ctx, tend.Attempt{Container: ct, ID: c.id, Began: time.Now()}); err != nil {
 		return w.fail("probe container "+ct.Name, err)
 	}
 	return nil
@@ -306,9 +300,9 @@ func (c *container) endLog() {
 // endCare ends what is left of hooks and probes.
 func (w *worker) endCare() {
 	for _, c := range w.containers {
-		c.care.abandon()
+		c.care.Abandon()
 	}
-	w.tasks.Wait()
+	w.tend.Wait()
 }
 
 func (w *worker) endLogs() {

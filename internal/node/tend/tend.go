@@ -1,0 +1,293 @@
+package tend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/hook"
+	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/probe"
+	"fairlead.run/internal/node/removal"
+)
+
+// Pod is what the containers of one pod have in common.
+type Pod struct {
+	Spec    *podspec.Context // with the addresses of the pod
+	Runtime runtimeapi.RuntimeServiceClient
+	Slots   probe.Slots
+	// Wake is called when what a container is told to be has changed. It must not
+	// wait, nor must Told.
+	Wake func()
+	Told func(Note)
+
+	tasks sync.WaitGroup
+}
+
+// Note is something to know of a container, with the reason of the kubelet's event.
+type Note struct {
+	Container, Reason, Message string
+}
+
+// The reasons.
+const (
+	ProbeWarning  = "ProbeWarning"
+	Unhealthy     = "Unhealthy"
+	PreStopFailed = "FailedPreStopHook"
+)
+
+// Attempt is a container that has just been started, or that was found running.
+type Attempt struct {
+	Container *corev1.Container
+	ID        string
+	Began     time.Time
+	// Found says that somebody else has started it, and seen to its postStart hook.
+	Found bool
+}
+
+// Care is what is done for one attempt. One that is nil does nothing, for a container
+// that has neither hooks nor probes and is up and ready when it runs.
+type Care struct {
+	pod *Pod
+	Attempt
+	postStart *task        // nil if there is none
+	watch     *probe.Watch // nil if there are no probes
+	leave     context.CancelFunc
+	preStop   *task // nil before it was begun
+}
+
+// task is a hook that was begun.
+type task struct {
+	done   chan struct{}
+	err    error // once done is closed
+	cancel context.CancelFunc
+}
+
+func (t *task) runs() bool {
+	if t == nil {
+		return false
+	}
+	select {
+	case <-t.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// await waits for a hook that may have been begun with more time than is left now.
+func (t *task) await(ctx context.Context, by *removal.Deadline) {
+	within, cut := by.Within(ctx)
+	defer cut()
+	select {
+	case <-t.done:
+		return
+	case <-within.Done():
+	}
+	if ctx.Err() != nil {
+		return // it goes on, and whoever asks next waits for it
+	}
+	if by.Left() > 0 {
+		select { // its own time may end now, too, and then it says so
+		case <-t.done:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	t.cancel()
+}
+
+// Begin begins the care for an attempt: its postStart hook, and after that its
+// probes. It goes on until Release, whoever has asked.
+func (p *Pod) Begin(ctx context.Context, a Attempt) (*Care, error) {
+	c := &Care{pod: p, Attempt: a, leave: func() {}}
+	h := hook.PostStart(a.Container)
+	if a.Found {
+		h = nil
+	}
+	if h == nil && !probe.Any(a.Container) {
+		return c, nil
+	}
+	t, err := p.target(a)
+	if err != nil {
+		return nil, err
+	}
+	ctx, c.leave = context.WithCancel(context.WithoutCancel(ctx))
+	if h != nil {
+		c.postStart = &task{done: make(chan struct{}), cancel: c.leave}
+	}
+	if probe.Any(a.Container) {
+		c.watch = probe.NewWatch(t, a.Began, p.Slots, probe.Told{
+			Changed: p.Wake,
+			Warned: func(k probe.Kind, text string) {
+				p.Told(Note{a.Container.Name, ProbeWarning, "its " + string(k) + " probe passes, but " + text})
+			},
+			Failed: func(k probe.Kind, text string) {
+				p.Told(Note{a.Container.Name, Unhealthy, "its " + string(k) + " probe failed: " + text})
+			},
+		})
+	}
+	p.tasks.Go(func() { c.run(ctx, &t, h) })
+	return c, nil
+}
+
+func (c *Care) run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) {
+	if c.postStart != nil {
+		c.postStart.err = c.pod.startHook(ctx, t, h)
+		close(c.postStart.done)
+		c.pod.Wake()
+		if c.postStart.err != nil {
+			return
+		}
+	}
+	if c.watch != nil {
+		_ = c.watch.Run(ctx) // it ends with the context
+	}
+}
+
+// startHook runs a postStart hook. It has not failed if it was its container that
+// ended.
+func (p *Pod) startHook(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error {
+	err := hook.Run(ctx, t, h)
+	if err != nil && (ctx.Err() != nil || removal.HasEnded(ctx, p.Runtime, t.ID)) {
+		return nil
+	}
+	return err
+}
+
+// target is what hooks and probes ask. Commands of probes see the container's
+// variables, as its own command does.
+func (p *Pod) target(a Attempt) (probe.Target, error) {
+	t := probe.Target{Container: a.Container.DeepCopy(), ID: a.ID, Executor: p.Runtime}
+	if addresses := p.Spec.Addresses(); len(addresses) > 0 {
+		t.Host = addresses[0]
+	}
+	for _, k := range []probe.Kind{probe.Startup, probe.Liveness, probe.Readiness} {
+		one := probe.Of(t.Container, k)
+		if one == nil || one.Exec == nil {
+			continue
+		}
+		command, err := podspec.Expand(p.Spec, a.Container, one.Exec.Command)
+		if err != nil {
+			return t, err
+		}
+		one.Exec.Command = command
+	}
+	return t, nil
+}
+
+// Tell says how a container is that runs.
+func (c *Care) Tell(seen *plan.Container) {
+	seen.Up, seen.Ready = true, true
+	if c == nil {
+		return
+	}
+	seen.Warned = c.preStop != nil
+	switch start := c.postStart; {
+	case start.runs():
+		seen.Starting, seen.Up, seen.Ready = true, false, false
+		return
+	case start != nil && start.err != nil:
+		seen.Up, seen.Ready = false, false
+		seen.Sick = "its postStart hook failed: " + start.err.Error()
+		return
+	}
+	if c.watch == nil {
+		return
+	}
+	s := c.watch.Status()
+	seen.Up, seen.Ready = s.Up, s.Ready
+	if s.Failed != "" {
+		seen.Ready, seen.Sick, seen.Grace = false, s.Message, probe.Of(c.Container, s.Failed).TerminationGracePeriodSeconds
+	}
+}
+
+// Lacks is what a container that runs has not done yet; empty if it is ready.
+func (c *Care) Lacks() string {
+	var seen plan.Container
+	switch c.Tell(&seen); {
+	case seen.Starting:
+		return "its postStart hook runs"
+	case seen.Ready:
+		return ""
+	case seen.Sick != "":
+		return seen.Sick
+	}
+	waits := "its startup probe has not passed"
+	if seen.Up {
+		waits = "its readiness probe has not passed"
+	}
+	return cmp.Or(c.watch.Status().Message, waits)
+}
+
+// Starts says that the postStart hook has not ended.
+func (c *Care) Starts() bool { return c != nil && c.postStart.runs() }
+
+// Release ends the probes and the postStart hook. What they have told stays known.
+func (c *Care) Release() {
+	if c != nil {
+		c.leave()
+	}
+}
+
+// Abandon ends the preStop hook, too.
+func (c *Care) Abandon() {
+	c.Release()
+	if c != nil && c.preStop != nil {
+		c.preStop.cancel()
+	}
+}
+
+// Warn begins the preStop hook, unless that was done before. It has until the
+// deadline.
+func (c *Care) Warn(ctx context.Context, by *removal.Deadline) {
+	if c == nil {
+		return
+	}
+	h := hook.PreStop(c.Container)
+	if c.preStop != nil || h == nil || by.Left() == 0 {
+		return
+	}
+	// Whoever asked may leave: then the hook goes on, and the next one waits for it.
+	ctx, cancel := by.Within(context.WithoutCancel(ctx))
+	begun := &task{done: make(chan struct{}), cancel: cancel}
+	c.preStop = begun
+	t, err := c.pod.target(c.Attempt)
+	c.pod.tasks.Go(func() {
+		defer close(begun.done)
+		defer cancel()
+		if err == nil && removal.HasEnded(ctx, c.pod.Runtime, c.ID) {
+			return // by itself, and there is nothing left to warn
+		}
+		if err == nil {
+			err = hook.Run(ctx, &t, h)
+		}
+		if begun.err = err; err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			c.pod.Told(Note{c.Container.Name, PreStopFailed, "its preStop hook failed: " + err.Error()})
+		}
+	})
+}
+
+// End ends the container: its preStop hook, and then what is left of its time.
+func (c *Care) End(ctx context.Context, by *removal.Deadline) error {
+	c.Release()
+	c.Warn(ctx, by)
+	if c.preStop != nil {
+		c.preStop.await(ctx, by)
+		by.AfterHook()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return removal.StopContainer(ctx, c.pod.Runtime, c.ID, by)
+}
+
+// Wait waits until nothing is under way any more. Everything has to be released or
+// abandoned first.
+func (p *Pod) Wait() { p.tasks.Wait() }
