@@ -1,0 +1,296 @@
+package status_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/status"
+)
+
+func condition(t *testing.T, s corev1.PodStatus, kind corev1.PodConditionType) corev1.PodCondition {
+	t.Helper()
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	t.Fatalf("there is no condition %s", kind)
+	return corev1.PodCondition{}
+}
+
+// TestContainer wants everything that is told of a container.
+func TestContainer(t *testing.T) {
+	pod := wanted("a")
+	requests := corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
+	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: requests}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}, {Name: "w", MountPath: "/w"}, {Name: "r", MountPath: "/r", ReadOnly: true}}
+	seen := has("a=+#2")["a"]
+	seen.Now.StopSignal = runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3
+	seen.Now.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: 1, Gid: 2, SupplementalGroups: []int64{3}}}
+	seen.Now.Mounts = []*runtimeapi.Mount{{ContainerPath: "/r", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/v", Readonly: true}}
+	seen.Last, seen.LastMessage = has("a=7#1")["a"].Now, "last words"
+	seen.Last.Message = "runtime's"
+	in := running(status.Input{Pod: pod, Plan: plan.Plan{Phase: "Running"}, Containers: map[string]status.Container{"a": seen}})
+	want := corev1.ContainerStatus{
+		Name: "a", Ready: true, Started: ptr(true), RestartCount: 2, Image: "runtime-a", ImageID: "ref-a", ContainerID: "fairlead://a2",
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at(-60).Truncate(time.Second))}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 7, Reason: "Error", Message: "runtime's: last words", ContainerID: "fairlead://a1",
+			StartedAt: metav1.NewTime(at(-60).Truncate(time.Second)), FinishedAt: metav1.NewTime(at(-5).Truncate(time.Second)),
+		}},
+		AllocatedResources: requests, Resources: &corev1.ResourceRequirements{Requests: requests},
+		User: &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}},
+		VolumeMounts: []corev1.VolumeMountStatus{
+			{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyDisabled)},
+			{Name: "w", MountPath: "/w"},
+			{Name: "r", MountPath: "/r", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled)},
+		},
+		StopSignal: ptr(corev1.Signal("SIGRTMIN+3")),
+	}
+	if d := cmp.Diff(want, status.Of(in).ContainerStatuses[0]); d != "" {
+		t.Error(d)
+	}
+	seen.Now.Image = &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "asked"}
+	if got := status.Of(in).ContainerStatuses[0].Image; got != "asked" {
+		t.Errorf("image %q", got)
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	for crashes, want := range map[int]string{2: "10s", 4: "40s", 20: "5m0s"} {
+		in := running(status.Input{Pod: wanted("a"), Containers: has("a=1")})
+		ended := time.Unix(0, in.Containers["a"].Now.FinishedAt)
+		in.Plan.Waiting = map[string]plan.Waiting{"a": {Reason: plan.CrashLoopBackOff, Until: ended.Add(plan.Backoff(crashes))}}
+		got := status.Of(in).ContainerStatuses[0].State.Waiting.Message
+		if got != "back-off "+want+" restarting failed container=a pod=web_default(u)" {
+			t.Error(got)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	in := running(status.Input{Pod: wanted("a"), Plan: plan.Plan{Phase: "Running"}, Containers: has("a=-")})
+	one := status.Of(in)
+	in.Previous, in.Now, in.Started, in.Containers = &one, at(30), at(20), has("a=+")
+	two := status.Of(in)
+	if got := condition(t, two, corev1.PodInitialized).LastTransitionTime; !got.Equal(ptr(condition(t, one, corev1.PodInitialized).LastTransitionTime)) {
+		t.Errorf("a condition that stayed has changed at %v", got)
+	}
+	if got := condition(t, two, corev1.PodReady).LastTransitionTime; !got.Equal(ptr(metav1.NewTime(at(30).Truncate(time.Second)))) {
+		t.Errorf("a condition that changed did so at %v", got)
+	}
+	if !two.StartTime.Equal(one.StartTime) || !one.StartTime.Equal(ptr(metav1.NewTime(at(-100).Truncate(time.Second)))) {
+		t.Errorf("the pod began at %v, then %v", one.StartTime, two.StartTime)
+	}
+	if two.ObservedGeneration != 3 || condition(t, two, corev1.PodReady).ObservedGeneration != 3 {
+		t.Error("the generation is not told")
+	}
+	// After a restart what the API server has counts as told.
+	in.Pod.Status, in.Previous, in.Now = two, nil, at(90)
+	if three := status.Of(in); !status.Equal(&two, &three) {
+		t.Error(cmp.Diff(two, three))
+	}
+	in.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+	four := status.Of(in)
+	in.Conditions, in.Previous = nil, &four
+	if got := condition(t, status.Of(in), corev1.DisruptionTarget); got.Status != corev1.ConditionTrue || got.ObservedGeneration != 3 {
+		t.Errorf("a disruption is forgotten: %v", got)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	pod := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := wanted("a")
+		change(p)
+		return p
+	}
+	told := &corev1.PodStatus{PodIP: "10.1.0.9", PodIPs: []corev1.PodIP{{IP: "10.1.0.9"}}}
+	for name, tt := range map[string]struct {
+		in   status.Input
+		host []string
+		want string
+	}{
+		"as the runtime says":       {status.Input{Pod: wanted("a")}, []string{"192.0.2.1", "2001:db8::1"}, "10.1.0.2 fd00::2"},
+		"the node's family first":   {status.Input{Pod: wanted("a")}, []string{"2001:db8::1"}, "fd00::2 10.1.0.2"},
+		"the node's own":            {status.Input{Pod: pod(func(p *corev1.Pod) { p.Spec.HostNetwork = true })}, []string{"192.0.2.1", "192.0.2.2", "2001:db8::1"}, "192.0.2.1 2001:db8::1"},
+		"none, without a sandbox":   {status.Input{Pod: wanted("a"), Sandbox: box(false), Previous: told}, nil, ""},
+		"what it had, once it ends": {status.Input{Pod: pod(func(p *corev1.Pod) { p.DeletionTimestamp = ptr(metav1.NewTime(now)) }), Sandbox: box(false), Previous: told}, nil, "10.1.0.9"},
+	} {
+		in := running(tt.in)
+		in.HostIPs = tt.host
+		s := status.Of(in)
+		var got []string
+		for _, ip := range s.PodIPs {
+			got = append(got, ip.IP)
+		}
+		if strings.Join(got, " ") != tt.want || len(got) > 0 && s.PodIP != got[0] {
+			t.Errorf("%s: %v and %s", name, got, s.PodIP)
+		}
+		if len(tt.host) != len(s.HostIPs) || len(tt.host) > 0 && s.HostIP != tt.host[0] {
+			t.Errorf("%s: the node's are %v and %s", name, s.HostIPs, s.HostIP)
+		}
+	}
+}
+
+func TestReject(t *testing.T) {
+	pod := wanted("a")
+	pod.Status.Conditions = []corev1.PodCondition{{Type: "x", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	s := status.Reject(pod, "OutOfcpu", "too little", now)
+	if got := short(s); got != "Failed (OutOfcpu) x !Ready(PodFailed) !Containers(PodFailed)" || s.Message != "Pod was rejected: too little" || s.QOSClass != corev1.PodQOSBestEffort {
+		t.Errorf("%s, %q, %s", got, s.Message, s.QOSClass)
+	}
+	pod.Status = s
+	if again := status.Of(running(status.Input{Pod: pod, Sandbox: box(false), Plan: plan.Plan{Phase: "Running"}})); again.Phase != corev1.PodFailed || again.Reason != "OutOfcpu" {
+		t.Errorf("then it is %s %s", again.Phase, again.Reason)
+	}
+}
+
+func TestEqual(t *testing.T) {
+	full := func() *corev1.PodStatus {
+		s := status.Of(running(status.Input{Pod: wanted("i a"), Plan: plan.Plan{Phase: "Running"}, Containers: has("i=0 a=+")}))
+		return &s
+	}
+	for name, tt := range map[string]struct {
+		change func(*corev1.PodStatus)
+		want   bool
+	}{
+		"nothing":                 {func(*corev1.PodStatus) {}, true},
+		"the order of conditions": {func(s *corev1.PodStatus) { slices.Reverse(s.Conditions) }, true},
+		"parts of a second":       {func(s *corev1.PodStatus) { s.StartTime.Time = s.StartTime.Add(time.Millisecond) }, true},
+		"empty and missing":       {func(s *corev1.PodStatus) { s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{} }, true},
+		"the phase":               {func(s *corev1.PodStatus) { s.Phase = "Failed" }, false},
+		"a condition's reason":    {func(s *corev1.PodStatus) { s.Conditions[0].Reason = "x" }, false},
+		"a container":             {func(s *corev1.PodStatus) { s.ContainerStatuses[0].Ready = false }, false},
+	} {
+		a, b := full(), full()
+		tt.change(b)
+		if got := status.Equal(a, b); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if !status.Equal(nil, nil) || status.Equal(full(), nil) || status.Ready(nil) || !status.Ready(full()) {
+		t.Error("nil")
+	}
+}
+
+// chance makes inputs of a number.
+type chance struct{ *rand.Rand }
+
+func (c chance) of(n int) bool { return c.IntN(n) == 0 }
+
+func (c chance) pod() *corev1.Pod {
+	p := wanted(pick(c, "", "i ", "s ", "i1 s i2 ") + pick(c, "a", "b a", "") + pick(c, "", " e"))
+	if c.of(4) {
+		p.DeletionTimestamp = ptr(metav1.NewTime(now))
+	}
+	p.Spec.HostNetwork = c.of(5)
+	if c.of(3) {
+		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}}
+	}
+	for range c.IntN(4) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: pick[corev1.PodConditionType](c, "x", "Ready", "DisruptionTarget"), Status: pick[corev1.ConditionStatus](c, "True", "False")})
+	}
+	return p
+}
+
+func pick[T any](c chance, from ...T) T { return from[c.IntN(len(from))] }
+
+func (c chance) input(pod *corev1.Pod, before *corev1.PodStatus) status.Input {
+	in := status.Input{Pod: pod, Previous: before, Now: at(c.IntN(1000)), HostIPs: pick(c, nil, []string{"192.0.2.1"}), Runtime: "r", Containers: map[string]status.Container{}, Waiting: map[string]corev1.ContainerStateWaiting{}}
+	in.Plan = plan.Plan{Phase: pick[corev1.PodPhase](c, "", "Pending", "Running", "Succeeded", "Failed"), Reason: pick(c, "", "", "DeadlineExceeded"), Waiting: waits(pick(c, "", "a=CrashLoopBackOff i=PodInitializing", "b=ContainerCreating"))}
+	in.Sandbox = pick(c, nil, box(false), box(true))
+	for _, name := range strings.Fields("i i1 i2 s a b e") {
+		if c.of(3) {
+			continue
+		}
+		seen := has(name + "=" + pick(c, "+", "-", "~", "?", "0", "3") + pick(c, "", "#2"))[name]
+		if c.of(3) {
+			seen.Last = has(name + "=4#1")[name].Now
+		}
+		in.Containers[name] = seen
+	}
+	if c.of(4) {
+		in.Waiting["a"] = corev1.ContainerStateWaiting{Reason: "ErrImagePull"}
+	}
+	if c.of(6) {
+		in.Ended = &status.Ended{Reason: "Evicted"}
+	}
+	if c.of(4) {
+		in.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}, {Type: "Ready", Status: corev1.ConditionFalse}}
+	}
+	return in
+}
+
+// FuzzOf follows a pod through facts of chance: what must hold whatever happens.
+func FuzzOf(f *testing.F) {
+	for seed := range uint64(300) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		c := chance{rand.New(rand.NewPCG(seed, 1))}
+		pod := c.pod()
+		var before *corev1.PodStatus
+		for range 12 {
+			in := c.input(pod, before)
+			told, spec := before.DeepCopy(), pod.DeepCopy()
+			others := fmt.Sprint(in.Plan, in.Waiting, in.Conditions, in.HostIPs)
+			got := status.Of(in)
+			if !reflect.DeepEqual(told, before) || !reflect.DeepEqual(spec, pod) || others != fmt.Sprint(in.Plan, in.Waiting, in.Conditions, in.HostIPs) {
+				t.Fatal("the facts were changed")
+			}
+			in.Previous = &got
+			if again := status.Of(in); !status.Equal(&got, &again) {
+				t.Fatalf("told twice it is another: %s", cmp.Diff(got, again))
+			}
+			holds(t, pod, told, &got)
+			before = &got
+		}
+	})
+}
+
+func holds(t *testing.T, pod *corev1.Pod, before, got *corev1.PodStatus) {
+	t.Helper()
+	if before != nil && status.Terminal(before.Phase) && (got.Phase != before.Phase || got.Reason != before.Reason) {
+		t.Fatalf("it was %s and became %s", before.Phase, got.Phase)
+	}
+	seen := map[corev1.PodConditionType]bool{}
+	for _, c := range got.Conditions {
+		if seen[c.Type] || c.Status == "" || c.LastTransitionTime.IsZero() && c.Type != "x" && c.Type != corev1.DisruptionTarget {
+			t.Fatalf("condition %+v", c)
+		}
+		seen[c.Type] = true
+	}
+	if len(got.InitContainerStatuses) != len(pod.Spec.InitContainers) || len(got.ContainerStatuses) != len(pod.Spec.Containers) || len(got.EphemeralContainerStatuses) != len(pod.Spec.EphemeralContainers) {
+		t.Fatal("there is not one status for each container")
+	}
+	for i, c := range slices.Concat(got.InitContainerStatuses, got.ContainerStatuses, got.EphemeralContainerStatuses) {
+		s := c.State
+		states := 0
+		for _, is := range []bool{s.Running != nil, s.Waiting != nil, s.Terminated != nil} {
+			if is {
+				states++
+			}
+		}
+		if states != 1 || c.Ready && s.Waiting != nil {
+			t.Fatalf("container %d: %+v", i, c)
+		}
+		if s.Running != nil && status.Terminal(got.Phase) && (before == nil || !status.Terminal(before.Phase)) {
+			t.Fatalf("the pod is %s, and container %s runs", got.Phase, c.Name)
+		}
+	}
+	if status.Ready(got) && status.Terminal(got.Phase) {
+		t.Fatal("a pod that ended is ready")
+	}
+}
