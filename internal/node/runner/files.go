@@ -2,7 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/lastwords"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -56,51 +56,13 @@ func (w *worker) addHosts(mounts []*runtimeapi.Mount) []*runtimeapi.Mount {
 	return append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: w.hostsFile(), SelinuxRelabel: true})
 }
 
-// maxMessage bounds a termination message, as the kubelet does.
-const maxMessage = 4096
-
-func (w *worker) terminationFile(ct *corev1.Container, attempt uint32) string {
-	return filepath.Join(w.dirs.Memory, "termination", fmt.Sprintf("%s.%d", ct.Name, attempt))
+// lastWords is where an attempt leaves what is to be said about its end.
+func (w *worker) lastWords(ct *corev1.Container, attempt uint32) lastwords.Note {
+	return lastwords.Note{Container: ct, Folder: filepath.Join(w.dirs.Memory, "termination"), Attempt: attempt}
 }
 
-// addTermination mounts the file that a container may leave its last words in.
-func (w *worker) addTermination(ct *corev1.Container, attempt uint32, mounts []*runtimeapi.Mount) ([]*runtimeapi.Mount, error) {
-	path := ct.TerminationMessagePath
-	if path == "" {
-		path = corev1.TerminationMessagePathDefault
-	}
-	file := w.terminationFile(ct, attempt)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(file, 0o666); err != nil { // any user of the container writes it
-		return nil, err
-	}
-	return append(mounts, &runtimeapi.Mount{ContainerPath: path, HostPath: file, SelinuxRelabel: true}), nil
-}
-
-// terminationMessage reads it back. It is a container's own text: bounded, and
-// on one line.
+// terminationMessage is what it left, on one line.
 func (w *worker) terminationMessage(c *container) string {
-	text := head(w.terminationFile(c.spec, c.attempt))
-	if text == "" && c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && c.exit.GetExitCode() != 0 {
-		text = w.lastLogLines(c)
-	}
-	return strings.Join(strings.Fields(text), " ")
-}
-
-func head(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
-	if err != nil {
-		return ""
-	}
-	return string(data)
+	log := filepath.Join(w.spec.LogDir, podspec.Attempt{Container: c.spec, Number: c.attempt}.LogPath())
+	return lastwords.OneLine(w.lastWords(c.spec, c.attempt).Read(c.exit.GetExitCode(), log))
 }

@@ -267,10 +267,11 @@ func (w *worker) configure(ct *corev1.Container, attempt uint32) (*runtimeapi.Co
 	if err != nil {
 		return nil, err
 	}
-	mounts = w.addHosts(mounts)
-	if mounts, err = w.addTermination(ct, attempt, mounts); err != nil {
+	words, err := w.lastWords(ct, attempt).Mount()
+	if err != nil {
 		return nil, err
 	}
+	mounts = append(w.addHosts(mounts), words)
 	return podspec.Container(w.spec, podspec.Attempt{Container: ct, Number: attempt, Image: w.spec.Pulled(ct.Image), Mounts: mounts})
 }
 

@@ -1,0 +1,99 @@
+// Package lastwords is what containers leave to be said about their end: the file
+// of terminationMessagePath, or the last lines of the log.
+package lastwords
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/logs"
+)
+
+// The kubelet's bounds: of a message, and of the lines of a log that take its place.
+const (
+	maxMessage = 4096
+	maxLines   = 80
+	maxLog     = 2048
+)
+
+// Note is where an attempt at a container leaves its last words.
+type Note struct {
+	Container *corev1.Container
+	Folder    string // of the pod
+	Attempt   uint32
+}
+
+func (n Note) file() string {
+	return filepath.Join(n.Folder, fmt.Sprintf("%s.%d", n.Container.Name, n.Attempt))
+}
+
+// Mount makes the file, which any user of the container may write, and says how it
+// gets there.
+func (n Note) Mount() (*runtimeapi.Mount, error) {
+	path := n.Container.TerminationMessagePath
+	if path == "" {
+		path = corev1.TerminationMessagePathDefault
+	}
+	file := n.file()
+	if err := os.MkdirAll(n.Folder, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(file, 0o666); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.Mount{ContainerPath: path, HostPath: file, SelinuxRelabel: true}, nil
+}
+
+// Read reads the words back, from the log if the container failed without any and
+// wants that. They are the container's own text: bounded, and as it wrote them.
+func (n Note) Read(exit int32, log string) string {
+	text := head(n.file())
+	if text == "" && n.Container.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && exit != 0 {
+		text = tail(log)
+	}
+	return text
+}
+
+// Remove forgets them.
+func (n Note) Remove() { _ = os.Remove(n.file()) }
+
+// OneLine is a text as it stands in a sentence.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func head(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// tail is the last lines of a log.
+func tail(path string) string {
+	var b strings.Builder
+	err := logs.Read(context.Background(), path, logs.Options{Tail: maxLines}, func(l logs.Line) error {
+		b.Write(l.Text)
+		b.WriteByte('\n')
+		return nil
+	})
+	if err != nil {
+		return ""
+	}
+	text := b.String()
+	return text[max(0, len(text)-maxLog):]
+}
