@@ -81,7 +81,7 @@ func Resolve(set *handlers.Set, pods []*manifest.Pod, classes map[string]*nodev1
 // Runner runs one set of pods.
 type Runner struct {
 	cfg     Config
-	images  images
+	images  refs
 	pods    []*worker
 	starts  chan struct{} // slots for what starts sandboxes and containers
 	slots   probe.Slots
@@ -91,7 +91,7 @@ type Runner struct {
 // New makes a Runner.
 func New(cfg Config) *Runner {
 	return &Runner{
-		cfg: cfg, images: images{refs: map[imageKey]string{}, info: map[imageKey]*runtimeapi.Image{}},
+		cfg: cfg, images: refs{refs: map[imageKey]string{}, info: map[imageKey]*runtimeapi.Image{}},
 		starts: make(chan struct{}, parallelStarts), slots: probe.NewSlots(parallelProbes), changed: make(chan struct{}, 1),
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -376,13 +375,6 @@ func TestNamesAreTaken(t *testing.T) {
 }
 
 func TestPullPolicy(t *testing.T) {
-	for image, want := range map[string]corev1.PullPolicy{
-		"nginx": "Always", "nginx:latest": "Always", "nginx:1": "IfNotPresent", "r:5000/nginx": "Always", "r:5000/nginx:1": "IfNotPresent", "a@sha256:1": "IfNotPresent",
-	} {
-		if got := pullPolicy(image, ""); got != want {
-			t.Errorf("%s: %s", image, got)
-		}
-	}
 	one := func(fake *fakeCRI, policy, extra string) (*run, error) {
 		text := strings.Replace(pod("a", "Never", "c: exit 0"), "image: 'i:1'", "image: 'i:1', imagePullPolicy: "+policy, 1)
 		r := newRun(t, fake, strings.Replace(text, "---\n", extra+"---\n", 1))
@@ -444,27 +436,6 @@ func TestPullsVolumes(t *testing.T) {
 	}
 	if err := try(fake, "Always"); err != nil || len(fake.pulled) != 3 {
 		t.Errorf("Always: %v, pulled %v", err, fake.pulled)
-	}
-}
-
-func TestMatchesRegistry(t *testing.T) {
-	tests := []struct {
-		server, image string
-		want          bool
-	}{
-		{"https://index.docker.io/v1/", "nginx", true},
-		{"docker.io", "library/nginx:1", true},
-		{"r:5000", "r:5000/a/b:1", true},
-		{"r:5000/a", "r:5000/a/b:1", true},
-		{"r:5000/a", "r:5000/ab/b:1", false},
-		{"r:5000", "r/a", false},
-		{"quay.io", "nginx", false},
-		{"localhost", "localhost/x", true},
-	}
-	for _, tt := range tests {
-		if got := matchesRegistry(tt.server, tt.image); got != tt.want {
-			t.Errorf("%s and %s: %v", tt.server, tt.image, got)
-		}
 	}
 }
 

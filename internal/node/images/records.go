@@ -1,0 +1,322 @@
+package images
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/atomicfile"
+)
+
+// Verification says for which images that are present a pod has to have had
+// the credentials. The names are those of a kubelet's
+// imagePullCredentialsVerificationPolicy.
+type Verification string
+
+// The policies. The empty one is NeverVerifyPreloadedImages.
+const (
+	NeverVerify                  Verification = "NeverVerify"
+	NeverVerifyPreloadedImages   Verification = "NeverVerifyPreloadedImages"   // only what was pulled from here
+	NeverVerifyAllowlistedImages Verification = "NeverVerifyAllowlistedImages" // what was pulled, and what no list names
+	AlwaysVerify                 Verification = "AlwaysVerify"
+)
+
+// maxSecrets bounds what is remembered of one image.
+const maxSecrets = 100
+
+// record is how an image came to this node. One without repositories was
+// pulled by a pull that nobody saw end: nobody may have it without asking.
+type record struct {
+	Image        string             `json:"image"` // the runtime's id
+	Updated      time.Time          `json:"updated"`
+	Repositories map[string]*access `json:"repositories"`
+}
+
+// access is who may use an image by the name of a repository.
+type access struct {
+	EveryPod        bool         `json:"everyPod,omitempty"`
+	Secrets         []usedSecret `json:"secrets,omitempty"` // the latest last
+	ServiceAccounts []Object     `json:"serviceAccounts,omitempty"`
+}
+
+type usedSecret struct {
+	Object
+	Hash string `json:"hash"` // of the credential
+}
+
+// records remember how images came here. Memory has what the files have; a
+// file that cannot be written is told of once, and then the image has to be
+// asked for again after a restart.
+type records struct {
+	dir    string // "": in memory alone
+	policy Verification
+	listed []string
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	pulled  map[string]*record // by the base of the file's name
+	pulling map[string]notice  // by full name
+}
+
+// notice is what is known of pulls without a record.
+type notice struct {
+	underWay int
+	left     bool // one that nobody saw end
+}
+
+// outcome is how a pull ended.
+type outcome int
+
+const (
+	recorded outcome = iota
+	failed
+	left // it may still come to its end
+)
+
+// openRecords reads the folder, which has pulled/ and pulling/ below it.
+func openRecords(c Config) (*records, error) {
+	r := &records{
+		dir: c.Records, policy: c.Verify, listed: c.Allowlist, log: c.Log,
+		pulled: map[string]*record{}, pulling: map[string]notice{},
+	}
+	if r.dir == "" {
+		return r, nil
+	}
+	for _, sub := range []string{"pulled", "pulling"} {
+		if err := os.MkdirAll(filepath.Join(r.dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder for records of pulls: %w", err)
+		}
+	}
+	if err := r.each("pulled", func(base string, data []byte) {
+		rec := &record{}
+		if err := json.Unmarshal(data, rec); err != nil {
+			r.log.Warn("A record of a pull cannot be read. Its image is used only with credentials.", "file", base, "error", err)
+			rec = &record{}
+		}
+		r.pulled[base] = rec
+	}); err != nil {
+		return nil, err
+	}
+	err := r.each("pulling", func(_ string, data []byte) { r.pulling[string(data)] = notice{left: true} })
+	return r, err
+}
+
+func (r *records) each(sub string, use func(base string, data []byte)) error {
+	files, err := os.ReadDir(filepath.Join(r.dir, sub))
+	if err != nil {
+		return fmt.Errorf("list records of pulls: %w", err)
+	}
+	for _, f := range files {
+		path := filepath.Join(r.dir, sub, f.Name())
+		if strings.HasPrefix(f.Name(), ".") { // what a write left that was cut off
+			_ = os.Remove(path)
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read the record of a pull: %w", err)
+		}
+		use(f.Name(), data)
+	}
+	return nil
+}
+
+func base(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "sha256-" + hex.EncodeToString(sum[:])
+}
+
+// begin notes that an image will be pulled, so that it does not count as one
+// that was here before if nobody sees the end.
+func (r *records) begin(image string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, known := r.pulling[image]
+	if !known && r.dir != "" {
+		if err := atomicfile.WriteSync(filepath.Join(r.dir, "pulling", base(image)), []byte(image), 0o600); err != nil {
+			return fmt.Errorf("note that image %s is pulled: %w", image, err)
+		}
+	}
+	n.underWay++
+	r.pulling[image] = n
+	return nil
+}
+
+// end takes back begin. The note of a pull that was left stays until another
+// one was recorded.
+func (r *records) end(image string, how outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.pulling[image]
+	n.underWay--
+	switch how {
+	case recorded:
+		n.left = false
+	case left:
+		n.left = true
+	}
+	if n.underWay > 0 || n.left {
+		r.pulling[image] = n
+		return
+	}
+	delete(r.pulling, image)
+	r.remove("pulling", base(image))
+}
+
+func (r *records) remove(sub, base string) {
+	if r.dir == "" {
+		return
+	}
+	if err := os.Remove(filepath.Join(r.dir, sub, base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.log.Warn("A record of a pull cannot be removed.", "error", err)
+	}
+}
+
+// add notes that an image is here by a credential; nil stands for none.
+func (r *records) add(n name, id string, by *Credential) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file := base(id)
+	rec := r.pulled[file]
+	if rec == nil || rec.Repositories == nil {
+		rec = &record{Image: id, Repositories: map[string]*access{}}
+	}
+	a := rec.Repositories[n.repository]
+	if a == nil {
+		a = &access{}
+		rec.Repositories[n.repository] = a
+	}
+	if !a.add(by) {
+		return // which a new record never says
+	}
+	rec.Updated = time.Now()
+	r.pulled[file] = rec
+	if r.dir == "" {
+		return
+	}
+	data, err := json.Marshal(rec)
+	if err == nil {
+		err = atomicfile.WriteSync(filepath.Join(r.dir, "pulled", file), data, 0o600)
+	}
+	if err != nil {
+		r.log.Warn("How an image was pulled cannot be recorded. After a restart it is pulled again.", "image", n.full, "error", err)
+	}
+}
+
+// add says whether that is something new.
+func (a *access) add(by *Credential) bool {
+	switch {
+	case a.EveryPod:
+		return false
+	case by == nil || by.Source == Source{}:
+		*a = access{EveryPod: true}
+		return true
+	case by.Source.Secret != nil:
+		s := usedSecret{*by.Source.Secret, by.Auth.hash()}
+		if slices.Contains(a.Secrets, s) {
+			return false
+		}
+		a.Secrets = slices.DeleteFunc(a.Secrets, func(old usedSecret) bool { return old.Object == s.Object })
+		a.Secrets = append(a.Secrets, s)
+		a.Secrets = a.Secrets[max(0, len(a.Secrets)-maxSecrets):]
+	default:
+		if slices.Contains(a.ServiceAccounts, *by.Source.ServiceAccount) {
+			return false
+		}
+		a.ServiceAccounts = append(a.ServiceAccounts, *by.Source.ServiceAccount)
+		a.ServiceAccounts = a.ServiceAccounts[max(0, len(a.ServiceAccounts)-maxSecrets):]
+	}
+	return true
+}
+
+// open says that any pod may use an image that is here.
+func (r *records) open(n name, info *runtimeapi.Image) bool {
+	if r.policy == NeverVerify {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.pulled[base(info.GetId())]
+	if rec == nil && !r.begun(n, info) {
+		switch r.policy {
+		case AlwaysVerify:
+		case NeverVerifyAllowlistedImages:
+			return allowed(r.listed, n.repository)
+		default:
+			return true
+		}
+	}
+	return rec != nil && rec.Repositories[n.repository] != nil && rec.Repositories[n.repository].EveryPod
+}
+
+// begun says that a pull was begun that may have brought the image.
+func (r *records) begun(n name, info *runtimeapi.Image) bool {
+	if _, ok := r.pulling[n.full]; ok {
+		return true
+	}
+	for _, known := range slices.Concat(info.GetRepoTags(), info.GetRepoDigests()) {
+		k, err := parseName(known)
+		if _, ok := r.pulling[k.full]; ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// allowed matches a list of repositories, of which each may end with "/*".
+func allowed(list []string, repository string) bool {
+	for _, l := range list {
+		if prefix, ok := strings.CutSuffix(l, "*"); l == repository || ok && strings.HasSuffix(prefix, "/") && strings.HasPrefix(repository, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// grants says whether one of these credentials is known to be good for an image
+// that is here: the same secret, whatever is in it now, or another with the
+// same content. Where objects have no UID, only the content counts.
+func (r *records) grants(n name, id string, credentials []Credential) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.pulled[base(id)]
+	if rec == nil || rec.Repositories[n.repository] == nil {
+		return false
+	}
+	a := rec.Repositories[n.repository]
+	return slices.ContainsFunc(credentials, func(c Credential) bool {
+		if account := c.Source.ServiceAccount; account != nil {
+			return slices.Contains(a.ServiceAccounts, *account)
+		}
+		hash, secret := c.Auth.hash(), c.Source.Secret
+		return secret != nil && slices.ContainsFunc(a.Secrets, func(s usedSecret) bool {
+			return s.Hash == hash || secret.UID != "" && s.Object == *secret
+		})
+	})
+}
+
+// prune forgets what is not here any more, unless it came after the list was
+// asked for.
+func (r *records) prune(present map[string]bool, asked time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for file, rec := range maps.Clone(r.pulled) {
+		if !present[rec.Image] && rec.Updated.Before(asked) {
+			delete(r.pulled, file)
+			r.remove("pulled", file)
+		}
+	}
+}
