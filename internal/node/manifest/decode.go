@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"fairlead.run/internal/node/manifest/check"
 	"fairlead.run/internal/node/manifest/fields"
 	"fairlead.run/pkg/runtimeclass"
 )
@@ -29,55 +30,9 @@ const maxFaults = 20
 // errTooMany ends the decoding of manifests that are wrong all over.
 var errTooMany = invalid("more faults follow; the first %d are shown", maxFaults)
 
-// Decode reads the objects of all sources. The error joins the faults found,
-// one to a line, each starting with where it is.
-func Decode(sources []Source) (*Objects, error) {
-	d := decoder{objects: newObjects()}
-	for _, s := range sources {
-		docs, err := split(s)
-		if err != nil {
-			d.faults = append(d.faults, err)
-			continue
-		}
-		if len(docs) == 0 {
-			d.faults = append(d.faults, invalid("%s: holds no document", s.Name))
-		}
-		for _, doc := range docs {
-			if len(d.faults) >= maxFaults {
-				break
-			}
-			d.document(doc)
-		}
-	}
-	if len(d.faults) == 0 {
-		d.finish()
-	}
-	if len(d.faults) > maxFaults {
-		d.faults = append(d.faults[:maxFaults], errTooMany)
-	}
-	if len(d.faults) > 0 {
-		return nil, errors.Join(d.faults...)
-	}
-	return d.objects, nil
-}
-
 type decoder struct {
 	objects *Objects
 	faults  []error
-}
-
-// finish checks what needs all documents.
-func (d *decoder) finish() {
-	if len(d.objects.Pods) > MaxPods {
-		d.faults = append(d.faults, invalid("the manifests ask for %d pods; the most is %d",
-			len(d.objects.Pods), MaxPods))
-		return
-	}
-	for _, p := range d.objects.Pods {
-		for _, why := range d.objects.references(p.Pod) {
-			d.faults = append(d.faults, invalid("%s: %s", p.Origin, why))
-		}
-	}
 }
 
 // target is one object while it is decoded.
@@ -208,7 +163,7 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 			d.fault(t, c.path+": "+c.why)
 		}
 	}
-	for _, why := range checkMeta(t.meta) {
+	for _, why := range check.Meta(t.meta) {
 		d.fault(t, why)
 	}
 	return len(d.faults) == before
@@ -263,11 +218,31 @@ func wanted(t reflect.Type) string {
 
 // add takes the object's name in its kind.
 func (d *decoder) add(t *target) bool {
-	if err := d.objects.claim(t.kind, Key{t.meta.Namespace, t.meta.Name}, t.doc.where(t.doc.first())); err != nil {
-		d.faults = append(d.faults, invalid("%s: %s", t.origin(t.doc.lineOf("metadata.name")), err))
+	return d.claim(t, t.kind, t.meta, "")
+}
+
+// claim takes the name of an object, or of a pod that it makes.
+func (d *decoder) claim(t *target, kind string, meta *metav1.ObjectMeta, what string) bool {
+	c := claim{where: t.doc.where(t.doc.first()), what: t.origin(t.doc.lineOf("metadata.name")) + ": " + what}
+	if err := d.objects.claim(id(kind, Key{meta.Namespace, meta.Name}), c); err != nil {
+		d.faults = append(d.faults, err)
 		return false
 	}
 	return true
+}
+
+// expand adds the pods that an object stands for.
+func (d *decoder) expand(t *target, pods []*corev1.Pod) {
+	if !d.add(t) {
+		return
+	}
+	origin := t.origin(t.doc.first())
+	for _, pod := range pods {
+		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
+			return
+		}
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: origin, Source: t.doc.source, Owner: t.meta.Name, OwnerKind: t.kind})
+	}
 }
 
 func (d *decoder) pod(doc *document, table []Field) {
@@ -277,11 +252,11 @@ func (d *decoder) pod(doc *document, table []Field) {
 		return
 	}
 	before := len(d.faults)
-	for _, why := range checkPod("", pod) {
+	for _, why := range check.Pod("", pod) {
 		d.fault(t, why)
 	}
 	if len(d.faults) == before && d.add(t) {
-		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: t.origin(t.doc.first())})
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: t.origin(t.doc.first()), Source: doc.source})
 	}
 }
 
@@ -309,17 +284,9 @@ func (d *decoder) deployment(doc *document, table []Field, version string) {
 	for _, why := range checkDeployment(dep) {
 		d.fault(t, why)
 	}
-	pods := replicas(dep)
-	if len(d.faults) > before || !d.add(t) {
-		return
-	}
-	for _, pod := range pods {
-		origin := t.origin(t.doc.first())
-		if err := d.objects.claim("Pod", Key{pod.Namespace, pod.Name}, doc.where(doc.first())); err != nil {
-			d.faults = append(d.faults, invalid("%s: its pod %s %s", origin, pod.Name, err))
-			return
-		}
-		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: origin, Owner: dep.Name})
+	if len(d.faults) == before {
+		t.meta = &dep.ObjectMeta
+		d.expand(t, replicas(dep))
 	}
 }
 
@@ -329,7 +296,7 @@ func (d *decoder) configMap(doc *document, table []Field) {
 	if !d.into(t, table, cm) {
 		return
 	}
-	if why := checkKeys(cm.Data, cm.BinaryData); why != "" {
+	if why := check.Keys(cm.Data, cm.BinaryData); why != "" {
 		d.fault(t, why)
 		return
 	}
@@ -344,7 +311,7 @@ func (d *decoder) secret(doc *document, table []Field) {
 	if !d.into(t, table, s) {
 		return
 	}
-	if why := checkKeys(s.StringData, s.Data); why != "" && !strings.Contains(why, "both") {
+	if why := check.Keys(s.StringData, s.Data); why != "" && !strings.Contains(why, "both") {
 		d.fault(t, why)
 		return
 	}
@@ -391,11 +358,7 @@ func (d *decoder) class(doc *document, table []Field, version string) {
 		d.fault(t, classFault(why))
 	}
 	if len(wrong) == 0 && class.Overhead != nil {
-		var f faults
-		for name, q := range class.Overhead.PodFixed {
-			checkQuantity(&f, prefix+"overhead.podFixed", name, q)
-		}
-		for _, why := range f {
+		for _, why := range check.Quantities(prefix+"overhead.podFixed", class.Overhead.PodFixed) {
 			d.fault(t, why)
 		}
 	}

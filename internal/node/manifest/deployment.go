@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.run/internal/node/manifest/check"
 )
 
 func checkDeployment(dep *appsv1.Deployment) []string {
@@ -19,7 +21,7 @@ func checkDeployment(dep *appsv1.Deployment) []string {
 	}
 	faults = append(faults, checkSelector(dep)...)
 	template := &corev1.Pod{ObjectMeta: dep.Spec.Template.ObjectMeta, Spec: dep.Spec.Template.Spec}
-	return append(faults, checkPod("spec.template.", template)...)
+	return append(faults, check.Pod("spec.template.", template)...)
 }
 
 func checkSelector(dep *appsv1.Deployment) []string {

@@ -29,8 +29,12 @@ type Pod struct {
 	// Origin is where the pod is written: file, line, document, and the object
 	// itself. It starts every error about the pod.
 	Origin string
-	// Owner is the Deployment that the pod is a replica of, or empty.
-	Owner string
+	// Source is the name of the source that Origin begins with.
+	Source string
+	// Owner is the name of the object that the pod was made for, such as a
+	// Deployment, and OwnerKind its kind; both are empty for a pod of its own.
+	Owner     string
+	OwnerKind string
 }
 
 // Key is the pod's namespace and name.
@@ -45,7 +49,7 @@ type Objects struct {
 	// Notes are things that are right but may surprise.
 	Notes []string
 
-	origins map[string]string // kind and key to origin, to find duplicates
+	claims map[string]claim // by id, to find duplicates
 }
 
 // MaxPods bounds the pods of one run. A node of Kubernetes takes 110 by
@@ -57,17 +61,25 @@ func newObjects() *Objects {
 		Classes:    map[string]*nodev1.RuntimeClass{},
 		ConfigMaps: map[Key]*corev1.ConfigMap{},
 		Secrets:    map[Key]*corev1.Secret{},
-		origins:    map[string]string{},
+		claims:     map[string]claim{},
 	}
 }
 
+// id names an object among those of all kinds.
+func id(kind string, k Key) string { return kind + " " + k.String() }
+
+// claim is who has a name.
+type claim struct {
+	where string // the file, line and document
+	what  string // starts what is said if another one has it
+}
+
 // claim takes a name, or says who has it.
-func (o *Objects) claim(kind string, k Key, origin string) error {
-	id := kind + " " + k.String()
-	if first, taken := o.origins[id]; taken {
-		return invalid("is defined twice; the first is at %s", first)
+func (o *Objects) claim(id string, c claim) error {
+	if first, taken := o.claims[id]; taken {
+		return invalid("%sis defined twice; the first is at %s", c.what, first.where)
 	}
-	o.origins[id] = origin
+	o.claims[id] = c
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package manifest
+package check
 
 import (
 	"fmt"
@@ -32,7 +32,8 @@ func oneOf[T ~string](f *faults, path string, value T, list ...T) {
 	}
 }
 
-func checkMeta(m *metav1.ObjectMeta) []string {
+// Meta checks the name, the namespace and the labels of an object.
+func Meta(m *metav1.ObjectMeta) []string {
 	var f faults
 	if m.Name == "" {
 		f.add("metadata.name", "is required")
@@ -61,7 +62,8 @@ func checkLabels(f *faults, path string, m *metav1.ObjectMeta) {
 	}
 }
 
-func checkKeys[T any](data map[string]T, more map[string][]byte) string {
+// Keys checks the keys of a ConfigMap or Secret, whose data has two parts.
+func Keys[T any](data map[string]T, more map[string][]byte) string {
 	for k := range data {
 		if p := validation.IsConfigMapKey(k); len(p) > 0 {
 			return fmt.Sprintf("data[%s]: %s", k, strings.Join(p, "; "))
@@ -78,9 +80,9 @@ func checkKeys[T any](data map[string]T, more map[string][]byte) string {
 	return ""
 }
 
-// checkPod holds a pod against the rules of Kubernetes, as far as fields are
-// concerned that fairlead run honours. Paths start with prefix.
-func checkPod(prefix string, pod *corev1.Pod) []string {
+// Pod holds a pod against the rules of Kubernetes, as far as fields are
+// concerned that Fairlead honours. Paths start with prefix.
+func Pod(prefix string, pod *corev1.Pod) []string {
 	var f faults
 	spec, path := &pod.Spec, prefix+"spec"
 	checkLabels(&f, prefix+"metadata", &pod.ObjectMeta)

@@ -1,7 +1,9 @@
-package manifest
+package check
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,15 @@ import (
 
 // mostQuantity is more than any machine has, and little enough to count with.
 var mostQuantity = resource.MustParse("1E")
+
+// Quantities checks how much of each resource is asked for.
+func Quantities(at string, list corev1.ResourceList) []string {
+	var f faults
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		checkQuantity(&f, at, name, list[name])
+	}
+	return f
+}
 
 // checkQuantity checks how much of a resource is asked for.
 func checkQuantity(f *faults, at string, name corev1.ResourceName, q resource.Quantity) {

@@ -1,0 +1,147 @@
+package manifest
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+// File is what one source holds, without a look at others.
+type File struct {
+	Name    string
+	objects *Objects
+}
+
+// Pods is the number of pods of the file.
+func (f *File) Pods() int { return len(f.objects.Pods) }
+
+// Problem is something that is wrong with one source and leaves the others as they
+// are.
+type Problem struct {
+	Origin string // the file, address or stream
+	Err    error  // what, where in it, and what to do
+}
+
+// DecodeFile reads the objects of one source. The error joins the faults found, one
+// to a line, each starting with where it is.
+func DecodeFile(s Source) (*File, error) {
+	d := decoder{objects: newObjects()}
+	d.source(s)
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return &File{Name: s.Name, objects: d.objects}, nil
+}
+
+// Decode reads the objects of all sources, for a run in the foreground: what holds
+// for one of them holds for all. The error is as that of DecodeFile.
+func Decode(sources []Source) (*Objects, error) {
+	all := decoder{}
+	var files []*File
+	for _, s := range sources {
+		one := decoder{objects: newObjects(), faults: all.faults}
+		one.source(s)
+		all.faults = one.faults
+		files = append(files, &File{Name: s.Name, objects: one.objects})
+	}
+	if err := all.err(); err != nil {
+		return nil, err
+	}
+	objects, problems := Merge(files)
+	for _, p := range problems {
+		all.faults = append(all.faults, p.Err)
+	}
+	if err := all.err(); err != nil {
+		return nil, err
+	}
+	return objects, nil
+}
+
+// source reads one source, unless there are faults enough.
+func (d *decoder) source(s Source) {
+	docs, err := split(s)
+	if err != nil {
+		d.faults = append(d.faults, err)
+		return
+	}
+	if len(docs) == 0 {
+		d.faults = append(d.faults, invalid("%s: holds no document", s.Name))
+	}
+	for _, doc := range docs {
+		if len(d.faults) >= maxFaults {
+			return
+		}
+		d.document(doc)
+	}
+}
+
+func (d *decoder) err() error {
+	if len(d.faults) > maxFaults {
+		d.faults = append(d.faults[:maxFaults:maxFaults], errTooMany)
+	}
+	return errors.Join(d.faults...)
+}
+
+// Merge puts the objects of files together. Of two that define the same object the
+// first one keeps it. A pod that refers to what no file holds is a problem, and
+// stays: it may be there soon, and what runs goes on without it. The objects are
+// those of the files, and not copies.
+func Merge(files []*File) (*Objects, []Problem) {
+	m := merger{objects: newObjects()}
+	for _, f := range files {
+		m.add(f)
+	}
+	o := m.objects
+	if len(o.Pods) > MaxPods {
+		m.problem(o.Pods[MaxPods].Source, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
+		o.Pods = o.Pods[:MaxPods]
+	}
+	for _, p := range o.Pods {
+		m.references(p)
+	}
+	return o, m.problems
+}
+
+type merger struct {
+	objects  *Objects
+	problems []Problem
+}
+
+func (m *merger) problem(origin string, err error) {
+	m.problems = append(m.problems, Problem{Origin: origin, Err: err})
+}
+
+func (m *merger) references(p *Pod) {
+	for _, why := range m.objects.references(p.Pod) {
+		m.problem(p.Source, invalid("%s: %s", p.Origin, why))
+	}
+}
+
+// add adds what no earlier file has.
+func (m *merger) add(f *File) {
+	lost := map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(f.objects.claims)) {
+		if err := m.objects.claim(id, f.objects.claims[id]); err != nil {
+			lost[id] = true
+			m.problem(f.Name, err)
+		}
+	}
+	for _, p := range f.objects.Pods {
+		if !lost[id("Pod", p.Key())] && !lost[id(p.OwnerKind, Key{p.Namespace, p.Owner})] {
+			m.objects.Pods = append(m.objects.Pods, p)
+		}
+	}
+	keep(m.objects.ConfigMaps, f.objects.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
+	keep(m.objects.Secrets, f.objects.Secrets, func(k Key) bool { return lost[id("Secret", k)] })
+	keep(m.objects.Classes, f.objects.Classes, func(name string) bool { return lost[id("RuntimeClass", Key{Name: name})] })
+	m.objects.Notes = append(m.objects.Notes, f.objects.Notes...)
+}
+
+// keep adds what is not lost.
+func keep[K comparable, V any](to, from map[K]V, lost func(K) bool) {
+	for k, v := range from {
+		if !lost(k) {
+			to[k] = v
+		}
+	}
+}
