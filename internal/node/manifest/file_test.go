@@ -36,16 +36,36 @@ func TestMerge(t *testing.T) {
 		{"nothing", nil, "", nil},
 		{"references across files", []*File{file(t, "u.yaml", user), file(t, "z.yaml", fmt.Sprintf(settings, "b"))}, "user", nil},
 		{"a reference to nothing keeps the pod", []*File{a, file(t, "u.yaml", user)}, "web d-0 d-1 user", []string{"u.yaml: no ConfigMap default/m"}},
-		{"a pod that an earlier file has", []*File{a, file(t, "b.yaml", onePod+"---\n"+user), file(t, "m.yaml", fmt.Sprintf(settings, "b"))}, "web d-0 d-1 user",
-			[]string{"b.yaml: b.yaml:4: document 1: Pod default/web: is defined twice; the first is at a.yaml:1: document 1"}},
-		{"a whole Deployment", []*File{a, file(t, "b.yaml", deployment("apps/v1", 3))}, "web d-0 d-1",
-			[]string{"b.yaml: Deployment default/d: is defined twice", "its pod d-0 is defined twice", "its pod d-1 is defined twice"}},
-		{"one pod of a Deployment", []*File{file(t, "0.yaml", strings.Replace(onePod, "web", "d-1", 1)), a}, "d-1 web d-0",
-			[]string{"a.yaml: its pod d-1 is defined twice; the first is at 0.yaml:1"}},
-		{"an object", []*File{file(t, "1.yaml", fmt.Sprintf(settings, "first")), file(t, "2.yaml", fmt.Sprintf(settings, "second")), file(t, "u.yaml", user)}, "user",
-			[]string{"2.yaml: ConfigMap default/m: is defined twice; the first is at 1.yaml:1"}},
-		{"too many", []*File{file(t, "1.yaml", deployment("apps/v1", 999)), file(t, "2.yaml", user+"---\n"+fmt.Sprintf(settings, "a")), file(t, "3.yaml", onePod)}, "999 d-... user",
-			[]string{"3.yaml: ask for 1001 pods; the most is 1000"}},
+		{
+			"a pod that an earlier file has",
+			[]*File{a, file(t, "b.yaml", onePod+"---\n"+user), file(t, "m.yaml", fmt.Sprintf(settings, "b"))},
+			"web d-0 d-1 user",
+			[]string{"b.yaml: b.yaml:4: document 1: Pod default/web: is defined twice; the first is at a.yaml:1: document 1"},
+		},
+		{
+			"a whole Deployment",
+			[]*File{a, file(t, "b.yaml", deployment("apps/v1", 3))},
+			"web d-0 d-1",
+			[]string{"b.yaml: Deployment default/d: is defined twice", "its pod d-0 is defined twice", "its pod d-1 is defined twice"},
+		},
+		{
+			"one pod of a Deployment",
+			[]*File{file(t, "0.yaml", strings.Replace(onePod, "web", "d-1", 1)), a},
+			"d-1 web d-0",
+			[]string{"a.yaml: its pod d-1 is defined twice; the first is at 0.yaml:1"},
+		},
+		{
+			"an object",
+			[]*File{file(t, "1.yaml", fmt.Sprintf(settings, "first")), file(t, "2.yaml", fmt.Sprintf(settings, "second")), file(t, "u.yaml", user)},
+			"user",
+			[]string{"2.yaml: ConfigMap default/m: is defined twice; the first is at 1.yaml:1"},
+		},
+		{
+			"too many",
+			[]*File{file(t, "1.yaml", deployment("apps/v1", 999)), file(t, "2.yaml", user+"---\n"+fmt.Sprintf(settings, "a")), file(t, "3.yaml", onePod)},
+			"999 d-... user",
+			[]string{"3.yaml: ask for 1001 pods; the most is 1000"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,0 +1,372 @@
+package folder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/keep"
+)
+
+func pod(name string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: i}]}\n"
+}
+
+// running is a source at work.
+type running struct {
+	t    *testing.T
+	dir  string
+	sets chan source.Set
+	last source.Set
+}
+
+// start runs a source on a folder until the test ends or stop is called.
+func start(t *testing.T, dir string, kept keep.Folder) (r *running, stop func()) {
+	t.Helper()
+	r = &running{t: t, dir: dir, sets: make(chan source.Set)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	s := New(Config{Path: dir, Keep: kept, Log: slog.New(slog.DiscardHandler)}, func(s source.Set) {
+		select {
+		case r.sets <- s:
+		case <-ctx.Done():
+		}
+	})
+	go func() { done <- s.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		done <- nil
+	}
+	t.Cleanup(stop)
+	return r, stop
+}
+
+func pods(s source.Set) string {
+	if s.Objects == nil {
+		return "unknown"
+	}
+	var names []string
+	for _, p := range s.Objects.Pods {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// wait waits for a set with these pods, and a problem with each of the texts and no
+// other.
+func (r *running) wait(want string, problems ...string) {
+	r.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case r.last = <-r.sets:
+		case <-deadline:
+			r.t.Fatalf("no set with %q and the problems %q; the last is %q, %v", want, problems, pods(r.last), r.last.Problems)
+		}
+		fits := slices.EqualFunc(r.last.Problems, problems, func(p source.Problem, text string) bool { return strings.Contains(p.Err.Error(), text) })
+		if pods(r.last) == want && fits {
+			return
+		}
+	}
+}
+
+func (r *running) write(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *running) do(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestFiles changes one file after the other.
+func TestFiles(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	path := func(name string) string { return filepath.Join(r.dir, name) }
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	r.write("b.yml", pod("b"))
+	r.wait("a b")
+	r.write("c.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"c"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	r.wait("a b c")
+	r.write("d.txt", pod("d"))
+	r.write(".e.yaml", pod("e"))
+	r.do(os.Mkdir(path("f.yaml"), 0o700))
+	r.write("f.yaml/g.yaml", pod("g"))
+	r.write("h.YAML", pod("h"))
+	r.wait("a b c h")
+	r.do(os.Rename(path("a.yaml"), path("i.yaml")))
+	r.wait("b c h a")
+	r.do(os.Remove(path("b.yml")))
+	r.wait("c h a")
+	r.write("c.json", "---\n"+pod("c2"))
+	r.wait("c2 h a")
+}
+
+// TestFaults has all that may be wrong with one file beside one that is right.
+func TestFaults(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(path string) error
+		want  string
+	}{
+		"broken":       {func(p string) error { return os.WriteFile(p, []byte("apiVersion: v1\nkind: [Pod\n"), 0o600) }, "b.yaml:"},
+		"unknown kind": {func(p string) error { return os.WriteFile(p, []byte("apiVersion: v2\nkind: Pod\n"), 0o600) }, "b.yaml:2: document 1: Pod of v2"},
+		"a bad field": {func(p string) error {
+			return os.WriteFile(p, []byte(strings.Replace(pod("b"), "image", "imagee", 1)), 0o600)
+		}, "b.yaml:4: document 1: Pod default/b: spec.containers[0].imagee: is not a field"},
+		"empty": {func(p string) error { return os.WriteFile(p, nil, 0o600) }, "holds no document"},
+		"huge":  {func(p string) error { return os.Truncate(p, manifest.MaxSize+1) }, "is larger than 10 MiB; split it"},
+		"pipe":  {replace(func(p string) error { return unix.Mkfifo(p, 0o600) }), "is not a file but a pipe"},
+		"device": {replace(func(p string) error {
+			return os.Symlink("/dev/zero", p)
+		}), "is not a file but a pipe, a socket or a device"},
+		"link to nothing": {replace(func(p string) error { return os.Symlink("nothing.yaml", p) }), "is a link to what does not exist"},
+		"link to itself":  {replace(func(p string) error { return os.Symlink("b.yaml", p) }), "too many levels of symbolic links"},
+		"binary":          {func(p string) error { return os.WriteFile(p, []byte{0xff, 0xfe, 0}, 0o600) }, "is not UTF-8"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := start(t, t.TempDir(), "")
+			r.wait("")
+			path := filepath.Join(r.dir, "b.yaml")
+			r.write("a.yaml", pod("a"))
+			r.write("b.yaml", pod("b"))
+			r.wait("a b")
+			r.do(tt.spoil(path))
+			r.wait("a b", tt.want)
+			if got := r.last.Problems[0]; got.Origin != path || !strings.Contains(got.Err.Error(), path+": what it held before stays in force") {
+				t.Errorf("the problem is %q: %v", got.Origin, got.Err)
+			}
+			r.write("c.yaml", pod("c")) // the others go on
+			r.wait("a b c", tt.want)
+			r.do(os.Remove(path))
+			r.wait("a c")
+			r.write("b.yaml", pod("b")) // and so does it
+			r.wait("a b c")
+		})
+	}
+}
+
+// replace removes a file before it makes something else of its name.
+func replace(make func(path string) error) func(string) error {
+	return func(p string) error {
+		if err := make(p + ".new"); err != nil {
+			return err
+		}
+		return os.Rename(p+".new", p)
+	}
+}
+
+// TestNeverGood has a file that was broken from the beginning.
+func TestNeverGood(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	r.wait("")
+	r.write("b.yaml", "what is this")
+	r.wait("", "b.yaml: none of its pods run until it is mended")
+	r.write("b.yaml", pod("b"))
+	r.wait("b")
+}
+
+// TestTwice defines an object in two files: the first by name has it.
+func TestTwice(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	r.wait("")
+	r.write("b.yaml", pod("x")+"---\n"+pod("q"))
+	r.wait("x q")
+	r.write("c.yaml", pod("x"))
+	r.wait("x q", "c.yaml:3: document 1: Pod default/x: is defined twice; the first is at "+r.dir+"/b.yaml:1")
+	r.do(os.Remove(filepath.Join(r.dir, "b.yaml")))
+	r.wait("x")
+}
+
+// TestReferences has a pod that uses what another file holds.
+func TestReferences(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	r.wait("")
+	r.write("a.yaml", strings.Replace(pod("a"), "image: i", "image: i, envFrom: [{configMapRef: {name: m}}]", 1))
+	r.wait("a", "no ConfigMap default/m is in the files given")
+	r.write("z.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n")
+	r.wait("a")
+	r.do(os.Remove(filepath.Join(r.dir, "z.yaml")))
+	r.wait("a", "no ConfigMap default/m") // it goes on running
+}
+
+// TestHalfWritten writes a manifest whose first half is right, too.
+func TestHalfWritten(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	r.wait("")
+	r.write("a.yaml", pod("a")+"---\n"+pod("b"))
+	r.wait("a b")
+	f, err := os.Create(filepath.Join(r.dir, "a.yaml"))
+	r.do(err)
+	defer func() { _ = f.Close() }()
+	_, err = f.WriteString(pod("a"))
+	r.do(err)
+	r.write("c.yaml", pod("c")) // whose events come after
+	r.wait("a b c")
+	_, err = f.WriteString("---\n" + pod("b2"))
+	r.do(err)
+	r.do(f.Close())
+	r.wait("a b2 c")
+}
+
+// TestNeverClosed has a writer that goes on for ever: what it wrote is taken some
+// time after the last write.
+func TestNeverClosed(t *testing.T) {
+	now := time.Now()
+	f := newFiles(t.TempDir(), "", slog.New(slog.DiscardHandler))
+	path := filepath.Join(f.folder, "a.yaml")
+	if err := os.WriteFile(path, []byte(pod("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.note(event{name: "a.yaml", mask: unix.IN_MODIFY}, now)
+	if changed, again := f.take([]string{"a.yaml"}, now); changed || again != patience {
+		t.Errorf("what is being written: %t, again in %s", changed, again)
+	}
+	if changed, _ := f.take([]string{"a.yaml"}, now.Add(patience-1)); changed {
+		t.Error("patience ended before its time")
+	}
+	if changed, again := f.take([]string{"a.yaml"}, now.Add(patience)); !changed || again != audit {
+		t.Errorf("what was not closed: %t, again in %s", changed, again)
+	}
+	if changed, _ := f.take([]string{"a.yaml"}, now.Add(patience)); changed {
+		t.Error("an unchanged file is new")
+	}
+	if changed, _ := f.take(nil, now); !changed || len(f.entries)+len(f.writing)+len(f.dirty) > 0 {
+		t.Errorf("something is left of a file that is gone: %+v", f)
+	}
+}
+
+// TestConfigMap mounts a ConfigMap by hand, as a kubelet does, and updates it.
+func TestConfigMap(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	path := func(name string) string { return filepath.Join(r.dir, name) }
+	r.wait("")
+	for i, version := range []string{"..1", "..2"} {
+		r.do(os.Mkdir(path(version), 0o700))
+		r.write(version+"/a.yaml", pod(fmt.Sprintf("a%d", i)))
+		r.do(os.Symlink(version, path("..data_tmp")))
+		r.do(os.Rename(path("..data_tmp"), path("..data")))
+		if i == 0 {
+			r.do(os.Symlink("..data/a.yaml", path("a.yaml")))
+		}
+		r.wait(fmt.Sprintf("a%d", i))
+	}
+}
+
+// TestFolderIsGone moves the folder away, and another one to its place.
+func TestFolderIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	r, _ := start(t, dir, "")
+	r.wait("unknown", "manifest folder "+dir+": no such file or directory")
+	r.do(os.Mkdir(dir, 0o700))
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	r.do(os.Rename(dir, dir+".old"))
+	r.wait("a", "no such file or directory; the pods of its files stay as they are")
+	r.do(os.WriteFile(dir, nil, 0o600))
+	r.wait("a", "not a directory")
+	r.do(os.Remove(dir))
+	r.do(os.Mkdir(dir, 0o700))
+	r.wait("")
+	r.write("b.yaml", pod("b")) // the new one is followed
+	r.wait("b")
+}
+
+// TestUnmounted takes a file system away under a source.
+func TestUnmounted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	mount := func() {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			t.Skipf("nothing can be mounted here: %v", err)
+		}
+	}
+	mount()
+	mounted := true
+	t.Cleanup(func() {
+		if mounted {
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	})
+	r, stop := start(t, dir, "")
+	defer stop()
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	r.do(unix.Unmount(dir, unix.MNT_DETACH))
+	mounted = false
+	r.wait("a", "it is empty and on another file system than before")
+	r.write("b.yaml", pod("b"))
+	r.wait("b")
+}
+
+// TestKept ends a source, breaks what it reads, and starts another one.
+func TestKept(t *testing.T) {
+	dir, kept := t.TempDir(), keep.Folder(filepath.Join(t.TempDir(), "kept"))
+	r, stop := start(t, dir, kept)
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.write("b.yaml", pod("b"))
+	r.write("c.yaml", pod("c"))
+	r.wait("a b c")
+	stop()
+	r.write("a.yaml", "broken")
+	r.do(os.Remove(filepath.Join(dir, "c.yaml")))
+	r, stop = start(t, dir, kept)
+	r.wait("a b", "what it held before stays in force")
+	stop()
+	r.do(os.Rename(dir, dir+".gone"))
+	r, stop = start(t, dir, kept)
+	r.wait("a b", "no such file or directory")
+	stop()
+	elsewhere, stop := start(t, t.TempDir(), kept) // the copies of another folder are not its own
+	elsewhere.wait("")
+	stop()
+	if left, err := kept.Load(); err != nil || len(left) > 0 {
+		t.Errorf("kept: %v, %v", left, err)
+	}
+}
+
+// TestMany has more files than are read.
+func TestMany(t *testing.T) {
+	dir := t.TempDir()
+	for i := range maxFiles + 1 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.yaml", i)), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "00000.yaml"), []byte(pod("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := start(t, dir, "")
+	for len(r.last.Problems) == 0 {
+		r.last = <-r.sets
+	}
+	if !strings.Contains(r.last.Problems[0].Err.Error(), "it holds 5001 manifests, and only the first 5000") {
+		t.Errorf("%v", r.last.Problems[0])
+	}
+}

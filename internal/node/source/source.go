@@ -1,0 +1,33 @@
+// Package source is what all sources of pods other than an API server have in
+// common: the set of objects that a source hands on, how several sets become one,
+// and how the pods of a set get what an API server would give them.
+//
+// A source has a Run(ctx) error that blocks until ctx ends, and calls a function
+// with its whole set each time that it has changed. It is level-triggered: a set
+// says what is to be, and nothing about what was. A source that can no longer be
+// read is not an empty one: what was good last stays, with a problem.
+package source
+
+import (
+	"slices"
+
+	"fairlead.run/internal/node/manifest"
+)
+
+// Problem is something that is wrong with a source, or a part of one, and leaves
+// the rest as it is.
+type Problem = manifest.Problem
+
+// Set is the whole of what a source holds at one time. The objects are shared with
+// other sets, and must not be changed.
+type Set struct {
+	// Objects is nil as long as nothing was read. What runs because of the source
+	// must then be left as it is: it may be in there.
+	Objects  *manifest.Objects
+	Problems []Problem
+}
+
+// Equal says whether the problems of two sets are the same.
+func Equal(a, b []Problem) bool {
+	return slices.EqualFunc(a, b, func(a, b Problem) bool { return a.Origin == b.Origin && a.Err.Error() == b.Err.Error() })
+}
