@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
+)
+
+// perform carries out a plan, wave by wave. It ends with the first wave in which
+// something fails: the next plan starts from what is there then.
+func (w *worker) perform(ctx context.Context, p plan.Plan) error {
+	by := removal.In(podspec.Grace(w.pod))
+	if w.ending != nil {
+		by = w.ending.by
+	}
+	for actions := p.Actions; len(actions) > 0; {
+		n := 1
+		for n < len(actions) && actions[n].Wave == actions[0].Wave {
+			n++
+		}
+		if err := w.performWave(ctx, actions[:n], by); err != nil {
+			return err
+		}
+		actions = actions[n:]
+	}
+	return nil
+}
+
+// performWave ends containers all at once, and does everything else in order. What
+// fails in one container does not keep others from starting.
+func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *removal.Deadline) error {
+	errs := make([]error, len(wave))
+	var stops sync.WaitGroup
+	for i, a := range wave {
+		switch a.Verb {
+		case plan.PreStop:
+			w.view.containers[a.Container].care.Warn(ctx, by)
+		case plan.Stop:
+			w.event(corev1.EventTypeNormal, "Killing", killing(a))
+			stops.Go(func() { errs[i] = w.stop(ctx, a, by) })
+		}
+	}
+	stops.Wait()
+	for i, a := range wave {
+		if errs[i] == nil && ctx.Err() == nil {
+			errs[i] = w.act(ctx, a)
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("%s %s: %w", a.Verb, a.Container, errs[i])
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+func killing(a plan.Action) string {
+	text := "Stopping container " + a.Container
+	if a.Why != "" {
+		text += ": " + a.Why
+	}
+	return text
+}
+
+// stop ends a container, by a deadline of its own if it has one.
+func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) error {
+	if a.Grace != nil && w.ending == nil {
+		by = removal.In(*a.Grace)
+	}
+	c := w.view.containers[a.Container]
+	if c.care != nil {
+		var seen plan.Container
+		c.care.Tell(&seen)
+		c.why = seen.Sick
+		return c.care.End(ctx, by)
+	}
+	return removal.StopContainer(ctx, w.a.cfg.Runtime, a.ID, by)
+}
+
+// act does one thing. A container that was to stop has stopped by now.
+func (w *worker) act(ctx context.Context, a plan.Action) error {
+	switch a.Verb {
+	case plan.RunSandbox:
+		return w.runSandbox(ctx, a.Attempt)
+	case plan.StopSandbox:
+		return w.stopSandbox(ctx, a.ID)
+	case plan.Start:
+		return w.start(ctx, w.containerSpec(a.Container), a)
+	case plan.PreStop, plan.Stop:
+		return nil
+	case plan.Remove:
+		if err := w.removeContainer(ctx, a.ID); err != nil {
+			return err
+		}
+		w.view.containers[a.Container].removed = true
+		return nil
+	case plan.Resize:
+		return w.resize(ctx, a)
+	}
+	return fmt.Errorf("nobody knows how to %s", a.Verb)
+}
+
+func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
+	release, err := w.a.starts.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := os.MkdirAll(w.spec.LogDir, 0o755); err != nil {
+		return fmt.Errorf("make the log folder: %w", err)
+	}
+	if attempt > 0 {
+		w.event(corev1.EventTypeNormal, "SandboxChanged", "The sandbox of the pod is gone. It is made anew, and its containers start again.")
+	}
+	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
+	defer cancel()
+	began := time.Now()
+	resp, err := w.a.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler})
+	w.a.stats.sandbox(w.place, time.Since(began), err)
+	if err != nil {
+		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", message(err))
+		w.hold("", &notStarted{message: message(err)})
+		return err
+	}
+	delete(w.waits, "")
+	// Only the address is needed before the next look at everything.
+	answer, err := w.a.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: resp.GetPodSandboxId()})
+	if err != nil {
+		return fmt.Errorf("ask for its address: %w", err)
+	}
+	w.view.box, w.spec.IPs = answer.GetStatus(), addresses(answer.GetStatus())
+	return w.writeHosts()
+}
+
+func (w *worker) stopSandbox(ctx context.Context, id string) error {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err := w.a.cfg.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return ignoreGone(err)
+}
+
+func (w *worker) removeSandbox(ctx context.Context, id string) error {
+	if err := w.stopSandbox(ctx, id); err != nil {
+		return err
+	}
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err := w.a.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return ignoreGone(err)
+}
+
+func (w *worker) removeContainer(ctx context.Context, id string) error {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err := w.a.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return ignoreGone(err)
+}
+
+func ignoreGone(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// message is what an error of the runtime says, without grpc's frame.
+func message(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+// resize gives a container that runs the resources of its spec.
+func (w *worker) resize(ctx context.Context, a plan.Action) error {
+	ct := w.containerSpec(a.Container)
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: a.ID, Linux: podspec.Resources(w.spec, ct)})
+	if err != nil {
+		return err
+	}
+	s, err := w.ask(ctx, a.ID)
+	if err != nil || s == nil {
+		return err
+	}
+	w.view.containers[a.Container].now = s
+	return nil
+}
+
+func logFolder(path string) error { return os.MkdirAll(filepath.Dir(path), 0o755) }

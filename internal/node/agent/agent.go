@@ -1,0 +1,301 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/changes"
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/probe"
+)
+
+// Config is what an Agent works with. What is not said to be optional is required.
+type Config struct {
+	// Name marks the sandboxes of this agent. It never touches those of others.
+	Name    string
+	Runtime runtimeapi.RuntimeServiceClient
+	// Scheme is how ids of containers begin in statuses: the name of the runtime.
+	Scheme  string
+	Images  Images
+	Objects podspec.Lookup
+	Node    podspec.Node
+	Place   Place
+	Reporter
+	Root, State string // persistent folder, and one on a tmpfs
+	// LogDir is where the logs of a pod are; nil for a folder below Root.
+	LogDir func(*corev1.Pod) string
+	Log    *slog.Logger
+}
+
+// Images has the images of pods here.
+type Images interface {
+	// Ensure has an image here. A failure that is an *images.Error says what the
+	// container waits for, and until when.
+	Ensure(context.Context, images.Request) (images.Image, error)
+}
+
+// Place says where on the node a pod runs. An error that is a *Refusal ends the pod;
+// with any other it is asked again.
+type Place func(ctx context.Context, pod *corev1.Pod) (Placement, error)
+
+// Placement is what a RuntimeClass comes to.
+type Placement struct {
+	Class, Handler string // empty for none, and the default
+	Overhead       corev1.ResourceList
+	Features       *runtimeapi.RuntimeHandlerFeatures
+	Notes          []string // for an event
+}
+
+// Refusal is why a pod never runs here. It has failed then.
+type Refusal struct{ Reason, Message string }
+
+// Error is the message.
+func (r *Refusal) Error() string { return r.Message }
+
+// Reporter is told how pods are. Calls come from many goroutines, and must not wait.
+type Reporter interface {
+	// Changed tells the new status of a pod. The pod is not to be changed.
+	Changed(pod *corev1.Pod, status corev1.PodStatus)
+	// Event tells what happened; kind is Normal or Warning.
+	Event(pod *corev1.Pod, kind, reason, message string)
+	// Gone tells that nothing of a pod is left here.
+	Gone(pod *corev1.Pod)
+}
+
+// Agent keeps pods.
+type Agent struct {
+	cfg    Config
+	starts slots // for what starts sandboxes and containers
+	probes probe.Slots
+	ledger ledger
+	poked  chan struct{} // there is something to arrange
+	stats  *metrics
+
+	mu      sync.Mutex
+	wanted  []*corev1.Pod // the last Set
+	known   bool          // there was a Set
+	workers map[types.UID]*worker
+	done    map[types.UID]bool // pods that are gone, and still asked to go
+}
+
+// What begins at a time: sandboxes and containers that start, and probes.
+const (
+	parallelStarts = 8
+	parallelProbes = 16
+)
+
+// New makes an Agent.
+func New(cfg Config) *Agent {
+	return &Agent{
+		cfg: cfg, starts: make(slots, parallelStarts), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root},
+		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
+	}
+}
+
+// Set says which pods are wanted: all of them. Each has a UID, and the agent changes
+// none of them. One that has a deletionTimestamp ends within its grace period, and so
+// does one that is not among them any more. It may be called before Run.
+func (a *Agent) Set(pods []*corev1.Pod) {
+	a.mu.Lock()
+	a.wanted, a.known = slices.Clone(pods), true
+	a.mu.Unlock()
+	poke(a.poked)
+}
+
+// Evict ends a pod that stays wanted: it has failed, for that reason, and is not run
+// again. It says whether there is such a pod.
+func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
+	w := a.worker(uid)
+	if w == nil {
+		return false
+	}
+	w.in.fail(grace, why)
+	return true
+}
+
+// Pods are the pods that the agent has, with their statuses, by namespace and name.
+func (a *Agent) Pods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, w := range a.all() {
+		if p := w.shown.withStatus(); p != nil {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(x, y *corev1.Pod) int { return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name) })
+	return out
+}
+
+func (a *Agent) all() []*worker {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]*worker, 0, len(a.workers))
+	for _, w := range a.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+func (a *Agent) worker(uid types.UID) *worker {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.workers[uid]
+}
+
+// Run keeps the pods until ctx ends. They go on then; whoever runs next finds them.
+func (a *Agent) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
+	all.Go(func() { watcher.Run(ctx) })
+	found, err := a.survey(ctx)
+	for err == nil {
+		a.arrange(ctx, &all, found)
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-a.poked:
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// wake has a pod looked at to which something has happened.
+func (a *Agent) wake(uid string) {
+	if w := a.worker(types.UID(uid)); w != nil {
+		w.in.look()
+	}
+}
+
+// survey finds the sandboxes that an agent before this one has left. It goes on until
+// the runtime answers.
+func (a *Agent) survey(ctx context.Context) (found map[types.UID][]*runtimeapi.PodSandbox, err error) {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		list, err := a.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err == nil {
+			return a.own(list.GetItems()), nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		a.cfg.Log.Warn("the runtime does not say which pods it has, and is asked again", "error", err, "again", pause.String())
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// own are the agent's sandboxes, by pod.
+func (a *Agent) own(list []*runtimeapi.PodSandbox) map[types.UID][]*runtimeapi.PodSandbox {
+	out := map[types.UID][]*runtimeapi.PodSandbox{}
+	for _, s := range list {
+		if s.GetAnnotations()[AnnotationAgent] == a.cfg.Name {
+			uid := types.UID(s.GetMetadata().GetUid())
+			out[uid] = append(out[uid], s)
+		}
+	}
+	return out
+}
+
+// arrange has a worker for each pod that is wanted or left over, and none besides. Of
+// two pods with one name the second waits until nothing of the first is left.
+func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID][]*runtimeapi.PodSandbox) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.known {
+		return // nobody has said yet which pods are to go
+	}
+	wanted := map[types.UID]*corev1.Pod{}
+	for _, p := range a.wanted {
+		wanted[p.UID] = p
+	}
+	maps.DeleteFunc(a.done, func(uid types.UID, _ bool) bool { return wanted[uid] == nil })
+	named := map[string]bool{}
+	for uid, w := range a.workers {
+		named[w.name] = true
+		if p := wanted[uid]; p != nil {
+			w.in.update(p)
+		} else {
+			w.in.end("it is not wanted any more")
+		}
+	}
+	begin := func(w *worker) {
+		a.workers[w.uid] = w
+		named[w.name] = true
+		all.Go(func() {
+			w.run(ctx)
+			a.mu.Lock()
+			if w.gone {
+				delete(a.workers, w.uid)
+				a.done[w.uid] = true
+			}
+			a.mu.Unlock()
+			poke(a.poked)
+		})
+	}
+	for uid, boxes := range found {
+		delete(found, uid)
+		if wanted[uid] == nil && a.workers[uid] == nil {
+			w := newWorker(a, leftOver(boxes))
+			w.in.end("nobody wants it any more")
+			begin(w)
+		}
+	}
+	for _, p := range a.wanted {
+		if a.workers[p.UID] == nil && !named[fullName(p)] && (p.DeletionTimestamp == nil || !a.done[p.UID]) {
+			begin(newWorker(a, p))
+		}
+	}
+}
+
+// leftOver is what is known of a pod of which there are only sandboxes.
+func leftOver(boxes []*runtimeapi.PodSandbox) *corev1.Pod {
+	m := boxes[0].GetMetadata()
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID = m.GetNamespace(), m.GetName(), types.UID(m.GetUid())
+	return p
+}
+
+func fullName(p *corev1.Pod) string { return fmt.Sprintf("%s/%s", p.Namespace, p.Name) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// slots bound how much starts at a time. What takes long gives its slot back, so that
+// what hangs holds up nobody.
+type slots chan struct{}
+
+const held = 2 * time.Second
+
+func (s slots) take(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	back := sync.OnceFunc(func() { <-s })
+	timer := time.AfterFunc(held, back)
+	return func() {
+		timer.Stop()
+		back()
+	}, nil
+}

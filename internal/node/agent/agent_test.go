@@ -1,0 +1,473 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/podspec"
+)
+
+// reports keeps what an agent tells.
+type reports struct {
+	mu     sync.Mutex
+	last   map[string]corev1.PodStatus
+	events []string
+	gone   []string
+}
+
+func (r *reports) Changed(p *corev1.Pod, s corev1.PodStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[p.Name] = s
+}
+
+func (r *reports) Event(p *corev1.Pod, _, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, p.Name+" "+reason+": "+message)
+}
+
+func (r *reports) Gone(p *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = append(r.gone, p.Name)
+}
+
+func (r *reports) of(name string) corev1.PodStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[name]
+}
+
+func (r *reports) saw(text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.events, func(e string) bool { return strings.Contains(e, text) })
+}
+
+// pictures are images that are there, but for those with an error.
+type pictures struct{ sync.Map }
+
+func (p *pictures) Ensure(_ context.Context, r images.Request) (images.Image, error) {
+	err, _ := p.Load(r.Image)
+	failed, _ := err.(error)
+	return images.Image{Ref: "ref-of-" + r.Image}, failed
+}
+
+type nothing struct{}
+
+func (nothing) ConfigMap(string, string) *corev1.ConfigMap { return nil }
+func (nothing) Secret(string, string) *corev1.Secret       { return nil }
+
+// node is a machine on which one agent after the other may run.
+type node struct {
+	*fake
+	*reports
+	*Agent
+	pictures    *pictures
+	root, state string
+	place       Place
+	stop        func()
+}
+
+func newNode(t *testing.T) *node {
+	return &node{
+		fake: newFake(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, root: t.TempDir(), state: t.TempDir(),
+		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
+	}
+}
+
+// boot starts an agent. Within a bubble, everything has come to rest when it returns.
+func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	n.Agent = New(Config{
+		Name: "test", Runtime: n.fake, Scheme: "fake", Images: n.pictures, Objects: nothing{}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Place: n.place, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
+	})
+	n.Set(pods)
+	go func() { ended <- n.Run(ctx) }()
+	n.stop = func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// kill ends the agent, and nothing else.
+func (n *node) kill() { n.stop() }
+
+func uid(n int) types.UID { return types.UID(fmt.Sprintf("0d6f7a0c-2c2f-4a8e-9d0a-%012d", n)) }
+
+// pod is one of containers that are called like their images.
+func pod(number int, policy corev1.RestartPolicy, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", number), UID: uid(number)}}
+	p.Spec.RestartPolicy = policy
+	for _, name := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: name})
+	}
+	return p
+}
+
+func (n *node) expect(t *testing.T, name string, phase corev1.PodPhase, ready bool) {
+	t.Helper()
+	s := n.of(name)
+	got := false
+	for _, c := range s.Conditions {
+		got = got || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	}
+	if s.Phase != phase || got != ready {
+		t.Errorf("pod %s: %s, ready %v: %+v\nevents %q\ncalls %q", name, s.Phase, got, s.ContainerStatuses, n.events, n.calls)
+	}
+}
+
+// TestRuns starts pods, restarts what ends, and takes them down when nobody wants them.
+func TestRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		a, b := pod(1, corev1.RestartPolicyAlways, "x", "y"), pod(2, corev1.RestartPolicyNever, "job")
+		n.boot(t, a, b)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		n.exits("p1", "x", 3)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true) // the first restart comes at once
+		n.exits("p1", "x", 3)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, false)
+		if !n.saw("p1 BackOff: Container x ended with exit code 3; it is started again after a pause of 10s") {
+			t.Errorf("%q", n.events)
+		}
+		if w := n.of("p1").ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" {
+			t.Errorf("%+v", n.of("p1").ContainerStatuses[0])
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if c := n.of("p1").ContainerStatuses[0]; c.RestartCount != 2 || c.LastTerminationState.Terminated.ExitCode != 3 {
+			t.Errorf("%+v", c)
+		}
+		n.exits("p2", "job", 0)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodSucceeded, false)
+		n.Set(nil)
+		synctest.Wait()
+		if len(n.sandboxes) > 0 || len(n.containers) > 0 || len(n.gone) != 2 || len(n.Pods()) > 0 {
+			t.Errorf("left: %v %v, gone %q", n.sandboxes, n.containers, n.gone)
+		}
+		n.stop()
+	})
+}
+
+// TestIdle asks nothing of a runtime for pods to which nothing happens, but for the
+// audit: two lists a minute, however many pods there are.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		var pods []*corev1.Pod
+		for i := range 30 {
+			pods = append(pods, pod(i, corev1.RestartPolicyAlways, "x"))
+		}
+		n.boot(t, pods...)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		n.fake.mu.Lock()
+		before := n.asked
+		n.fake.mu.Unlock()
+		n.Set(slices.Clone(pods))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if asked := n.asked - before; asked > 22 {
+			t.Errorf("%d calls in 10 minutes", asked)
+		}
+		n.stop()
+	})
+}
+
+// TestKilledAgent is followed by one that finds what runs, restarts nothing, and knows
+// what has happened meanwhile.
+func TestKilledAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		a, b, c := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyNever, "job"), pod(3, corev1.RestartPolicyAlways, "z")
+		n.boot(t, a, b, c)
+		began := n.of("p1").StartTime
+		n.exits("p1", "x", 1)
+		synctest.Wait()
+		n.kill()
+		before := len(n.did("start")) + len(n.did("run"))
+		n.exits("p2", "job", 4)
+		time.Sleep(time.Hour)
+		n.boot(t, a, b) // and nobody wants p3 any more
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.expect(t, "p2", corev1.PodFailed, false)
+		if s := n.of("p1"); !s.StartTime.Equal(began) || s.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("%v, %+v", began, s)
+		}
+		if after := len(n.did("start")) + len(n.did("run")); after != before {
+			t.Errorf("something was started: %q", n.calls)
+		}
+		if !slices.Equal(n.gone, []string{"p3"}) {
+			t.Errorf("gone %q", n.gone)
+		}
+		n.kill()
+		// After a reboot nothing of any pod is left. What has ended does not run again.
+		n.fake.sandboxes, n.fake.containers = newFake().sandboxes, newFake().containers
+		n.boot(t, a, b)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.expect(t, "p2", corev1.PodFailed, false)
+		if runs := n.did("run"); len(runs) != 4 || runs[3] != "run p1" {
+			t.Errorf("%q", runs)
+		}
+		n.stop()
+	})
+}
+
+// TestOthers never touches what is not the agent's own.
+func TestOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.kill()
+		for _, s := range n.sandboxes {
+			s.Annotations[AnnotationAgent] = "another"
+		}
+		n.boot(t)
+		if len(n.sandboxes) != 1 || len(n.gone) > 0 {
+			t.Errorf("%v", n.gone)
+		}
+		n.stop()
+	})
+}
+
+// TestDeleted has a pod end in the time that it was given, and in less when that is
+// cut, while its runtime is at it.
+func TestDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		n.hang["stop x in 600s"] = make(chan struct{})
+		deleted := p.DeepCopy()
+		deleted.DeletionTimestamp, deleted.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(600))
+		n.Set([]*corev1.Pod{deleted})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		sooner := deleted.DeepCopy()
+		sooner.DeletionGracePeriodSeconds = new(int64(5))
+		n.Set([]*corev1.Pod{sooner})
+		synctest.Wait()
+		if stops := n.did("stop x"); !slices.Equal(stops, []string{"stop x in 600s", "stop x in 5s"}) {
+			t.Errorf("%q", stops)
+		}
+		if !slices.Equal(n.gone, []string{"p1"}) || len(n.sandboxes) > 0 {
+			t.Errorf("gone %q", n.gone)
+		}
+		// It is asked to go until somebody has seen that it is gone.
+		n.Set([]*corev1.Pod{sooner.DeepCopy()})
+		synctest.Wait()
+		if len(n.gone) != 1 || len(n.did("run")) != 1 {
+			t.Errorf("%q %q", n.gone, n.calls)
+		}
+		n.stop()
+	})
+}
+
+// TestSameName has a pod that takes the name of another wait until that is gone.
+func TestSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		old, next := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		next.Name = "p1"
+		n.boot(t, old)
+		n.hang["stop x in 30s"] = make(chan struct{})
+		n.Set([]*corev1.Pod{next})
+		time.Sleep(20 * time.Second)
+		if runs := n.did("run"); len(runs) != 1 {
+			t.Errorf("%q", runs)
+		}
+		close(n.hang["stop x in 30s"])
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if pods := n.Pods(); len(pods) != 1 || pods[0].UID != next.UID {
+			t.Errorf("%v", pods)
+		}
+		n.stop()
+	})
+}
+
+// TestHungPod holds that a call which never comes back delays nobody else.
+func TestHungPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		var pods []*corev1.Pod
+		for i := range 40 {
+			pods = append(pods, pod(i, corev1.RestartPolicyAlways, "x"))
+			if i < 20 {
+				n.hang[fmt.Sprintf("run p%d", i)] = make(chan struct{})
+			}
+		}
+		n.boot(t, pods...)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for i := 20; i < 40; i++ {
+			n.expect(t, fmt.Sprintf("p%d", i), corev1.PodRunning, true)
+		}
+		began := time.Now()
+		n.exits("p30", "x", 1)
+		synctest.Wait()
+		n.expect(t, "p30", corev1.PodRunning, true)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("a restart took %s", took)
+		}
+		for _, c := range n.hang {
+			close(c)
+		}
+		n.stop()
+	})
+}
+
+// TestCannotStart tells why, and goes on trying.
+func TestCannotStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.pictures.Store("broken", &images.Error{Reason: "ImagePullBackOff", Message: "no such image", Until: time.Now().Add(time.Minute)})
+		n.fail["create p2/x"] = errors.New("no space left")
+		n.fail["run p3"] = errors.New("no address left")
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "fine", "broken"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x"))
+		reason := func(name string, i int) string {
+			if w := n.of(name).ContainerStatuses[i].State.Waiting; w != nil {
+				return w.Reason + ": " + w.Message
+			}
+			return ""
+		}
+		if got := reason("p1", 0); got != "ImagePullBackOff: no such image" || n.of("p1").ContainerStatuses[1].State.Running == nil {
+			t.Errorf("%q %+v", got, n.of("p1"))
+		}
+		if got := reason("p2", 0); got != "CreateContainerError: no space left" {
+			t.Errorf("%q", got)
+		}
+		if !n.saw("p3 FailedCreatePodSandBox: no address left") {
+			t.Errorf("%q", n.events)
+		}
+		n.fake.mu.Lock()
+		delete(n.fail, "create p2/x")
+		delete(n.fail, "run p3")
+		n.fake.mu.Unlock()
+		n.pictures.Delete("broken")
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		for _, name := range []string{"p1", "p2", "p3"} {
+			n.expect(t, name, corev1.PodRunning, true)
+		}
+		if creates := n.did("create p1/fine"); len(creates) != 1 {
+			t.Errorf("%q", n.calls)
+		}
+		n.stop()
+	})
+}
+
+// TestRefused fails a pod that cannot run here, and remembers it.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.place = func(_ context.Context, p *corev1.Pod) (Placement, error) {
+			return Placement{}, &Refusal{"RuntimeClassNotFound", "there is no RuntimeClass x"}
+		}
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if s := n.of("p1"); s.Reason != "RuntimeClassNotFound" || len(n.did("")) > 0 {
+			t.Errorf("%+v %q", s, n.calls)
+		}
+		n.stop()
+	})
+}
+
+// TestEvicted ends a pod that stays wanted, once and for all.
+func TestEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		if !n.Evict(p.UID, 3, Refusal{"Evicted", "the node was low on memory"}) || n.Evict(uid(7), 0, Refusal{}) {
+			t.Error("the wrong pods are known")
+		}
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if s := n.of("p1"); s.Reason != "Evicted" || !slices.Equal(n.did("stop x"), []string{"stop x in 3s"}) {
+			t.Errorf("%+v %q", s, n.calls)
+		}
+		n.kill()
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if s := n.of("p1"); s.Reason != "Evicted" {
+			t.Errorf("%+v", s)
+		}
+		n.Set(nil)
+		synctest.Wait()
+		if !slices.Equal(n.gone, []string{"p1"}) {
+			t.Errorf("%q", n.gone)
+		}
+		n.stop()
+	})
+}
+
+// TestLostSandbox makes a new one, and starts the containers in it.
+func TestLostSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.fake.mu.Lock()
+		for id, s := range n.sandboxes {
+			n.sandboxes[id] = with(s, func(s *runtimeapi.PodSandboxStatus) { s.State = 1 })
+			for c := range n.containers {
+				n.end(c, 137)
+			}
+		}
+		n.fake.mu.Unlock()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if len(n.sandboxes) != 1 || len(n.did("run")) != 2 || !n.saw("SandboxChanged") {
+			t.Errorf("%d sandboxes, %q", len(n.sandboxes), n.calls)
+		}
+		n.stop()
+	})
+}
+
+// TestChanged restarts a container whose image is changed, and no other.
+func TestChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x", "y")
+		n.boot(t, p)
+		changed := p.DeepCopy()
+		changed.Spec.Containers[0].Image = "newer"
+		n.Set([]*corev1.Pod{changed})
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if len(n.did("create p1/x")) != 2 || len(n.did("create p1/y")) != 1 || len(n.did("stop y")) > 0 {
+			t.Errorf("%q", n.calls)
+		}
+		n.stop()
+	})
+}

@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/volume"
+)
+
+// clear removes all that there is of a pod that has ended. Of a left-over the
+// containers have to be ended first: there was no plan for it.
+func (w *worker) clear(ctx context.Context) error {
+	boxes := w.view.old
+	if w.view.box != nil {
+		boxes = append(boxes, w.view.box.GetId())
+	}
+	var errs []error
+	for _, id := range boxes {
+		if len(w.pod.Spec.Containers) > 0 {
+			errs = append(errs, w.removeSandbox(ctx, id))
+			continue
+		}
+		grace := removal.GraceOf(w.view.box.GetAnnotations())
+		errs = append(errs, removal.RemovePod(ctx, w.a.cfg.Runtime, removal.Pod{ID: id, By: removal.In(grace)}))
+	}
+	for _, c := range w.view.containers {
+		c.care.Abandon()
+	}
+	w.tend.Wait()
+	if errors.Join(errs...) == nil { // what still runs may still use its volumes
+		errs = append(errs, volume.Remove(w.dirs), w.a.ledger.remove(w.uid))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove the pod: %w", err)
+	}
+	w.gone = true
+	w.a.cfg.Gone(w.pod)
+	return nil
+}

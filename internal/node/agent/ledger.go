@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/node/removal"
+)
+
+// ledger is what has to be known of pods that no runtime knows, in a file for each.
+// It outlives the boot.
+type ledger struct{ root string }
+
+// record is what is known of a pod.
+type record struct {
+	Accepted time.Time `json:"accepted"` // status.startTime
+	// Ended is the status of a pod that has ended, so that it is not run again when
+	// its containers are gone; nil for others.
+	Ended *corev1.PodStatus `json:"ended,omitempty"`
+	// Refusal is why it was ended; nil if it ended by itself.
+	Refusal *Refusal `json:"refusal,omitempty"`
+}
+
+func (l ledger) path(uid types.UID) (string, error) {
+	if !removal.IsUID(string(uid)) {
+		return "", fmt.Errorf("the uid %q is none", uid)
+	}
+	return filepath.Join(l.root, "agent", string(uid)+".json"), nil
+}
+
+// read gives the record of a pod; found says whether there is one.
+func (l ledger) read(uid types.UID) (r record, found bool, err error) {
+	path, err := l.path(uid)
+	if err != nil {
+		return r, false, nil // it can have none
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return record{}, false, fmt.Errorf("read the record of the pod: %w", err)
+	}
+	return r, true, nil
+}
+
+func (l ledger) write(uid types.UID, r record) error {
+	path, err := l.path(uid)
+	if err != nil {
+		return nil // nothing of it can be found again
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
+		return fmt.Errorf("write the record of the pod: %w", err)
+	}
+	return nil
+}
+
+func (l ledger) remove(uid types.UID) error {
+	path, err := l.path(uid)
+	if err != nil {
+		return nil
+	}
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

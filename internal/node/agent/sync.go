@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/volume"
+)
+
+// sync makes the pod what it should be, as far as that is possible now, and tells how
+// it is. It says when to think again if nothing happens; zero for never.
+func (w *worker) sync(ctx context.Context) (again time.Time, err error) {
+	for {
+		step, l := w.in.open(ctx)
+		w.take(l)
+		if l.unseen {
+			if err := w.look(step); err != nil {
+				w.in.mark()
+				return again, err
+			}
+		}
+		if err := w.prepare(step); err != nil {
+			w.tell(plan.Plan{Phase: corev1.PodPending})
+			return again, err
+		}
+		p := w.plan()
+		w.tell(p)
+		if len(p.Actions) == 0 {
+			return w.settle(step, p)
+		}
+		if err := w.perform(step, p); err != nil && !w.hastened(step, ctx) {
+			w.in.mark()
+			w.tell(w.plan())
+			return again, err
+		}
+		w.in.mark() // whatever came of it
+	}
+}
+
+// hastened says that a step was cut off by something new, not by the agent's end.
+func (w *worker) hastened(step, ctx context.Context) bool {
+	return step.Err() != nil && ctx.Err() == nil
+}
+
+// take takes over what the inbox had.
+func (w *worker) take(l letter) {
+	if w.pod != l.pod {
+		w.pod = l.pod
+		w.spec.Pod = l.pod
+	}
+	w.ending = l.ending
+	if l.ending != nil && l.ending.refusal != nil {
+		w.refused = l.ending.refusal
+	}
+}
+
+// plan is what is to be done now. What could not be started waits for its time.
+func (w *worker) plan() plan.Plan {
+	in := w.input()
+	p := plan.Next(in)
+	waits := func(a plan.Action) bool {
+		why := w.waits[a.Container]
+		if a.Verb != plan.Start && a.Verb != plan.RunSandbox || why == nil || !in.Now.Before(why.until) {
+			return false
+		}
+		if p.Again.IsZero() || why.until.Before(p.Again) {
+			p.Again = why.until
+		}
+		return true
+	}
+	for i, a := range p.Actions {
+		if a.Verb == plan.RunSandbox && waits(a) {
+			p.Actions = p.Actions[:i] // what follows is to be in it
+			return p
+		}
+	}
+	p.Actions = slices.DeleteFunc(p.Actions, waits)
+	return p
+}
+
+func (w *worker) input() plan.Input {
+	in := plan.Input{
+		Pod: w.pod, Observed: w.observed(), Now: time.Now(), Began: w.record.Accepted,
+		Hash: func(ct *corev1.Container) string { return podspecHash(w.pod, ct) },
+	}
+	switch {
+	case w.ending != nil:
+		in.Ending = w.ending.why
+	case w.refused != nil:
+		in.Ending = w.refused.Message
+	case w.record.Ended != nil:
+		in.Ending = "it has ended"
+	}
+	return in
+}
+
+// prepare brings the pod to where it can be run. Nothing of it is repeated, and a pod
+// that is to end needs none of it.
+func (w *worker) prepare(ctx context.Context) error {
+	if w.stage == fresh {
+		if err := w.accept(); err != nil {
+			return err
+		}
+	}
+	if w.ending != nil || w.refused != nil || w.record.Ended != nil {
+		return nil
+	}
+	if w.stage == accepted {
+		if err := w.findPlace(ctx); err != nil || w.refused != nil {
+			return err
+		}
+	}
+	if w.stage == placed {
+		set, err := volume.Prepare(w.spec, w.dirs)
+		if err != nil {
+			w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
+			return err
+		}
+		w.volumes, w.stage = set, prepared
+	}
+	return nil
+}
+
+// accept writes the pod into the ledger, or finds it there.
+func (w *worker) accept() error {
+	r, found, err := w.a.ledger.read(w.uid)
+	if err != nil { // it cannot be repaired, and a pod must not be lost for it
+		w.a.cfg.Log.Warn("what was known of a pod is lost", "pod", w.name, "error", err)
+	}
+	if !found {
+		r = record{Accepted: time.Now()}
+		if t := w.pod.Status.StartTime; t != nil {
+			r.Accepted = t.Time
+		}
+		if w.ending == nil {
+			if err := w.a.ledger.write(w.uid, r); err != nil {
+				return err
+			}
+		}
+	}
+	w.record, w.refused, w.stage = r, r.Refusal, accepted
+	if r.Ended != nil {
+		w.shown.set(w.pod, r.Ended)
+	}
+	return nil
+}
+
+// findPlace asks which handler runs the pod. A pod that has been refused has failed.
+func (w *worker) findPlace(ctx context.Context) error {
+	place, err := w.a.cfg.Place(ctx, w.pod)
+	var refusal *Refusal
+	switch {
+	case errors.As(err, &refusal):
+		w.refused = refusal
+		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
+		return nil
+	case err != nil:
+		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
+		return err
+	}
+	for _, n := range place.Notes {
+		w.event(corev1.EventTypeNormal, "RuntimeClass", n)
+	}
+	w.place, w.stage = place, placed
+	w.spec.Overhead, w.spec.Features = place.Overhead, place.Features
+	return nil
+}
+
+// settle is a pod of which all is done that can be done now.
+func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err error) {
+	if w.ending != nil && w.ending.forget {
+		return again, w.clear(ctx)
+	}
+	if p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed || w.refused != nil {
+		return again, w.retire()
+	}
+	if err := w.tidy(ctx); err != nil {
+		return again, err
+	}
+	if w.stage == prepared && w.volumes != nil {
+		next, err := w.refresh(ctx)
+		if err != nil {
+			return again, err
+		}
+		again = next
+	}
+	if again.IsZero() || !p.Again.IsZero() && p.Again.Before(again) {
+		again = p.Again
+	}
+	return again, nil
+}
+
+// retire remembers how a pod has ended, and gives its volumes back.
+func (w *worker) retire() error {
+	if w.record.Ended == nil {
+		_, w.record.Ended = w.shown.get()
+		w.record.Refusal = w.refused
+		if err := w.a.ledger.write(w.uid, w.record); err != nil {
+			w.record.Ended = nil
+			return err
+		}
+	}
+	for _, c := range w.view.containers {
+		c.care.Abandon()
+	}
+	return nil
+}
+
+// tidy removes attempts and sandboxes that nobody needs any more.
+func (w *worker) tidy(ctx context.Context) error {
+	var errs []error
+	for _, id := range w.view.extra {
+		errs = append(errs, w.removeContainer(ctx, id))
+	}
+	for _, id := range w.view.old {
+		if !w.needed(id) {
+			errs = append(errs, w.removeSandbox(ctx, id))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("tidy up: %w", err)
+	}
+	w.view.extra = nil
+	return nil
+}
+
+// needed says that the latest attempt at a container is in a sandbox, and so how it
+// has ended.
+func (w *worker) needed(sandbox string) bool {
+	for _, c := range w.view.containers {
+		if c.now != nil && c.sandbox == sandbox {
+			return true
+		}
+	}
+	return false
+}

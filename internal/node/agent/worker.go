@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/tend"
+	"fairlead.run/internal/node/volume"
+)
+
+// worker keeps one pod. One goroutine uses it; what others may ask for is in the
+// inbox and below mu.
+type worker struct {
+	a     *Agent
+	uid   types.UID
+	name  string // namespace/name
+	in    *inbox
+	gone  bool
+	retry time.Duration // the last pause before something that had failed; zero if it has not
+
+	wish
+	ground
+	view  view
+	waits map[string]*notStarted // what could not be started, by container
+	shown shown
+}
+
+// wish is what is wanted of the pod.
+type wish struct {
+	pod     *corev1.Pod
+	ending  *ending  // nil as long as it is to run
+	refused *Refusal // why it has failed, whatever its containers do
+}
+
+// ground is what the pod stands on.
+type ground struct {
+	stage   stage
+	record  record
+	place   Placement
+	dirs    volume.Dirs
+	volumes *volume.Set
+	spec    *podspec.Context
+	tend    *tend.Pod
+	pulled  map[string]string // images of volumes, by the runtime's names for them
+}
+
+// stage is how far the preparation of a pod has come. Each is reached once, also by an
+// agent that finds the pod running.
+type stage int
+
+const (
+	fresh    stage = iota // nothing is known of it
+	accepted              // it is in the ledger
+	placed                // its handler is known
+	prepared              // its volumes are there
+)
+
+// What failed is tried again after a pause, which grows while it goes on failing.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 15 * time.Second
+)
+
+func newWorker(a *Agent, p *corev1.Pod) *worker {
+	w := &worker{
+		a: a, uid: p.UID, name: fullName(p), in: newInbox(p), wish: wish{pod: p},
+		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
+		view:   view{containers: map[string]*container{}}, waits: map[string]*notStarted{},
+	}
+	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
+	w.spec.Pulled = func(image string) string { return w.pulled[image] }
+	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.wake, Told: w.noted}
+	return w
+}
+
+func (w *worker) logDir(p *corev1.Pod) string {
+	if w.a.cfg.LogDir != nil {
+		return w.a.cfg.LogDir(p)
+	}
+	return filepath.Join(w.dirs.Disk, "logs")
+}
+
+// run keeps the pod until ctx ends or nothing of it is left. It thinks when it is
+// woken, and when its last plan said so; a pod to which nothing happens costs nothing.
+func (w *worker) run(ctx context.Context) {
+	defer w.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for !w.gone {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.in.woken:
+		case <-timer.C:
+		}
+		again, err := w.sync(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		timer.Stop()
+		switch {
+		case err != nil:
+			w.retry = min(max(2*w.retry, firstRetry), lastRetry)
+			w.a.cfg.Log.Debug("a pod is not as it should be, and is tried again", "pod", w.name, "error", err, "again", w.retry.String())
+			timer.Reset(w.retry)
+		default:
+			w.retry = 0
+			if !again.IsZero() {
+				timer.Reset(time.Until(again))
+			}
+		}
+	}
+}
+
+// close ends what goes on beside the pod, which runs on.
+func (w *worker) close() {
+	w.in.close()
+	for _, c := range w.view.containers {
+		c.care.Abandon()
+	}
+	w.tend.Wait()
+}
+
+// fail gives an error its place.
+func (w *worker) fail(step string, err error) error {
+	return fmt.Errorf("%s: %w", step, err)
+}
+
+// containerSpec is a container of the pod; nil if it has none of that name.
+func (w *worker) containerSpec(name string) *corev1.Container {
+	spec := &w.pod.Spec
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range spec.EphemeralContainers {
+		if spec.EphemeralContainers[i].Name == name {
+			return (*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		}
+	}
+	return nil
+}
+
+// call bounds a call of the runtime that should not take long.
+func call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, callTimeout)
+}
+
+// The kubelet's limits for calls, and for those that start sandboxes.
+const (
+	callTimeout    = 2 * time.Minute
+	sandboxTimeout = 4 * time.Minute
+)
+
+// sandboxConfig is the configuration of the sandbox of that attempt.
+func (w *worker) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
+	cfg := podspec.Sandbox(w.spec)
+	cfg.Metadata.Attempt = attempt
+	cfg.Annotations[AnnotationAgent] = w.a.cfg.Name
+	return cfg
+}
+
+// AnnotationAgent marks the sandboxes of an agent with its name.
+const AnnotationAgent = "fairlead.run/agent"
