@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/lastwords"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/tend"
@@ -35,6 +36,7 @@ type container struct {
 	why       string // it was ended, if a hook or a probe wanted that
 	message   string // the last words of now, and of last
 	lastWords string
+	paused    bool // it was told that the next attempt waits
 	removed   bool // now was, for a fresh start of the pod
 }
 
@@ -172,7 +174,7 @@ func (c *container) renew(sandbox string, annotations map[string]string) {
 	if c.now != nil {
 		c.last, c.lastWords = c.now, c.message
 	}
-	c.now, c.care, c.why, c.message, c.removed = nil, nil, "", "", false
+	c.now, c.care, c.why, c.message, c.removed, c.paused = nil, nil, "", "", false, false
 	c.sandbox, c.hash, c.crashes = sandbox, podspecHashOf(annotations), crashesOf(annotations)
 }
 
@@ -267,7 +269,7 @@ func describeExit(c *container) string {
 	if r := c.now.GetReason(); r != "" && r != "Completed" && r != "Error" {
 		text += " (" + r + ")"
 	}
-	if m := cmp.Or(c.message, c.now.GetMessage()); m != "" {
+	if m := lastwords.OneLine(cmp.Or(c.message, c.now.GetMessage())); m != "" {
 		text += ": " + m
 	}
 	return text
