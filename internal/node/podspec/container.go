@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,6 +16,12 @@ type Attempt struct {
 	Number    uint32 // 0 for the first
 	Image     string // what PullImage answered
 	Mounts    []*runtimeapi.Mount
+	Devices   []*runtimeapi.Device
+	CDI       []*runtimeapi.CDIDevice
+	// Target is the id of the container whose processes an ephemeral container
+	// shares; empty if it names none.
+	Target string
+	Record
 }
 
 // LogPath is where the attempt's log is, below the pod's log folder.
@@ -39,6 +46,8 @@ func Container(c *Context, a Attempt) (*runtimeapi.ContainerConfig, error) {
 		Args:       vars.expandAll(ct.Args),
 		WorkingDir: ct.WorkingDir,
 		Mounts:     a.Mounts,
+		Devices:    a.Devices,
+		CDIDevices: a.CDI,
 		Labels:     labels,
 		LogPath:    a.LogPath(),
 		Stdin:      ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
@@ -46,11 +55,27 @@ func Container(c *Context, a Attempt) (*runtimeapi.ContainerConfig, error) {
 			Resources:       Resources(c, ct),
 			SecurityContext: security(c, ct),
 		},
+		StopSignal: stopSignal(ct),
 	}
+	if a.Target != "" {
+		n := cfg.Linux.SecurityContext.NamespaceOptions
+		n.Pid, n.TargetId = runtimeapi.NamespaceMode_TARGET, a.Target
+	}
+	a.annotate(cfg)
 	for _, name := range vars.order {
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(vars.values[name])})
 	}
 	return cfg, annotatePreStop(c, ct, cfg)
+}
+
+// stopSignal is the one of lifecycle.stopSignal (KEP-4960). The CRI calls SIGRTMIN+1
+// SIGNAL_SIGRTMINPLUS1.
+func stopSignal(ct *corev1.Container) runtimeapi.Signal {
+	if ct.Lifecycle == nil || ct.Lifecycle.StopSignal == nil {
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*ct.Lifecycle.StopSignal))
+	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
 
 // What the kubelet hides of /proc with procMount Default.
@@ -66,7 +91,7 @@ func security(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerSecuri
 	sc := containerSecurity(ct)
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Privileged:       isTrue(sc.Privileged),
-		NamespaceOptions: namespaces(&c.Pod.Spec),
+		NamespaceOptions: namespaces(c),
 		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		Seccomp:          seccomp(c, sc),

@@ -57,6 +57,11 @@ type Context struct {
 	Pulled func(image string) string
 	// IPs of the pod; empty before its sandbox runs.
 	IPs []string
+	// Userns are the ids of a pod with hostUsers false; nil leaves them to the runtime.
+	Userns *runtimeapi.UserNamespace
+	// CgroupParent is the pod's cgroup, in the style of cgroupfs or systemd; empty
+	// leaves it to the runtime.
+	CgroupParent string
 }
 
 // Addresses are where the pod can be reached: the node's if it is on its network.

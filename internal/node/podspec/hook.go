@@ -33,7 +33,7 @@ func annotatePreStop(c *Context, ct *corev1.Container, cfg *runtimeapi.Container
 	if err != nil {
 		return err
 	}
-	cfg.Annotations = map[string]string{AnnotationPreStop: string(text)}
+	annotate(cfg, AnnotationPreStop, string(text))
 	return nil
 }
 

@@ -126,7 +126,7 @@ func addNew(list []string, more ...string) []string {
 func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
 	spec := &c.Pod.Spec
 	security := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(spec),
+		NamespaceOptions: namespaces(c),
 		Seccomp:          seccomp(c, nil),
 	}
 	for i := range spec.Containers {
@@ -135,7 +135,7 @@ func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
 	for i := range spec.InitContainers {
 		security.Privileged = security.Privileged || isTrue(containerSecurity(&spec.InitContainers[i]).Privileged)
 	}
-	linux := &runtimeapi.LinuxPodSandboxConfig{SecurityContext: security, Sysctls: map[string]string{}}
+	linux := &runtimeapi.LinuxPodSandboxConfig{CgroupParent: c.CgroupParent, SecurityContext: security, Sysctls: map[string]string{}}
 	linux.Overhead = overhead(c.Overhead)
 	linux.Resources = podResources(c)
 	sc := spec.SecurityContext
@@ -153,7 +153,8 @@ func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
 	return linux
 }
 
-func namespaces(spec *corev1.PodSpec) *runtimeapi.NamespaceOption {
+func namespaces(c *Context) *runtimeapi.NamespaceOption {
+	spec := &c.Pod.Spec
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if isTrue(spec.ShareProcessNamespace) {
 		n.Pid = runtimeapi.NamespaceMode_POD
@@ -166,6 +167,9 @@ func namespaces(spec *corev1.PodSpec) *runtimeapi.NamespaceOption {
 	}
 	if spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if spec.HostUsers != nil && !*spec.HostUsers {
+		n.UsernsOptions = c.Userns
 	}
 	return n
 }
