@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -128,22 +126,31 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 	if err != nil {
 		return nil, w.misconfigured(ct, err)
 	}
-	cfg, err := podspec.Container(w.spec, podspec.Attempt{Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts})
+	record := podspec.Record{Hash: podspec.Hash(w.pod, ct)}
+	if c := w.view.containers[ct.Name]; c != nil {
+		record.Crashes = c.crashes
+	}
+	cfg, err := podspec.Container(w.spec, podspec.Attempt{
+		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Target: w.target(ct.Name), Record: record,
+	})
 	if err != nil {
 		return nil, w.misconfigured(ct, err)
-	}
-	cfg.Annotations = maps.Clone(cfg.Annotations)
-	if cfg.Annotations == nil {
-		cfg.Annotations = map[string]string{}
-	}
-	podspecSetHash(cfg.Annotations, podspecHash(w.pod, ct))
-	if c := w.view.containers[ct.Name]; c != nil {
-		cfg.Annotations[annotationCrashes] = strconv.Itoa(c.crashes)
 	}
 	if err := logFolder(filepath.Join(w.spec.LogDir, cfg.GetLogPath())); err != nil {
 		return nil, w.misconfigured(ct, fmt.Errorf("make the log folder: %w", err))
 	}
 	return cfg, nil
+}
+
+// target is the id of the container that an ephemeral one looks into.
+func (w *worker) target(name string) string {
+	for i := range w.pod.Spec.EphemeralContainers {
+		e := &w.pod.Spec.EphemeralContainers[i]
+		if c := w.view.containers[e.TargetContainerName]; e.Name == name && c != nil {
+			return c.now.GetId()
+		}
+	}
+	return ""
 }
 
 func (w *worker) misconfigured(ct *corev1.Container, err error) error {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -87,7 +88,7 @@ func (w *worker) plan() plan.Plan {
 func (w *worker) input() plan.Input {
 	in := plan.Input{
 		Pod: w.pod, Observed: w.observed(), Now: time.Now(), Began: w.record.Accepted,
-		Hash: func(ct *corev1.Container) string { return podspecHash(w.pod, ct) },
+		Hash: func(ct *corev1.Container) string { return podspec.Hash(w.pod, ct) },
 	}
 	switch {
 	case w.ending != nil:

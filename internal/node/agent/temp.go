@@ -2,9 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -15,17 +12,6 @@ import (
 	"fairlead.run/internal/node/podspec"
 )
 
-const annotationHash = "fairlead.run/container-hash"
-
-func podspecHash(_ *corev1.Pod, ct *corev1.Container) string {
-	c := ct.DeepCopy()
-	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
-	data, _ := json.Marshal(c)
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8])
-}
-func podspecHashOf(a map[string]string) string     { return a[annotationHash] }
-func podspecSetHash(a map[string]string, h string) { a[annotationHash] = h }
 func podspecResourcesOf(*corev1.Container, *runtimeapi.ContainerStatus) *corev1.ResourceRequirements {
 	return nil
 }

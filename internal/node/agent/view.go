@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -175,7 +174,8 @@ func (c *container) renew(sandbox string, annotations map[string]string) {
 		c.last, c.lastWords = c.now, c.message
 	}
 	c.now, c.care, c.why, c.message, c.removed, c.paused = nil, nil, "", "", false, false
-	c.sandbox, c.hash, c.crashes = sandbox, podspecHashOf(annotations), crashesOf(annotations)
+	record := podspec.RecordOf(annotations)
+	c.sandbox, c.hash, c.crashes = sandbox, record.Hash, record.Crashes
 }
 
 // takeOver is the new state of an attempt. One that was found has run for a while.
@@ -247,17 +247,6 @@ func stateOf(s runtimeapi.ContainerState) plan.State {
 		return plan.Exited
 	}
 	return plan.Unknown
-}
-
-// annotationCrashes is on a container how many attempts before it ended in a row.
-const annotationCrashes = "fairlead.run/crashes"
-
-func crashesOf(annotations map[string]string) int {
-	n, err := strconv.Atoi(annotations[annotationCrashes])
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
 }
 
 // describeExit says how an attempt ended, as one reads it.
