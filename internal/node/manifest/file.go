@@ -48,7 +48,7 @@ func Decode(sources []Source) (*Objects, error) {
 		return nil, err
 	}
 	objects, problems := Merge(files)
-	for _, p := range problems {
+	for _, p := range append(problems, objects.References()...) {
 		all.faults = append(all.faults, p.Err)
 	}
 	if err := all.err(); err != nil {
@@ -83,23 +83,44 @@ func (d *decoder) err() error {
 }
 
 // Merge puts the objects of files together. Of two that define the same object the
-// first one keeps it. A pod that refers to what no file holds is a problem, and
-// stays: it may be there soon, and what runs goes on without it. The objects are
-// those of the files, and not copies.
+// first one keeps it. The objects are those of the files, and not copies.
 func Merge(files []*File) (*Objects, []Problem) {
 	m := merger{objects: newObjects()}
 	for _, f := range files {
-		m.add(f)
+		m.add(f.Name, f.objects)
 	}
+	return m.done()
+}
+
+// MergeAll is as Merge, for what was merged before. A duplicate is a problem of
+// the source that the name beside the objects is of.
+func MergeAll(names []string, all []*Objects) (*Objects, []Problem) {
+	m := merger{objects: newObjects()}
+	for i, o := range all {
+		m.add(names[i], o)
+	}
+	return m.done()
+}
+
+func (m *merger) done() (*Objects, []Problem) {
 	o := m.objects
 	if len(o.Pods) > MaxPods {
 		m.problem(o.Pods[MaxPods].Source, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
 		o.Pods = o.Pods[:MaxPods]
 	}
-	for _, p := range o.Pods {
-		m.references(p)
-	}
 	return o, m.problems
+}
+
+// References finds the pods that refer to what is not among the objects. Such a pod
+// stays: what it lacks may be there soon, and if it runs, it goes on without it.
+func (o *Objects) References() []Problem {
+	var out []Problem
+	for _, p := range o.Pods {
+		for _, why := range o.references(p.Pod) {
+			out = append(out, Problem{Origin: p.Source, Err: invalid("%s: %s", p.Origin, why)})
+		}
+	}
+	return out
 }
 
 type merger struct {
@@ -111,30 +132,24 @@ func (m *merger) problem(origin string, err error) {
 	m.problems = append(m.problems, Problem{Origin: origin, Err: err})
 }
 
-func (m *merger) references(p *Pod) {
-	for _, why := range m.objects.references(p.Pod) {
-		m.problem(p.Source, invalid("%s: %s", p.Origin, why))
-	}
-}
-
 // add adds what no earlier file has.
-func (m *merger) add(f *File) {
+func (m *merger) add(name string, o *Objects) {
 	lost := map[string]bool{}
-	for _, id := range slices.Sorted(maps.Keys(f.objects.claims)) {
-		if err := m.objects.claim(id, f.objects.claims[id]); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(o.claims)) {
+		if err := m.objects.claim(id, o.claims[id]); err != nil {
 			lost[id] = true
-			m.problem(f.Name, err)
+			m.problem(name, err)
 		}
 	}
-	for _, p := range f.objects.Pods {
+	for _, p := range o.Pods {
 		if !lost[id("Pod", p.Key())] && !lost[id(p.OwnerKind, Key{p.Namespace, p.Owner})] {
 			m.objects.Pods = append(m.objects.Pods, p)
 		}
 	}
-	keep(m.objects.ConfigMaps, f.objects.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
-	keep(m.objects.Secrets, f.objects.Secrets, func(k Key) bool { return lost[id("Secret", k)] })
-	keep(m.objects.Classes, f.objects.Classes, func(name string) bool { return lost[id("RuntimeClass", Key{Name: name})] })
-	m.objects.Notes = append(m.objects.Notes, f.objects.Notes...)
+	keep(m.objects.ConfigMaps, o.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
+	keep(m.objects.Secrets, o.Secrets, func(k Key) bool { return lost[id("Secret", k)] })
+	keep(m.objects.Classes, o.Classes, func(name string) bool { return lost[id("RuntimeClass", Key{Name: name})] })
+	m.objects.Notes = append(m.objects.Notes, o.Notes...)
 }
 
 // keep adds what is not lost.

@@ -70,6 +70,7 @@ func TestMerge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o, problems := Merge(tt.files)
+			problems = append(problems, o.References()...)
 			var names []string
 			for _, p := range o.Pods {
 				names = append(names, p.Name)

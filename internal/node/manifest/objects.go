@@ -31,6 +31,8 @@ type Pod struct {
 	Origin string
 	// Source is the name of the source that Origin begins with.
 	Source string
+	// From is the kind of that source where several are merged, such as file.
+	From string
 	// Owner is the name of the object that the pod was made for, such as a
 	// Deployment, and OwnerKind its kind; both are empty for a pod of its own.
 	Owner     string

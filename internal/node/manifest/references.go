@@ -66,7 +66,7 @@ func (r *refs) secret(path, name, key string, optional *bool) {
 }
 
 func (r *refs) lack(path, kind, name string) {
-	r.missing = append(r.missing, fmt.Sprintf("%s: no %s %s/%s is in the files given; add it with another -f", path, kind, r.namespace, name))
+	r.missing = append(r.missing, fmt.Sprintf("%s: no %s %s/%s is in the files given; add it", path, kind, r.namespace, name))
 }
 
 func (r *refs) volume(path string, v corev1.Volume) {

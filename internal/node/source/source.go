@@ -8,11 +8,7 @@
 // read is not an empty one: what was good last stays, with a problem.
 package source
 
-import (
-	"slices"
-
-	"fairlead.run/internal/node/manifest"
-)
+import "fairlead.run/internal/node/manifest"
 
 // Problem is something that is wrong with a source, or a part of one, and leaves
 // the rest as it is.
@@ -25,9 +21,15 @@ type Set struct {
 	// must then be left as it is: it may be in there.
 	Objects  *manifest.Objects
 	Problems []Problem
+	// Unread are the kinds of those sources, of several that were merged, that were
+	// not read yet. What runs because of them must be left as it is. See
+	// SourceAnnotation.
+	Unread []string
 }
 
-// Equal says whether the problems of two sets are the same.
-func Equal(a, b []Problem) bool {
-	return slices.EqualFunc(a, b, func(a, b Problem) bool { return a.Origin == b.Origin && a.Err.Error() == b.Err.Error() })
-}
+// Kinds of sources, as a kubelet calls them.
+const (
+	File    = "file" // a folder of manifests
+	Address = "http"
+	Stdin   = "stdin"
+)

@@ -199,18 +199,6 @@ func TestTwice(t *testing.T) {
 	r.wait("x")
 }
 
-// TestReferences has a pod that uses what another file holds.
-func TestReferences(t *testing.T) {
-	r, _ := start(t, t.TempDir(), "")
-	r.wait("")
-	r.write("a.yaml", strings.Replace(pod("a"), "image: i", "image: i, envFrom: [{configMapRef: {name: m}}]", 1))
-	r.wait("a", "no ConfigMap default/m is in the files given")
-	r.write("z.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n")
-	r.wait("a")
-	r.do(os.Remove(filepath.Join(r.dir, "z.yaml")))
-	r.wait("a", "no ConfigMap default/m") // it goes on running
-}
-
 // TestHalfWritten writes a manifest whose first half is right, too.
 func TestHalfWritten(t *testing.T) {
 	r, _ := start(t, t.TempDir(), "")
