@@ -113,6 +113,14 @@ func (a *Agent) Set(pods []*corev1.Pod) {
 	poke(a.poked)
 }
 
+// Reconsider asks once more where the pods can run that were refused, as what they
+// refer to may be there by now.
+func (a *Agent) Reconsider() {
+	for _, w := range a.all() {
+		w.in.reconsider()
+	}
+}
+
 // Evict ends a pod that stays wanted: it has failed, for that reason, and is not run
 // again. It says whether there is such a pod.
 func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {

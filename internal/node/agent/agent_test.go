@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,11 +386,15 @@ func TestCannotStart(t *testing.T) {
 	})
 }
 
-// TestRefused fails a pod that cannot run here, and remembers it.
+// TestRefused fails a pod that cannot run here, until it can.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.place = func(_ context.Context, p *corev1.Pod) (Placement, error) {
+		var known atomic.Bool
+		n.place = func(context.Context, *corev1.Pod) (Placement, error) {
+			if known.Load() {
+				return Placement{}, nil
+			}
 			return Placement{}, &Refusal{"RuntimeClassNotFound", "there is no RuntimeClass x"}
 		}
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
@@ -397,6 +402,13 @@ func TestRefused(t *testing.T) {
 		if s := n.of("p1"); s.Reason != "RuntimeClassNotFound" || len(n.did("")) > 0 {
 			t.Errorf("%+v %q", s, n.calls)
 		}
+		n.Reconsider()
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		known.Store(true)
+		n.Reconsider()
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
 		n.stop()
 	})
 }

@@ -16,6 +16,7 @@ type inbox struct {
 	woken chan struct{}
 
 	mu     sync.Mutex
+	again  bool        // its place is to be asked for once more
 	unseen bool        // the runtime has something new of the pod
 	next   *corev1.Pod // its newest definition
 	ending *ending     // nil as long as it is to run
@@ -41,6 +42,14 @@ func newInbox(p *corev1.Pod) *inbox {
 // look has the worker ask the runtime.
 func (in *inbox) look() {
 	in.mark()
+	in.wake()
+}
+
+// reconsider has the worker ask once more where a pod can run that was refused.
+func (in *inbox) reconsider() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.again = true
 	in.wake()
 }
 
@@ -130,8 +139,8 @@ func (in *inbox) open(ctx context.Context) (context.Context, letter) {
 		in.cut()
 	}
 	ctx, in.cut = context.WithCancel(ctx)
-	l := letter{in.next, in.ending, in.unseen}
-	in.unseen = false
+	l := letter{in.next, in.ending, in.unseen, in.again}
+	in.unseen, in.again = false, false
 	return ctx, l
 }
 
@@ -140,6 +149,7 @@ type letter struct {
 	pod    *corev1.Pod
 	ending *ending
 	unseen bool
+	again  bool
 }
 
 // close ends the last context.

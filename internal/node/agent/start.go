@@ -54,7 +54,7 @@ func (w *worker) hold(name string, why *notStarted) {
 		why.pause = before.pause
 	}
 	if why.until.IsZero() {
-		why.pause = min(max(2*why.pause, firstRetry), lastRetry)
+		why.pause = min(max(2*why.pause, firstRetry), lastHold)
 		why.until = time.Now().Add(why.pause)
 	}
 	w.waits[name] = why

@@ -11,6 +11,7 @@ import (
 
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -56,6 +57,10 @@ func (w *worker) take(l letter) {
 		w.spec.Pod = l.pod
 	}
 	w.ending = l.ending
+	if l.again && w.stray {
+		w.refused, w.stray = nil, false
+		w.shown.set(nil, nil)
+	}
 	if l.ending != nil && l.ending.refusal != nil {
 		w.refused = l.ending.refusal
 	}
@@ -139,6 +144,9 @@ func (w *worker) accept() error {
 		if t := w.pod.Status.StartTime; t != nil {
 			r.Accepted = t.Time
 		}
+		if status.Terminal(w.pod.Status.Phase) {
+			r.Ended = w.pod.Status.DeepCopy()
+		}
 		if w.ending == nil {
 			if err := w.a.ledger.write(w.uid, r); err != nil {
 				return err
@@ -158,7 +166,7 @@ func (w *worker) findPlace(ctx context.Context) error {
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):
-		w.refused = refusal
+		w.refused, w.stray = refusal, true
 		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
 		return nil
 	case err != nil:
@@ -199,7 +207,7 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 
 // retire remembers how a pod has ended, and gives its volumes back.
 func (w *worker) retire() error {
-	if w.record.Ended == nil {
+	if w.record.Ended == nil && !w.stray {
 		_, w.record.Ended = w.shown.get()
 		w.record.Refusal = w.refused
 		if err := w.a.ledger.write(w.uid, w.record); err != nil {

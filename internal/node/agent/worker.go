@@ -38,6 +38,7 @@ type wish struct {
 	pod     *corev1.Pod
 	ending  *ending  // nil as long as it is to run
 	refused *Refusal // why it has failed, whatever its containers do
+	stray   bool     // it was refused a place, and may be given one later
 }
 
 // ground is what the pod stands on.
@@ -63,10 +64,13 @@ const (
 	prepared              // its volumes are there
 )
 
-// What failed is tried again after a pause, which grows while it goes on failing.
+// What failed is tried again after a pause, which grows while it goes on failing: to
+// lastRetry for what the runtime was asked, and to lastHold for what could not be
+// started.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 15 * time.Second
+	lastHold   = time.Minute
 )
 
 func newWorker(a *Agent, p *corev1.Pod) *worker {

@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/machine"
+	"fairlead.run/internal/node/manifest"
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE...",
+		Short: "Have fairlead up keep the objects of manifests",
+		Long: "Check the objects of manifests and write each into a file of its own in the folder of fairlead up, which\n" +
+			"takes them up at once. With a fault in one nothing is written. What a file of yours in that folder defines is\n" +
+			"left to that file.",
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), files) },
+	}
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
+	return cmd
+}
+
+func (a *app) apply(ctx context.Context, files []string) error {
+	if len(files) == 0 {
+		return usageError{errors.New("no manifest is given; use -f FILE, -f FOLDER or -f -")}
+	}
+	sources, err := manifest.Read(ctx, files, a.in)
+	if err != nil {
+		return err
+	}
+	c, err := a.machine()
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, s := range sources {
+		if _, err := manifest.DecodeFile(s); err != nil {
+			return err // which names the file, as the machine cannot
+		}
+		fmt.Fprintf(&text, "---\n%s\n", s.Data)
+	}
+	var done []machine.Applied
+	if err := c.get(ctx, http.MethodPost, "/objects", []byte(text.String()), &done); err != nil {
+		return err
+	}
+	for _, d := range done {
+		a.tellApplied(d)
+	}
+	return nil
+}
+
+func (a *app) tellApplied(d machine.Applied) {
+	_, _ = fmt.Fprintf(a.out, "%s/%s %s\n", strings.ToLower(d.Kind), podName(d.Namespace, d.Name), d.Change)
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var files []string
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "delete {KIND NAME... | -f FILE...}",
+		Short: "Take objects away that were applied",
+		Long: "Take objects away that were applied, by kind and name or as manifests have them. Their pods end within their\n" +
+			"grace period.",
+		Example: "  fairlead delete pod web\n  fairlead delete -f web.yaml",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, list []string) error {
+			objects, err := a.toDelete(cmd, list, files, namespace)
+			if err != nil {
+				return err
+			}
+			return a.deleteAll(cmd.Context(), objects)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
+	namespaceFlag(cmd, &namespace)
+	return cmd
+}
+
+func namespaceFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVarP(to, "namespace", "n", "default", "namespace")
+}
+
+// shortKinds are those that a machine keeps, by the names that people use for them.
+var shortKinds = map[string]string{
+	"po": "Pod", "deploy": "Deployment", "ds": "DaemonSet", "sts": "StatefulSet", "rs": "ReplicaSet", "cj": "CronJob", "cm": "ConfigMap",
+	"pvc": "PersistentVolumeClaim", "svc": "Service", "sa": "ServiceAccount", "ns": "Namespace",
+}
+
+// kindOf is the kind that people call that.
+func kindOf(text string) (string, error) {
+	low := strings.ToLower(text)
+	if k := shortKinds[low]; k != "" {
+		return k, nil
+	}
+	for _, k := range []string{
+		"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CronJob", "ConfigMap", "Secret", "RuntimeClass",
+		"PersistentVolumeClaim", "Service", "ServiceAccount", "Namespace",
+	} {
+		if l := strings.ToLower(k); low == l || low == l+"s" || low == l+"es" {
+			return k, nil
+		}
+	}
+	return "", usageError{fmt.Errorf("%q is no kind of object; say pod, deployment, job, configmap and so on", text)}
+}
+
+func (a *app) toDelete(cmd *cobra.Command, list, files []string, namespace string) ([]manifest.Single, error) {
+	if (len(list) > 0) == (len(files) > 0) || len(list) == 1 {
+		return nil, usageError{fmt.Errorf("give a kind and names, or manifests with -f; see %s --help", cmd.CommandPath())}
+	}
+	var out []manifest.Single
+	if len(list) > 0 {
+		kind, err := kindOf(list[0])
+		if err != nil {
+			return nil, err
+		}
+		if kind == "RuntimeClass" {
+			namespace = ""
+		}
+		for _, name := range list[1:] {
+			out = append(out, manifest.Single{Kind: kind, Key: manifest.Key{Namespace: namespace, Name: name}})
+		}
+		return out, nil
+	}
+	sources, err := manifest.Read(cmd.Context(), files, a.in)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		more, err := manifest.Singles(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// deleteAll goes on after what cannot be deleted.
+func (a *app) deleteAll(ctx context.Context, objects []manifest.Single) error {
+	c, err := a.machine()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, o := range objects {
+		var done machine.Applied
+		if err := c.get(ctx, http.MethodDelete, objectPath(o.Kind, o.Namespace, o.Name), nil, &done); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.tellApplied(done)
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) getCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get {pods | problems} [NAME...]",
+		Short: "Show the pods that fairlead up keeps, or what is wrong with their manifests",
+		Args:  args("WHAT", "NAME..."),
+	}
+	cmd.Args = cobra.MinimumNArgs(1)
+	var namespace string
+	cmd.RunE = func(cmd *cobra.Command, list []string) error {
+		if err := a.checkOutput(); err != nil {
+			return err
+		}
+		switch list[0] {
+		case "pods", "pod", "po":
+			return a.getPods(cmd.Context(), namespace, list[1:])
+		case "problems":
+			return a.getProblems(cmd.Context())
+		}
+		return usageError{fmt.Errorf("there are pods and problems to get, and no %q; for events see fairlead events", list[0])}
+	}
+	a.outputFlag(cmd)
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only of this namespace")
+	return cmd
+}
+
+// podsOf asks for pods: those that are named, or all. What is not there is an error.
+func (c *machineClient) podsOf(ctx context.Context, namespace string, names []string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := c.get(ctx, http.MethodGet, "/pods", nil, &list); err != nil {
+		return nil, err
+	}
+	out := []corev1.Pod{}
+	found := map[string]bool{}
+	for _, p := range list.Items {
+		wanted := len(names) == 0
+		for _, n := range names {
+			if n == p.Name || n == p.Namespace+"/"+p.Name {
+				wanted, found[n] = true, true
+			}
+		}
+		if wanted && (namespace == "" || namespace == p.Namespace) {
+			out = append(out, p)
+		}
+	}
+	for _, n := range names {
+		if !found[n] {
+			return nil, fmt.Errorf("fairlead up keeps no pod %s; see: fairlead get pods", n)
+		}
+	}
+	return out, nil
+}
+
+func (a *app) getPods(ctx context.Context, namespace string, names []string) error {
+	c, err := a.machine()
+	if err != nil {
+		return err
+	}
+	pods, err := c.podsOf(ctx, namespace, names)
+	if err != nil {
+		return err
+	}
+	var shown any = corev1.PodList{Items: pods}
+	if len(names) == 1 && len(pods) == 1 {
+		shown = pods[0]
+	}
+	return a.print(shown, func() [][]string {
+		rows := [][]string{{"POD", "READY", "STATUS", "RESTARTS", "CLASS", "ADDRESS", "AGE"}}
+		for i := range pods {
+			rows = append(rows, podRow(&pods[i]))
+		}
+		return rows
+	})
+}
+
+func podRow(p *corev1.Pod) []string {
+	ready, total, why := readiness(p, p.Status)
+	status := string(p.Status.Phase)
+	if p.Status.Reason != "" {
+		status = p.Status.Reason
+	} else if why != "" {
+		status = strings.SplitN(strings.TrimPrefix(why, "container "), ": ", 3)[1]
+	}
+	restarts, class, began := int32(0), "", ""
+	for _, c := range p.Status.ContainerStatuses {
+		restarts += c.RestartCount
+	}
+	if p.Spec.RuntimeClassName != nil {
+		class = *p.Spec.RuntimeClassName
+	}
+	if t := p.Status.StartTime; t != nil {
+		began = age(t.Time)
+	}
+	return []string{podName(p.Namespace, p.Name), fmt.Sprintf("%d/%d", ready, total), status, fmt.Sprint(restarts), class, p.Status.PodIP, began}
+}
+
+func (a *app) getProblems(ctx context.Context) error {
+	c, err := a.machine()
+	if err != nil {
+		return err
+	}
+	var list []machine.Problem
+	if err := c.get(ctx, http.MethodGet, "/problems", nil, &list); err != nil {
+		return err
+	}
+	return a.print(list, func() [][]string {
+		rows := [][]string{{"ORIGIN", "PROBLEM"}}
+		for _, p := range list {
+			rows = append(rows, []string{p.Origin, p.Error})
+		}
+		return rows
+	})
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened to the pods that fairlead up keeps",
+		Long:  "Show the last events of the pods that fairlead up keeps, the oldest first. Those that say the same are one,\nwith a count.",
+		Args:  args(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.events(cmd.Context(), follow) },
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with those that come")
+	return cmd
+}
+
+func (a *app) events(ctx context.Context, follow bool) error {
+	c, err := a.machine()
+	if err != nil {
+		return err
+	}
+	path := "/events"
+	if follow {
+		path += "?follow=1"
+	}
+	answer, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	for lines := json.NewDecoder(answer); ; {
+		var e corev1.Event
+		switch err := lines.Decode(&e); {
+		case errors.Is(err, io.EOF), ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(" (%d times)", e.Count)
+		}
+		_, _ = fmt.Fprintf(a.out, "%s  %-7s  pod %s  %s: %s%s\n", e.LastTimestamp.Local().Format("2006-01-02 15:04:05"), e.Type,
+			podName(e.InvolvedObject.Namespace, e.InvolvedObject.Name), e.Reason, oneLine(e.Message), times)
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/machine"
+	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/source"
+)
+
+// defaultManifests is where the pods of a machine are written.
+const defaultManifests = "/etc/fairlead/manifests"
+
+func (a *app) upCommand() *cobra.Command {
+	manifests := defaultManifests
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Keep the pods of a folder of manifests running",
+		Long: "Keep the pods of this machine as a folder of manifests wants them: start them, restart what ends, and\n" +
+			"follow each change of the files. The runtime runs within this process, unless a daemon serves already.\n\n" +
+			"A signal ends the command and not the pods: the next fairlead up takes them over. To end pods, take their\n" +
+			"manifests away: by hand, or with fairlead delete. A file that is broken keeps its last good version.",
+		Example: "  fairlead up --manifests ./pods\n  fairlead apply -f web.yaml\n  fairlead get pods",
+		Args:    args(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), manifests) },
+	}
+	cmd.Flags().StringVar(&manifests, "manifests", manifests, "folder of manifests; it is made if it does not exist")
+	return cmd
+}
+
+func (a *app) up(ctx context.Context, folder string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("only root can run pods: %w", errdefs.ErrPrecondition)
+	}
+	folder, err := absolute(folder)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("make the folder of manifests: %w", err)
+	}
+	return a.with(ctx, func(s *session) error {
+		log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		m, err := machine.New(machine.Config{
+			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Root: s.cfg.Root, State: s.cfg.State,
+			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		a.note("the pods of %s are kept; end with Ctrl-C, and they go on", folder)
+		return m.Run(ctx)
+	})
+}
+
+// herald tells people what a machine does: a line for each thing.
+type herald struct {
+	mu   sync.Mutex
+	out  io.Writer
+	last map[string]string // the line about each pod
+}
+
+func (h *herald) say(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, _ = fmt.Fprintln(h.out, oneLine(fmt.Sprintf(format, args...)))
+}
+
+// Changed implements machine.Watcher.
+func (h *herald) Changed(p *corev1.Pod, s corev1.PodStatus) {
+	text := "pod " + podName(p.Namespace, p.Name) + ": " + describeStatus(p, s)
+	h.mu.Lock()
+	known := h.last[p.Namespace+"/"+p.Name] == text
+	h.last[p.Namespace+"/"+p.Name] = text
+	h.mu.Unlock()
+	if !known {
+		h.say("%s", text)
+	}
+}
+
+// Event implements machine.Watcher. What is as it should be shows in the status.
+func (h *herald) Event(p *corev1.Pod, kind, reason, message string) {
+	if kind != corev1.EventTypeNormal || reason == "RuntimeClass" || reason == "Killing" {
+		h.say("pod %s: %s: %s", podName(p.Namespace, p.Name), reason, message)
+	}
+}
+
+// Gone implements machine.Watcher.
+func (h *herald) Gone(p *corev1.Pod) {
+	h.mu.Lock()
+	delete(h.last, p.Namespace+"/"+p.Name)
+	h.mu.Unlock()
+	h.say("pod %s: removed", podName(p.Namespace, p.Name))
+}
+
+// Problems implements machine.Watcher.
+func (h *herald) Problems(list []source.Problem) {
+	if len(list) == 0 {
+		h.say("all manifests are in order")
+	}
+	for _, p := range list {
+		for line := range strings.Lines(p.Err.Error()) {
+			h.say("manifest: %s", strings.TrimRight(line, "\n"))
+		}
+	}
+}
+
+// describeStatus is the state of a pod in a few words.
+func describeStatus(p *corev1.Pod, s corev1.PodStatus) string {
+	ready, total, why := readiness(p, s)
+	text := string(s.Phase)
+	if s.Phase == corev1.PodRunning {
+		text += fmt.Sprintf(", %d of %d ready", ready, total)
+	}
+	if s.Reason != "" {
+		text += " (" + s.Reason + ")"
+	}
+	if s.Message != "" {
+		why = s.Message
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+// readiness counts the containers that are ready, of those that run on, and says what
+// the first one waits for that does not run.
+func readiness(p *corev1.Pod, s corev1.PodStatus) (ready, total int, why string) {
+	sidecar := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		sidecar[c.Name] = c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	}
+	for i, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for _, c := range list {
+			if i == 0 && !sidecar[c.Name] && c.State.Waiting == nil {
+				continue
+			}
+			if i == 1 || sidecar[c.Name] {
+				total++
+			}
+			if c.Ready {
+				ready++
+			}
+			if w := c.State.Waiting; w != nil && why == "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+				why = "container " + c.Name + ": " + w.Reason
+				if w.Message != "" {
+					why += ": " + w.Message
+				}
+			}
+		}
+	}
+	return ready, total, why
+}

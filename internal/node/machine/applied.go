@@ -1,0 +1,101 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/manifest"
+)
+
+// appliedPrefix starts the names of files that were written by Apply, one for each
+// object. All others in the folder belong to people.
+const appliedPrefix = "applied."
+
+// Applied is what became of an object.
+type Applied struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Change    string `json:"change"` // created, configured, unchanged or deleted
+	File      string `json:"file"`
+}
+
+// applied is the file of an object. The names of objects hold no slash.
+func (m *Machine) applied(kind string, k manifest.Key) string {
+	name := appliedPrefix + strings.ToLower(kind) + "."
+	if k.Namespace != "" {
+		name += k.Namespace + "."
+	}
+	return filepath.Join(m.cfg.Manifests, name+k.Name+".yaml")
+}
+
+// Apply writes the objects of a manifest into the folder of manifests, all of them or
+// none, each into a file of its own. Objects that are written in files of people are
+// left to those.
+func (m *Machine) Apply(text []byte) ([]Applied, error) {
+	given := manifest.Source{Name: "the manifest", Data: text}
+	if _, err := manifest.DecodeFile(given); err != nil {
+		return nil, err
+	}
+	objects, err := manifest.Singles(given)
+	if err != nil {
+		return nil, err
+	}
+	var faults []error
+	out := make([]Applied, len(objects))
+	for i, o := range objects {
+		file := m.applied(o.Kind, o.Key)
+		out[i] = Applied{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: file, Change: "created"}
+		if where := m.read().Where(o.Kind, o.Key); where != "" && !strings.HasPrefix(where, file) {
+			faults = append(faults, fmt.Errorf("%s %s is written at %s; change it there: %w", o.Kind, o.Key, where, errdefs.ErrAlreadyExists))
+		}
+		if old, err := os.ReadFile(file); err == nil {
+			out[i].Change = "configured"
+			if bytes.Equal(old, o.Text) {
+				out[i].Change = "unchanged"
+			}
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(m.cfg.Manifests, 0o700); err != nil {
+		return nil, err
+	}
+	for i, o := range objects {
+		if out[i].Change == "unchanged" {
+			continue
+		}
+		if err := atomicfile.WriteSync(out[i].File, o.Text, 0o600); err != nil {
+			return nil, fmt.Errorf("write %s %s: %w", o.Kind, o.Key, err)
+		}
+	}
+	return out, nil
+}
+
+// Delete takes an object away that was applied.
+func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
+	file := m.applied(kind, k)
+	err := os.Remove(file)
+	switch {
+	case err == nil:
+		return Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "deleted", File: file}, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return Applied{}, fmt.Errorf("delete %s %s: %w", kind, k, err)
+	}
+	if where := m.read().Where(kind, k); where != "" {
+		return Applied{}, fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
+	}
+	for _, p := range m.read().Pods {
+		if kind == "Pod" && p.Key() == k && p.Owner != "" {
+			return Applied{}, fmt.Errorf("pod %s belongs to %s %s; delete that: %w", k, p.OwnerKind, p.Owner, errdefs.ErrPrecondition)
+		}
+	}
+	return Applied{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
+}

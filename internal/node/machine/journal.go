@@ -1,0 +1,71 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxEvents bounds the journal: the oldest go.
+const maxEvents = 2000
+
+// journal is the last events. Those that say the same are one, with a count. The zero
+// value is empty.
+type journal struct {
+	mu     sync.Mutex
+	number int
+	list   []*corev1.Event // by the time that they were last
+	wait   chan struct{}   // closed when something is added; nil if nobody waits
+}
+
+func (j *journal) add(p *corev1.Pod, kind, reason, message string) {
+	now := metav1.NewTime(time.Now())
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.number++
+	e := &corev1.Event{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s.%d", p.Name, j.number)},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		},
+		Type: kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: "fairlead"},
+	}
+	same := slices.IndexFunc(j.list, func(old *corev1.Event) bool {
+		return old.InvolvedObject.UID == p.UID && old.Type == kind && old.Reason == reason && old.Message == message
+	})
+	if same >= 0 {
+		e.Count, e.FirstTimestamp = j.list[same].Count+1, j.list[same].FirstTimestamp
+		j.list = slices.Delete(j.list, same, same+1)
+	}
+	e.ResourceVersion = fmt.Sprint(j.number)
+	if len(j.list) >= maxEvents {
+		j.list = slices.Delete(j.list, 0, 1)
+	}
+	j.list = append(j.list, e)
+	if j.wait != nil {
+		close(j.wait)
+		j.wait = nil
+	}
+}
+
+// since gives the events after a number, the number of the last one, and a channel that
+// is closed when there is more. Events are not to be changed.
+func (j *journal) since(number int) (events []*corev1.Event, last int, more <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.list {
+		var n int
+		if _, err := fmt.Sscan(e.ResourceVersion, &n); err == nil && n > number {
+			events = append(events, e)
+		}
+	}
+	if j.wait == nil {
+		j.wait = make(chan struct{})
+	}
+	return events, j.number, j.wait
+}

@@ -1,0 +1,223 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/folder"
+	"fairlead.run/internal/node/source/keep"
+)
+
+// Name marks the pods of a machine; see agent.Config.
+const Name = "up"
+
+// Config is what a Machine works with. All fields are required.
+type Config struct {
+	Endpoint    *endpoint.Endpoint
+	Node        podspec.Node
+	Manifests   string // folder
+	Root, State string // persistent folder, and one on a tmpfs
+	Watcher
+	Log *slog.Logger
+}
+
+// Watcher is told what happens, for people. Calls come from many goroutines.
+type Watcher interface {
+	// Changed tells the new status of a pod.
+	Changed(pod *corev1.Pod, status corev1.PodStatus)
+	// Event tells what happened to a pod.
+	Event(pod *corev1.Pod, kind, reason, message string)
+	// Gone tells that nothing of a pod is left.
+	Gone(pod *corev1.Pod)
+	// Problems tells what is wrong with manifests: all of it, each time that it has
+	// changed.
+	Problems(list []source.Problem)
+}
+
+// Machine is one. Make it by New.
+type Machine struct {
+	cfg    Config
+	agent  *agent.Agent
+	events journal
+
+	mu       sync.Mutex
+	objects  *manifest.Objects // nil before the manifests were read
+	problems []source.Problem
+	set      *handlers.Set // what the runtime can do, as it was last asked
+	asked    time.Time
+}
+
+// New makes a Machine.
+func New(cfg Config) (*Machine, error) {
+	m := &Machine{cfg: cfg}
+	pictures, err := images.New(images.Config{Client: cfg.Endpoint.Images, Parallel: parallelPulls, Records: filepath.Join(cfg.Root, "images"), Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	m.agent = agent.New(agent.Config{
+		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: pictures, Objects: m, Node: cfg.Node, Place: m.place,
+		Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
+	})
+	return m, nil
+}
+
+// parallelPulls is how many images are pulled at a time.
+const parallelPulls = 5
+
+// Run keeps the pods of the manifests until ctx ends. They go on then.
+func (m *Machine) Run(ctx context.Context) error {
+	merged := source.NewMerger(m.take, source.File)
+	files := folder.New(folder.Config{Path: m.cfg.Manifests, Keep: keep.Folder(filepath.Join(m.cfg.Root, "manifests")), Log: m.cfg.Log}, merged.From(source.File))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := []func(context.Context) error{files.Run, m.agent.Run, m.serve}
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, run := range parts {
+		all.Go(func() {
+			errs[i] = run(ctx)
+			cancel() // none goes on alone
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// take is the new set of manifests.
+func (m *Machine) take(s source.Set) {
+	m.mu.Lock()
+	changed := !same(m.problems, s.Problems)
+	m.problems = s.Problems
+	if len(s.Unread) == 0 {
+		m.objects = s.Objects
+	}
+	objects := m.objects
+	m.mu.Unlock()
+	if changed {
+		m.cfg.Problems(s.Problems)
+	}
+	if objects == nil {
+		return // nobody knows yet which pods are to be
+	}
+	var pods []*corev1.Pod
+	for _, p := range source.Static(objects.Pods, source.Node{Name: m.cfg.Node.Name}) {
+		pods = append(pods, p.Pod)
+	}
+	m.agent.Set(pods)
+	m.agent.Reconsider()
+}
+
+// ConfigMap implements podspec.Lookup.
+func (m *Machine) ConfigMap(namespace, name string) *corev1.ConfigMap {
+	return m.read().ConfigMaps[manifest.Key{Namespace: namespace, Name: name}]
+}
+
+// Secret implements podspec.Lookup.
+func (m *Machine) Secret(namespace, name string) *corev1.Secret {
+	return m.read().Secrets[manifest.Key{Namespace: namespace, Name: name}]
+}
+
+// read is what the manifests hold now.
+func (m *Machine) read() *manifest.Objects {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.objects == nil {
+		return &manifest.Objects{}
+	}
+	return m.objects
+}
+
+// fresh is how long an answer of the runtime about its handlers is good for.
+const fresh = 10 * time.Second
+
+// place finds the handler of a pod by the RuntimeClass rules. What cannot be helped by
+// waiting is a refusal.
+func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
+	objects := m.read()
+	p := &manifest.Pod{Pod: pod, Origin: "pod " + pod.Namespace + "/" + pod.Name}
+	set, err := m.handlers(ctx, p, objects.Classes)
+	if err != nil {
+		return agent.Placement{}, err
+	}
+	choice, err := set.Resolve(p, objects.Classes)
+	switch {
+	case errors.Is(err, errdefs.ErrNotFound):
+		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: err.Error()}
+	case errors.Is(err, errdefs.ErrInvalidArgument):
+		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassRefused", Message: err.Error()}
+	case err != nil:
+		m.forget()
+		return agent.Placement{}, err
+	}
+	return agent.Placement{
+		Class: choice.Class, Handler: choice.Handler, Overhead: choice.Overhead, Features: set.Features(choice.Handler), Notes: choice.Notes(),
+	}, nil
+}
+
+// handlers asks the runtime what it can do, if nobody has done so lately.
+func (m *Machine) handlers(ctx context.Context, p *manifest.Pod, classes map[string]*nodev1.RuntimeClass) (*handlers.Set, error) {
+	m.mu.Lock()
+	set := m.set
+	if time.Since(m.asked) > fresh {
+		set = nil
+	}
+	m.mu.Unlock()
+	if set != nil {
+		return set, nil
+	}
+	set, err := handlers.List(ctx, m.cfg.Endpoint.Runtime, handlers.Wanted([]*manifest.Pod{p}, classes)...)
+	if err != nil {
+		return nil, fmt.Errorf("ask the runtime for its handlers: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.set, m.asked = set, time.Now()
+	return set, nil
+}
+
+// forget has the runtime asked anew: what did not work may do so next time.
+func (m *Machine) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.set = nil
+}
+
+// Problems are what is wrong with the manifests now.
+func (m *Machine) Problems() []source.Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.problems)
+}
+
+// reporter tells both the journal and the watcher.
+type reporter struct{ m *Machine }
+
+func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.m.cfg.Changed(p, s) }
+
+func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
+	r.m.events.add(p, kind, reason, message)
+	r.m.cfg.Event(p, kind, reason, message)
+}
+
+func (r reporter) Gone(p *corev1.Pod) { r.m.cfg.Gone(p) }
+
+func same(a, b []source.Problem) bool {
+	return slices.EqualFunc(a, b, func(a, b source.Problem) bool { return a.Origin == b.Origin && a.Err.Error() == b.Err.Error() })
+}
