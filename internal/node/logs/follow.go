@@ -15,6 +15,8 @@ import (
 type Options struct {
 	// Tail is how many of the last lines to start with; -1 means all.
 	Tail int
+	// Rotated starts with what was rotated away before and is still there.
+	Rotated bool
 	// Since leaves out what was written before.
 	Since time.Time
 	// Follow goes on at the end of the file until Ended is closed or the context
@@ -79,6 +81,8 @@ type reader struct {
 	skip    bool   // the rest of a record that is too long
 	joiner  joiner
 	started bool
+	newest  string // stamp of the last rotated file before the open one
+	leave   int    // lines to leave out before the first
 }
 
 func (r *reader) close() {
@@ -105,9 +109,20 @@ func (r *reader) pass() error {
 		if !rotated {
 			return nil
 		}
-		// The old file was read after the new one was there: it is complete.
+		// The new file is there. A runtime may still have been about to write to
+		// the old one.
+		time.Sleep(settle)
+		if err := r.drain(); err != nil {
+			return err
+		}
+		if err := r.cutOff(); err != nil {
+			return err
+		}
+		if err := r.passed(); err != nil {
+			return err
+		}
 		_ = r.file.Close()
-		r.file, r.pending = nil, nil
+		r.file = nil
 	}
 }
 
@@ -119,7 +134,11 @@ func (r *reader) open() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("open log: %w", err)
 	}
-	r.file, r.buf = f, bufio.NewReaderSize(f, 64<<10)
+	r.file = f
+	if err := r.place(f); err != nil {
+		return false, err
+	}
+	r.buf = bufio.NewReaderSize(f, 64<<10)
 	if r.started {
 		return true, nil
 	}
@@ -196,6 +215,12 @@ func (r *reader) piece(part []byte, end bool) error {
 // lost power while it was written) is shown as it is rather than hidden.
 func (r *reader) record(raw []byte) error {
 	e, err := parse(raw)
+	if r.leave > 0 {
+		if err != nil || !e.partial {
+			r.leave--
+		}
+		return nil
+	}
 	if err != nil {
 		if raw = bytes.Trim(raw, "\x00\n"); len(raw) == 0 {
 			return nil
@@ -212,10 +237,8 @@ func (r *reader) record(raw []byte) error {
 }
 
 func (r *reader) finish() error {
-	if len(r.pending) > 0 {
-		if err := r.record(r.pending); err != nil {
-			return err
-		}
+	if err := r.cutOff(); err != nil {
+		return err
 	}
 	for _, line := range r.joiner.rest() {
 		if err := r.each(*line); err != nil {
