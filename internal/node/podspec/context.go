@@ -27,6 +27,20 @@ type Node struct {
 	CPUs        int
 	DNS         DNS
 	SeccompRoot string // folder of localhost profiles
+	// HugePageSizes are those that the node has, as the CRI writes them: 2MB, 1GB. A
+	// container may use none that it does not ask for.
+	HugePageSizes []string
+	Swap          Swap
+}
+
+// Swap is what containers may use of the node's (KEP-2400).
+type Swap struct {
+	// Counted says that the kernel counts it by cgroups v2. Else nothing is said of
+	// it, and runtimes count it within the limit of memory.
+	Counted bool
+	// Limited gives burstable pods a share of it; else nobody has any.
+	Limited bool
+	Bytes   int64 // that the node has
 }
 
 // DNS is what the node's own resolv.conf says.

@@ -1,6 +1,12 @@
 package podspec
 
 import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,15 +27,69 @@ const (
 
 // Resources are the cgroup values of a container.
 func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResources {
-	limits := ct.Resources.Limits
+	cpu, memory := limit(c.Pod, ct, corev1.ResourceCPU), limit(c.Pod, ct, corev1.ResourceMemory)
 	out := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          cpuPeriod,
 		CpuShares:          shares(cpuRequest(ct)),
-		CpuQuota:           quota(milli(limits.Cpu())),
-		MemoryLimitInBytes: limits.Memory().Value(),
+		CpuQuota:           quota(milli(&cpu)),
+		MemoryLimitInBytes: memory.Value(),
 		OomScoreAdj:        oomScore(c, ct),
+		HugepageLimits:     hugepages(c, ct),
+	}
+	if c.Node.Swap.Counted {
+		out.Unified = map[string]string{"memory.swap.max": strconv.FormatInt(swap(c, ct), 10)}
 	}
 	return out
+}
+
+// limit is a container's, or the pod's where the container has none (KEP-2837).
+func limit(pod *corev1.Pod, ct *corev1.Container, name corev1.ResourceName) resource.Quantity {
+	if q, ok := ct.Resources.Limits[name]; ok {
+		return q
+	}
+	if pod.Spec.Resources != nil {
+		return pod.Spec.Resources.Limits[name]
+	}
+	return resource.Quantity{}
+}
+
+// hugepages are the limits for each size that the node has or the container asks for.
+func hugepages(c *Context, ct *corev1.Container) []*runtimeapi.HugepageLimit {
+	limits := map[string]uint64{}
+	for _, size := range c.Node.HugePageSizes {
+		limits[size] = 0
+	}
+	for name, q := range ct.Resources.Limits {
+		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if bytes, err := resource.ParseQuantity(size); ok && err == nil {
+			limits[pageSize(bytes.Value())] = uint64(max(q.Value(), 0))
+		}
+	}
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range slices.Sorted(maps.Keys(limits)) {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: limits[size]})
+	}
+	return out
+}
+
+// pageSize is written as the kernel names its files: 2MB for 2Mi.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB"}
+	i := 0
+	for ; i < len(units)-1 && bytes >= 1024 && bytes%1024 == 0; i++ {
+		bytes /= 1024
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}
+
+// swap is how much a container may use, in bytes: in proportion to the memory that
+// it asks for, if it may use more than that.
+func swap(c *Context, ct *corev1.Container) int64 {
+	request, top := memoryRequest(ct), limit(c.Pod, ct, corev1.ResourceMemory)
+	if !c.Node.Swap.Limited || c.Node.MemoryBytes <= 0 || QOS(c.Pod) != corev1.PodQOSBurstable || Critical(c.Pod) || request == top.Value() {
+		return 0
+	}
+	return int64(float64(request) / float64(c.Node.MemoryBytes) * float64(c.Node.Swap.Bytes))
 }
 
 // milli is a quantity in thousandths. One that is too large for that would
@@ -68,10 +128,18 @@ func quota(n int64) int64 {
 	return max(n*cpuPeriod/1000, minQuota)
 }
 
-// QOS is the class of service that the pod's requests and limits give it.
+// QOS is the class of service that the pod's requests and limits give it: its own,
+// if it has any (KEP-2837), else those of all its containers.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
+	if r := pod.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		return class([]corev1.Container{{Resources: *r}})
+	}
+	return class(pod.Spec.Containers, pod.Spec.InitContainers)
+}
+
+func class(lists ...[]corev1.Container) corev1.PodQOSClass {
 	any, guaranteed := false, true
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+	for _, list := range lists {
 		for i := range list {
 			ct := &list[i]
 			limits := ct.Resources.Limits
@@ -89,8 +157,32 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// oomScore spares what asked for its memory, and the more it asked for.
+// From this priority on a pod is one that the cluster cannot do without.
+const systemCritical = 2_000_000_000
+
+// nodeCritical is the class of pods that a node cannot do without.
+const nodeCritical = "system-node-critical"
+
+// Critical says that other pods make way for this one, and that it is the last to
+// be evicted: by its priority, or as it is the node's own.
+func Critical(pod *corev1.Pod) bool {
+	if pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical {
+		return true
+	}
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	source := pod.Annotations[annotationSource]
+	return mirror || source != "" && source != "api"
+}
+
+// annotationSource says where the node has a pod from, if not from the API server.
+const annotationSource = "kubernetes.io/config.source"
+
+// oomScore spares what asked for its memory, and the more it asked for. A sidecar is
+// spared at least as much as the container that is spared least (KEP-753).
 func oomScore(c *Context, ct *corev1.Container) int64 {
+	if c.Pod.Spec.PriorityClassName == nodeCritical && Critical(c.Pod) {
+		return oomGuaranteed
+	}
 	switch QOS(c.Pod) {
 	case corev1.PodQOSGuaranteed:
 		return oomGuaranteed
@@ -100,9 +192,36 @@ func oomScore(c *Context, ct *corev1.Container) int64 {
 	if c.Node.MemoryBytes <= 0 {
 		return oomBestEffort - 1
 	}
-	share := float64(memoryRequest(ct)) / float64(c.Node.MemoryBytes)
+	request := memoryRequest(ct) + spare(c.Pod)
+	if plan.Sidecar(ct) && len(c.Pod.Spec.Containers) > 0 {
+		least := int64(math.MaxInt64)
+		for i := range c.Pod.Spec.Containers {
+			least = min(least, memoryRequest(&c.Pod.Spec.Containers[i])+spare(c.Pod))
+		}
+		request = max(request, least)
+	}
+	share := float64(request) / float64(c.Node.MemoryBytes)
 	score := 1000 - int64(1000*share)
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+// spare is each container's part of the memory that the pod asks for beyond what its
+// containers and sidecars do (KEP-2837).
+func spare(pod *corev1.Pod) int64 {
+	r := pod.Spec.Resources
+	if r == nil || r.Requests.Memory().IsZero() {
+		return 0
+	}
+	left, n := r.Requests.Memory().Value(), int64(0)
+	for i := range pod.Spec.Containers {
+		left, n = left-memoryRequest(&pod.Spec.Containers[i]), n+1
+	}
+	for i := range pod.Spec.InitContainers {
+		if ct := &pod.Spec.InitContainers[i]; plan.Sidecar(ct) {
+			left, n = left-memoryRequest(ct), n+1
+		}
+	}
+	return max(left, 0) / max(n, 1)
 }
 
 func overhead(o corev1.ResourceList) *runtimeapi.LinuxContainerResources {
@@ -157,5 +276,21 @@ func podResources(c *Context) *runtimeapi.LinuxContainerResources {
 	if allMemory {
 		out.MemoryLimitInBytes = all.memory
 	}
+	if r := c.Pod.Spec.Resources; r != nil {
+		own(out, r)
+	}
 	return out
+}
+
+// own puts what a pod asks for as a whole over the sum of its containers (KEP-2837).
+func own(out *runtimeapi.LinuxContainerResources, r *corev1.ResourceRequirements) {
+	if n := cpuRequest(&corev1.Container{Resources: *r}); n > 0 {
+		out.CpuShares = shares(n)
+	}
+	if q := r.Limits.Cpu(); !q.IsZero() {
+		out.CpuQuota = quota(milli(q))
+	}
+	if q := r.Limits.Memory(); !q.IsZero() {
+		out.MemoryLimitInBytes = q.Value()
+	}
 }

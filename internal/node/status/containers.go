@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/podspec"
 )
 
 // What the kubelet says of a container that ran and that nobody has any more.
@@ -265,6 +266,9 @@ func (m *maker) describe(out *corev1.ContainerStatus, ct *corev1.Container) {
 	out.ImageID = cmp.Or(now.GetImageRef(), now.GetImageId())
 	out.AllocatedResources = ct.Resources.Requests.DeepCopy()
 	out.Resources = ct.Resources.DeepCopy()
+	if now.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		out.Resources = cmp.Or(podspec.ResourcesOf(&podspec.Context{Pod: m.Pod}, ct, now), out.Resources)
+	}
 	if u := now.GetUser().GetLinux(); u != nil {
 		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: slices.Clone(u.GetSupplementalGroups())}}
 	}

@@ -37,6 +37,7 @@ func TestContainer(t *testing.T) {
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: requests}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}, {Name: "w", MountPath: "/w"}, {Name: "r", MountPath: "/r", ReadOnly: true}}
 	seen := has("a=+#2")["a"]
+	seen.Now.Resources = &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000}}
 	seen.Now.StopSignal = runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3
 	seen.Now.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: 1, Gid: 2, SupplementalGroups: []int64{3}}}
 	seen.Now.Mounts = []*runtimeapi.Mount{{ContainerPath: "/r", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/v", Readonly: true}}
@@ -50,7 +51,7 @@ func TestContainer(t *testing.T) {
 			ExitCode: 7, Reason: "Error", Message: "runtime's: last words", ContainerID: "fairlead://a1",
 			StartedAt: metav1.NewTime(at(-60).Truncate(time.Second)), FinishedAt: metav1.NewTime(at(-5).Truncate(time.Second)),
 		}},
-		AllocatedResources: requests, Resources: &corev1.ResourceRequirements{Requests: requests},
+		AllocatedResources: requests, Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("250m"), "memory": resource.MustParse("64Mi")}},
 		User: &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}},
 		VolumeMounts: []corev1.VolumeMountStatus{
 			{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyDisabled)},
@@ -59,7 +60,7 @@ func TestContainer(t *testing.T) {
 		},
 		StopSignal: ptr(corev1.Signal("SIGRTMIN+3")),
 	}
-	if d := cmp.Diff(want, status.Of(in).ContainerStatuses[0]); d != "" {
+	if d := cmp.Diff(want, status.Of(in).ContainerStatuses[0], cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })); d != "" {
 		t.Error(d)
 	}
 	seen.Now.Image = &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "asked"}
