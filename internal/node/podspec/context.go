@@ -26,7 +26,11 @@ type Node struct {
 	MemoryBytes int64
 	CPUs        int
 	DNS         DNS
-	SeccompRoot string // folder of localhost profiles
+	// ClusterDNS are the servers of the cluster, and ClusterDomain its domain, as
+	// cluster.local; empty where there is none.
+	ClusterDNS    []string
+	ClusterDomain string
+	SeccompRoot   string // folder of localhost profiles
 	// HugePageSizes are those that the node has, as the CRI writes them: 2MB, 1GB. A
 	// container may use none that it does not ask for.
 	HugePageSizes []string

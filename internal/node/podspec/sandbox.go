@@ -10,18 +10,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sandbox is the configuration of the pod's sandbox.
+// Sandbox is the configuration of the pod's sandbox. Whoever makes it has asked
+// KernelName before whether the pod can have a name, and ResolvConf what to warn of.
 func Sandbox(c *Context) *runtimeapi.PodSandboxConfig {
 	pod := c.Pod
+	dns, _ := ResolvConf(c)
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
 		LogDirectory: c.LogDir,
-		DnsConfig:    dns(c),
+		DnsConfig:    dns,
 		Labels:       podLabels(pod),
 		Annotations:  map[string]string{},
 	}
 	if !pod.Spec.HostNetwork {
-		cfg.Hostname = Hostname(pod)
+		cfg.Hostname = hostname(c)
 	}
 	for k, v := range pod.Annotations {
 		cfg.Annotations[k] = v
@@ -39,16 +41,12 @@ func Sandbox(c *Context) *runtimeapi.PodSandboxConfig {
 	return cfg
 }
 
-// Hostname is the pod's own name, cut to what a host may be called.
-func Hostname(pod *corev1.Pod) string {
-	if pod.Spec.Hostname != "" {
-		return pod.Spec.Hostname
+// hostname is the pod's without its domain where both are too long.
+func hostname(c *Context) string {
+	if name, err := KernelName(c); err == nil {
+		return name
 	}
-	name := pod.Name
-	if len(name) > 63 {
-		name = strings.TrimRight(name[:63], "-.")
-	}
-	return name
+	return Hostname(c.Pod)
 }
 
 // Grace is the pod's termination grace period in seconds.
@@ -77,50 +75,6 @@ func portMapping(p corev1.ContainerPort) *runtimeapi.PortMapping {
 		protocol = runtimeapi.Protocol_SCTP
 	}
 	return &runtimeapi.PortMapping{Protocol: protocol, ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP}
-}
-
-// dns follows dnsPolicy. There is no cluster DNS, and the kubelet without one
-// falls back to the node's for both ClusterFirst policies.
-func dns(c *Context) *runtimeapi.DNSConfig {
-	out := &runtimeapi.DNSConfig{}
-	if c.Pod.Spec.DNSPolicy != corev1.DNSNone {
-		out.Servers = append(out.Servers, c.Node.DNS.Servers...)
-		out.Searches = append(out.Searches, c.Node.DNS.Searches...)
-		out.Options = append(out.Options, c.Node.DNS.Options...)
-	}
-	d := c.Pod.Spec.DNSConfig
-	if d == nil {
-		return out
-	}
-	out.Servers = addNew(out.Servers, d.Nameservers...)
-	out.Searches = addNew(out.Searches, d.Searches...)
-	for _, o := range d.Options {
-		kept := out.Options[:0]
-		for _, old := range out.Options {
-			if name, _, _ := strings.Cut(old, ":"); name != o.Name {
-				kept = append(kept, old)
-			}
-		}
-		text := o.Name
-		if o.Value != nil && *o.Value != "" {
-			text += ":" + *o.Value
-		}
-		out.Options = append(kept, text)
-	}
-	return out
-}
-
-func addNew(list []string, more ...string) []string {
-	seen := map[string]bool{}
-	for _, s := range list {
-		seen[s] = true
-	}
-	for _, s := range more {
-		if !seen[s] {
-			list, seen[s] = append(list, s), true
-		}
-	}
-	return list
 }
 
 func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {

@@ -17,33 +17,19 @@ const hostsPath = "/etc/hosts"
 
 func (w *worker) hostsFile() string { return filepath.Join(w.dirs.Memory, "hosts") }
 
-// writeHosts writes the pod's hosts file: for a pod on the node's network the
-// node's own, and the pod's aliases in any case.
+// writeHosts writes the pod's hosts file.
 func (w *worker) writeHosts() error {
-	pod := w.spec.Pod
-	var b strings.Builder
-	if pod.Spec.HostNetwork {
-		node, err := os.ReadFile(hostsPath)
-		if err != nil && !os.IsNotExist(err) {
+	var node []byte
+	if w.spec.Pod.Spec.HostNetwork {
+		var err error
+		if node, err = os.ReadFile(hostsPath); err != nil && !os.IsNotExist(err) {
 			return err
 		}
-		b.Write(node)
-	} else {
-		b.WriteString("# Written for this pod by fairlead.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n")
-		for _, ip := range w.spec.IPs {
-			fmt.Fprintf(&b, "%s\t%s\n", ip, podspec.Hostname(pod))
-		}
-	}
-	for i, a := range pod.Spec.HostAliases {
-		if i == 0 {
-			b.WriteString("\n# From spec.hostAliases.\n")
-		}
-		fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
 	}
 	if err := os.MkdirAll(w.dirs.Memory, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(w.hostsFile(), []byte(b.String()), 0o644)
+	return os.WriteFile(w.hostsFile(), podspec.Hosts(w.spec, node), 0o644)
 }
 
 // addHosts mounts the hosts file unless the container brings its own.
