@@ -1,0 +1,233 @@
+package csi_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/volume/csi"
+	"fairlead.run/internal/node/volume/csi/csitest"
+)
+
+const stages = spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
+
+type bench struct {
+	*csi.Client
+	driver *csitest.Driver
+	dir    string
+}
+
+func newBench(t *testing.T, d *csitest.Driver) *bench {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	socket := csitest.Serve(t, d)
+	b := &bench{driver: d, dir: t.TempDir()}
+	b.Client = csi.New(csi.Config{
+		Socket: func(driver string) (string, error) {
+			if driver != "test.csi" {
+				return "", fmt.Errorf("no driver %s: %w", driver, errdefs.ErrNotFound)
+			}
+			return socket, nil
+		},
+		Staging: filepath.Join(b.dir, "staging"), Timeout: time.Minute,
+	})
+	t.Cleanup(func() { // what a failed test has left
+		for _, pattern := range []string{"*/mount", "staging/*/*/globalmount"} {
+			found, _ := filepath.Glob(filepath.Join(b.dir, pattern))
+			for _, m := range found {
+				_ = unix.Unmount(m, unix.MNT_DETACH)
+			}
+		}
+	})
+	return b
+}
+
+func (b *bench) target(name string) string { return filepath.Join(b.dir, name, "mount") }
+
+// names are the calls so far.
+func (b *bench) names() string {
+	var out []string
+	for _, m := range b.driver.Calls() {
+		name := string(m.ProtoReflect().Descriptor().Name())
+		out = append(out, strings.TrimSuffix(strings.TrimPrefix(name, "Node"), "VolumeRequest"))
+	}
+	return strings.Join(out, " ")
+}
+
+func (b *bench) wantCalls(t *testing.T, want string) {
+	t.Helper()
+	if got := b.names(); got != want {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
+func (b *bench) publish(t *testing.T, v csi.Volume) {
+	t.Helper()
+	if _, err := b.Publish(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) unpublish(t *testing.T, target string) {
+	t.Helper()
+	if err := b.Unpublish(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nothingLeft wants no folder of a volume where it was staged.
+func (b *bench) nothingLeft(t *testing.T) {
+	t.Helper()
+	if left, _ := filepath.Glob(filepath.Join(b.dir, "staging/*/*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestTwoPodsShareAStagedVolume(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	one, two := csi.Volume{Driver: "test.csi", Handle: "v/1", Target: b.target("one")}, csi.Volume{Driver: "test.csi", Handle: "v/1", Target: b.target("two")}
+	b.publish(t, one)
+	b.publish(t, two)
+	if err := os.WriteFile(filepath.Join(one.Target, "f"), []byte("shared"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(two.Target, "f")); string(data) != "shared" {
+		t.Errorf("%q %v", data, err)
+	}
+	b.unpublish(t, one.Target)
+	b.wantCalls(t, "Stage Publish Stage Publish Unpublish")
+	b.unpublish(t, two.Target)
+	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unpublish Unstage")
+	b.nothingLeft(t)
+	b.unpublish(t, two.Target) // of what nobody knows any more
+	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unpublish Unstage")
+}
+
+func TestRequestsSayWhatTheVolumeSays(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{
+		stages, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP, spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	}})
+	group := int64(2000)
+	v := csi.Volume{
+		Driver: "test.csi", Handle: "v", Target: b.target("one"), ReadOnly: true, FSType: "ext4", MountFlags: []string{"noatime"},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: map[string]string{"a": "1"},
+		Attachment: map[string]string{"dev": "sdb"}, StageSecrets: map[string]string{"s": "2"}, PublishSecrets: map[string]string{"p": "3"}, Group: &group,
+	}
+	done, err := b.Publish(t.Context(), v)
+	if err != nil || !done.GroupSet {
+		t.Fatal(done, err)
+	}
+	calls := b.driver.Calls()
+	stage, publish := calls[0].(*spec.NodeStageVolumeRequest), calls[1].(*spec.NodePublishVolumeRequest)
+	if stage.GetSecrets()["s"] != "2" || publish.GetSecrets()["p"] != "3" || len(publish.GetSecrets()) != 1 {
+		t.Error("secrets went astray")
+	}
+	if stage.GetPublishContext()["dev"] != "sdb" || publish.GetPublishContext()["dev"] != "sdb" || publish.GetVolumeContext()["a"] != "1" || !publish.GetReadonly() {
+		t.Errorf("%v", publish)
+	}
+	for _, c := range []*spec.VolumeCapability{stage.GetVolumeCapability(), publish.GetVolumeCapability()} {
+		m := c.GetMount()
+		if m.GetFsType() != "ext4" || m.GetVolumeMountGroup() != "2000" || len(m.GetMountFlags()) != 1 || c.GetAccessMode().GetMode() != spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER {
+			t.Errorf("%v", c)
+		}
+	}
+	b.unpublish(t, v.Target)
+}
+
+func TestInlineVolumesAreNotStaged(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	v := csi.Volume{Driver: "test.csi", Handle: "csi-x", Inline: true, Target: b.target("one")}
+	b.publish(t, v)
+	b.unpublish(t, v.Target)
+	b.wantCalls(t, "Publish Unpublish")
+}
+
+// Every call may fail after it has done its work, as when the agent is killed before
+// it has the answer. The same request then ends what was begun, by a new client.
+func TestCallsWhoseAnswerIsLost(t *testing.T) {
+	for _, call := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+		t.Run(call, func(t *testing.T) {
+			b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+			v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
+			b.driver.Fail(call, status.Error(codes.Internal, "lost"))
+			_, err := b.Publish(t.Context(), v)
+			if err == nil {
+				err = b.Unpublish(t.Context(), v.Target)
+			}
+			if err == nil || !strings.Contains(err.Error(), call) || !strings.Contains(err.Error(), "lost") {
+				t.Fatal(err)
+			}
+			// The pod is removed without another attempt.
+			b.unpublish(t, v.Target)
+			b.nothingLeft(t)
+			if _, err := os.Stat(v.Target); !os.IsNotExist(err) {
+				t.Errorf("the target is left: %v", err)
+			}
+		})
+	}
+}
+
+// A target whose pod was deleted by force does not keep a volume staged for ever.
+func TestUsersThatAreGoneDoNotCount(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	one, two := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}, csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("two")}
+	b.publish(t, one)
+	b.publish(t, two)
+	if err := errors.Join(unix.Unmount(one.Target, 0), os.RemoveAll(filepath.Dir(one.Target))); err != nil {
+		t.Fatal(err)
+	}
+	b.unpublish(t, two.Target)
+	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unstage")
+	b.nothingLeft(t)
+}
+
+// A driver that answers and leaves its mount there is not believed: what is in it
+// would be deleted with the pod's folder.
+func TestAMountThatStaysIsNoticed(t *testing.T) {
+	b := newBench(t, &csitest.Driver{})
+	v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
+	b.publish(t, v)
+	b.driver.Keep = true
+	if err := b.Unpublish(t.Context(), v.Target); !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), "is still mounted") {
+		t.Error(err)
+	}
+	b.driver.Keep = false
+	b.unpublish(t, v.Target)
+}
+
+func TestDriversThatDoNotAnswer(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Hang: true})
+	client := csi.New(csi.Config{Socket: func(string) (string, error) { return csitest.Serve(t, b.driver), nil }, Staging: b.dir, Timeout: 50 * time.Millisecond})
+	_, err := client.Publish(t.Context(), csi.Volume{Driver: "slow.csi", Handle: "v", Target: b.target("one")})
+	if !errors.Is(err, errdefs.ErrDeadline) || !strings.Contains(err.Error(), "CSI driver slow.csi: NodeGetCapabilities") {
+		t.Error(err)
+	}
+	_, err = b.Publish(t.Context(), csi.Volume{Driver: "none.csi", Handle: "v", Target: b.target("one")})
+	if !errors.Is(err, errdefs.ErrNotFound) {
+		t.Error(err)
+	}
+	gone := csi.New(csi.Config{Socket: func(string) (string, error) { return filepath.Join(b.dir, "no.sock"), nil }, Staging: b.dir, Timeout: time.Minute})
+	if _, err := gone.Info(t.Context(), "gone.csi"); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	b := newBench(t, &csitest.Driver{})
+	got, err := b.Info(t.Context(), "test.csi")
+	if err != nil || got.ID != "node-1" || got.MaxVolumes != 7 || got.Topology["zone"] != "a" {
+		t.Errorf("%+v %v", got, err)
+	}
+}
