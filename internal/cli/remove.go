@@ -47,7 +47,7 @@ func (a *app) rmCommand() *cobra.Command {
 				if err := removal.RemovePod(ctx, s.Runtime, r); err != nil {
 					return err
 				}
-				return removal.Files(s.cfg.Root, s.cfg.State, p.UID)
+				return removal.Files(ctx, s.cfg.Root, s.cfg.State, p.UID)
 			})
 		},
 	}

@@ -187,7 +187,7 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	ct := w.containerSpec(a.Container)
 	ctx, cancel := call(ctx)
 	defer cancel()
-	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: a.ID, Linux: podspec.Resources(w.spec, ct)})
+	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
+	"fairlead.run/internal/node/volume"
 )
 
 // Config is what an Agent works with. What is not said to be optional is required.
@@ -33,6 +34,7 @@ type Config struct {
 	Place   Place
 	Reporter
 	Root, State string // persistent folder, and one on a tmpfs
+	volume.Around // what volumes need; may be empty
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
 	Log    *slog.Logger

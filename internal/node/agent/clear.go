@@ -30,7 +30,7 @@ func (w *worker) clear(ctx context.Context) error {
 	}
 	w.tend.Wait()
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes
-		errs = append(errs, volume.Remove(w.dirs), w.a.ledger.remove(w.uid))
+		errs = append(errs, volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.remove(w.uid))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove the pod: %w", err)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/lastwords"
+	"fairlead.run/internal/node/podspec"
 )
 
 const hostsPath = "/etc/hosts"
@@ -26,7 +28,7 @@ func (w *worker) writeHosts() error {
 	if err := os.MkdirAll(w.dirs.Memory, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(w.hostsFile(), podspecHosts(w.spec, node), 0o644); err != nil {
+	if err := os.WriteFile(w.hostsFile(), podspec.Hosts(w.spec, node), 0o644); err != nil {
 		return fmt.Errorf("write its hosts file: %w", err)
 	}
 	return nil
@@ -34,8 +36,8 @@ func (w *worker) writeHosts() error {
 
 // mounts are what a container has mounted: volumes, the hosts file unless it brings
 // its own, and the file for its last words.
-func (w *worker) mounts(ct *corev1.Container, attempt uint32) ([]*runtimeapi.Mount, error) {
-	mounts, err := w.volumes.Mounts(ct)
+func (w *worker) mounts(ctx context.Context, ct *corev1.Container, attempt uint32) ([]*runtimeapi.Mount, error) {
+	mounts, err := w.volumes.Mounts(ctx, ct)
 	if err != nil {
 		return nil, err
 	}

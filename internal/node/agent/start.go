@@ -122,7 +122,7 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 	if err := podspec.CheckNonRoot(w.pod, ct, image.Info); err != nil {
 		return nil, w.misconfigured(ct, err)
 	}
-	mounts, err := w.mounts(ct, attempt)
+	mounts, err := w.mounts(ctx, ct, attempt)
 	if err != nil {
 		return nil, w.misconfigured(ct, err)
 	}

@@ -123,7 +123,7 @@ func (w *worker) prepare(ctx context.Context) error {
 		}
 	}
 	if w.stage == placed {
-		set, err := volume.Prepare(w.spec, w.dirs)
+		set, err := volume.Prepare(ctx, w.spec, w.dirs, w.a.cfg.Around)
 		if err != nil {
 			w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
 			return err
@@ -201,6 +201,19 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 	}
 	if again.IsZero() || !p.Again.IsZero() && p.Again.Before(again) {
 		again = p.Again
+	}
+	return again, nil
+}
+
+// refresh brings volumes up to date with the objects that they come from, and says
+// when to do so again.
+func (w *worker) refresh(ctx context.Context) (time.Time, error) {
+	_, again, err := w.volumes.Update(ctx)
+	if err != nil {
+		w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
+		if again.IsZero() {
+			return again, err
+		}
 	}
 	return again, nil
 }

@@ -228,7 +228,9 @@ func (w *worker) observed() plan.Observed {
 		case plan.Running:
 			c.care.Tell(seen)
 			seen.Sick = cmp.Or(seen.Sick, c.why)
-			seen.Resources = podspecResourcesOf(w.containerSpec(name), c.now)
+			if ct := w.containerSpec(name); ct != nil {
+				seen.Resources = podspec.ResourcesOf(w.spec, ct, c.now)
+			}
 		case plan.Exited:
 			seen.Finished = time.Unix(0, c.now.GetFinishedAt())
 		}

@@ -1,6 +1,7 @@
 package removal
 
 import (
+	"context"
 	"path/filepath"
 
 	"fairlead.run/internal/node/volume"
@@ -13,11 +14,11 @@ func Dirs(root, state, uid string) volume.Dirs {
 }
 
 // Files removes what was prepared for a pod: volumes and logs.
-func Files(root, state, uid string) error {
+func Files(ctx context.Context, root, state, uid string) error {
 	if !IsUID(uid) {
 		return nil // not one of ours
 	}
-	return volume.Remove(Dirs(root, state, uid))
+	return volume.Remove(ctx, Dirs(root, state, uid), nil)
 }
 
 // IsUID keeps a sandbox's free text from naming a folder.

@@ -26,7 +26,7 @@ func (w *worker) remove(ctx context.Context, now <-chan struct{}) error {
 	w.endCare()
 	w.endLogs()
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes
-		errs = append(errs, volume.Remove(w.dirs))
+		errs = append(errs, volume.Remove(ctx, w.dirs, nil))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return w.fail("remove it", err)

@@ -88,7 +88,7 @@ func (w *worker) start(ctx context.Context) error {
 		return w.fail("make the log folder", err)
 	}
 	var err error
-	if w.volumes, err = volume.Prepare(w.spec, w.dirs); err != nil {
+	if w.volumes, err = volume.Prepare(ctx, w.spec, w.dirs, volume.Around{}); err != nil {
 		return w.fail("prepare volumes", err)
 	}
 	w.began = time.Now()
@@ -236,7 +236,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 			c.old = c.id
 		}
 	}
-	cfg, err := w.configure(ct, c.attempt)
+	cfg, err := w.configure(ctx, ct, c.attempt)
 	if err != nil {
 		return w.fail("configure container "+ct.Name, err)
 	}
@@ -262,8 +262,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container) error {
 	return nil
 }
 
-func (w *worker) configure(ct *corev1.Container, attempt uint32) (*runtimeapi.ContainerConfig, error) {
-	mounts, err := w.volumes.Mounts(ct)
+func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt uint32) (*runtimeapi.ContainerConfig, error) {
+	mounts, err := w.volumes.Mounts(ctx, ct)
 	if err != nil {
 		return nil, err
 	}

@@ -1,95 +1,149 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume/csi"
 )
 
 // Dirs are a pod's own folders.
 type Dirs struct {
 	Disk   string // survives a reboot; for emptyDir
 	Memory string // on a tmpfs; for what comes from objects, and for mounts
+	// CSI is where drivers mount the pod's volumes. Drivers see it by the same
+	// path, and most are set up for the folder of a kubelet:
+	// /var/lib/kubelet/pods/UID. Empty if the pod can have no such volumes.
+	CSI string
 }
 
-// Set is the volumes of one pod.
+func (d Dirs) all() []string {
+	return slices.DeleteFunc([]string{d.CSI, d.Memory, d.Disk}, func(dir string) bool { return dir == "" })
+}
+
+// Around is what volumes need beside the pod and its objects. A kind of volume
+// that needs what is nil is refused by name.
+type Around struct {
+	// Allocatable is what pods may use of the node. It bounds memory volumes, and
+	// stands for limits that are not set. Without it the whole node does.
+	Allocatable corev1.ResourceList
+	Tokens      Tokens
+	Claims      Claims
+	CSI         Plugin
+	// Driver is the object of a CSI driver, or nil if the cluster has none.
+	Driver func(name string) *storagev1.CSIDriver
+	// Attached waits until a volume is attached to this node, and returns what the
+	// attachment says for the driver. Nil where nothing is attached.
+	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)
+}
+
+// Tokens makes tokens of pods' service accounts.
+type Tokens interface {
+	// Token is bound to the pod. It is to be asked for again at refreshAt.
+	Token(ctx context.Context, pod *corev1.Pod, r TokenRequest) (token string, refreshAt time.Time, err error)
+}
+
+// TokenRequest says what a token is for.
+type TokenRequest struct {
+	Audience string // empty for the API server's own
+	Seconds  int64  // until it expires
+	Path     string // of the file that it is for
+}
+
+// Claims finds claims and what they are bound to. What is missing is nil.
+type Claims interface {
+	Claim(namespace, name string) *corev1.PersistentVolumeClaim
+	Volume(name string) *corev1.PersistentVolume
+}
+
+// Plugin mounts volumes of CSI drivers; *csi.Client is one.
+type Plugin interface {
+	Publish(ctx context.Context, v csi.Volume) (csi.Published, error)
+	Unpublish(ctx context.Context, target string) error
+}
+
+// Set is the volumes of one pod. One goroutine at a time uses it, but Usage may
+// be called beside the others.
 type Set struct {
-	dirs  Dirs
-	spec  *podspec.Context
-	paths map[string]string // volume to host path
-	own   map[string]bool   // volumes that belong to the pod alone
+	dirs    Dirs
+	spec    *podspec.Context
+	around  Around
+	volumes map[string]*mounted
+	frozen  map[string]map[string][]byte // of immutable objects, by kind and name
+	tokens  map[TokenRequest]token
 }
 
-// Prepare makes the volumes of a pod. If it fails it leaves nothing.
-func Prepare(c *podspec.Context, dirs Dirs) (s *Set, err error) {
-	s = &Set{dirs: dirs, spec: c, paths: map[string]string{}, own: map[string]bool{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, Remove(dirs))
-		}
-	}()
+// mounted is a volume as it is on this machine.
+type mounted struct {
+	path     string    // on the host; empty if the runtime has it
+	own      bool      // belongs to the pod alone, or may be labelled for it
+	readOnly bool      // nobody of the pod may write
+	claim    string    // name of the PersistentVolumeClaim
+	again    time.Time // when its driver wants to be asked again; zero for never
+}
+
+// Prepare makes the volumes of a pod, or finds those that are there already: it
+// may be called again at any time, and disturbs no container. The Set goes on
+// reading c, whose Pod may be replaced by a newer version of itself.
+//
+// An error is about every volume that is not ready. What was made stays for the
+// next attempt; Remove takes it away.
+func Prepare(ctx context.Context, c *podspec.Context, dirs Dirs, around Around) (*Set, error) {
+	if dirs.Disk == "" || dirs.Memory == "" {
+		return nil, fmt.Errorf("prepare volumes: no folders are given: %w", errdefs.ErrInternal)
+	}
+	s := &Set{
+		dirs: dirs, spec: c, around: around, volumes: map[string]*mounted{},
+		frozen: map[string]map[string][]byte{}, tokens: map[TokenRequest]token{},
+	}
+	var errs []error
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
-		if err := s.prepare(v); err != nil {
-			return nil, fmt.Errorf("prepare volume %s: %w", v.Name, err)
+		m, err := s.prepare(ctx, v)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("prepare volume %s: %w", v.Name, err))
 		}
+		s.volumes[v.Name] = m
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Set) prepare(v *corev1.Volume) error {
-	if v.Image != nil {
-		return nil // the runtime mounts it
+func (s *Set) prepare(ctx context.Context, v *corev1.Volume) (*mounted, error) {
+	switch {
+	case v.Image != nil:
+		return &mounted{readOnly: true}, nil // the runtime mounts it
+	case v.HostPath != nil:
+		return &mounted{path: v.HostPath.Path}, checkHostPath(ctx, v.HostPath)
+	case v.EmptyDir != nil:
+		return s.emptyDir(v)
+	case hasContent(v):
+		return s.content(ctx, v)
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return s.claim(ctx, v)
+	case v.CSI != nil:
+		return s.inline(ctx, v)
 	}
-	if v.HostPath != nil {
-		s.paths[v.Name] = v.HostPath.Path
-		return checkHostPath(v.HostPath)
+	if err := unsupportedKind(v); err != nil {
+		return nil, err
 	}
-	s.own[v.Name] = true
-	if e := v.EmptyDir; e != nil && e.Medium != corev1.StorageMediumMemory {
-		return s.emptyDir(v.Name, filepath.Join(s.dirs.Disk, "volumes", v.Name))
-	}
-	dir := filepath.Join(s.dirs.Memory, "volumes", v.Name)
-	if v.EmptyDir != nil {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-		if err := mountTmpfs(dir, v.EmptyDir.SizeLimit); err != nil {
-			return err
-		}
-		return s.emptyDir(v.Name, dir)
-	}
-	s.paths[v.Name] = dir
-	files, err := s.files(v)
-	if err != nil {
-		return err
-	}
-	return writeFiles(dir, files, s.group())
+	return nil, fmt.Errorf("it names no kind of volume: %w", errdefs.ErrInvalidArgument)
 }
 
-// emptyDir opens a folder for every user of the pod.
-func (s *Set) emptyDir(name, dir string) error {
-	s.paths[name] = dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	mode := os.FileMode(0o777)
-	if g := s.group(); g != nil {
-		if err := os.Lchown(dir, -1, int(*g)); err != nil {
-			return err
-		}
-		mode |= os.ModeSetgid
-	}
-	return os.Chmod(dir, mode)
+// memoryPath is where volumes are that do not outlive the boot.
+func (s *Set) memoryPath(volume string) string {
+	return filepath.Join(s.dirs.Memory, "volumes", volume)
 }
 
 func (s *Set) group() *int64 {
@@ -99,103 +153,12 @@ func (s *Set) group() *int64 {
 	return nil
 }
 
-func mountTmpfs(dir string, limit *resource.Quantity) error {
-	options := "mode=0777"
-	if limit != nil && limit.Value() > 0 {
-		options += fmt.Sprintf(",size=%d", limit.Value())
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
-	}
-	return nil
-}
-
-func checkHostPath(h *corev1.HostPathVolumeSource) error {
-	kind := corev1.HostPathUnset
-	if h.Type != nil {
-		kind = *h.Type
-	}
-	switch kind {
-	case corev1.HostPathUnset:
-		return nil
-	case corev1.HostPathDirectoryOrCreate:
-		if err := os.MkdirAll(h.Path, 0o755); err != nil {
-			return fmt.Errorf("create folder: %w", err)
+// volume is the pod's volume with that name, or nil.
+func (s *Set) volume(name string) *corev1.Volume {
+	for i := range s.spec.Pod.Spec.Volumes {
+		if v := &s.spec.Pod.Spec.Volumes[i]; v.Name == name {
+			return v
 		}
-	case corev1.HostPathFileOrCreate:
-		f, err := os.OpenFile(h.Path, os.O_RDONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return fmt.Errorf("create file: %w", err)
-		}
-		_ = f.Close()
-	}
-	info, err := os.Stat(h.Path)
-	if err != nil {
-		return fmt.Errorf("hostPath of type %s: %w", kind, err)
-	}
-	mode, fits := info.Mode(), false
-	switch kind {
-	case corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate:
-		fits = mode.IsDir()
-	case corev1.HostPathFile, corev1.HostPathFileOrCreate:
-		fits = mode.IsRegular()
-	case corev1.HostPathSocket:
-		fits = mode&os.ModeSocket != 0
-	case corev1.HostPathCharDev:
-		fits = mode&os.ModeCharDevice != 0
-	case corev1.HostPathBlockDev:
-		fits = mode&os.ModeDevice != 0 && mode&os.ModeCharDevice == 0
-	}
-	if !fits {
-		return fmt.Errorf("hostPath %s is not a %s: %w", h.Path, kind, errdefs.ErrPrecondition)
-	}
-	return nil
-}
-
-// Remove unmounts and deletes both folders of a pod. It deletes nothing while
-// something is still mounted there, because that may be the host's own data.
-func Remove(dirs Dirs) error {
-	for _, dir := range []string{dirs.Memory, dirs.Disk} {
-		if err := unmountBelow(dir); err != nil {
-			return fmt.Errorf("remove volumes: %w", err)
-		}
-	}
-	var errs []error
-	for _, dir := range []string{dirs.Memory, dirs.Disk} {
-		if err := os.RemoveAll(dir); err != nil {
-			errs = append(errs, fmt.Errorf("remove volumes: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func unmountBelow(dir string) error {
-	if dir == "" {
-		return fmt.Errorf("no folder is given: %w", errdefs.ErrInternal)
-	}
-	if _, err := os.Lstat(dir); os.IsNotExist(err) {
-		return nil
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	for range 2 { // once to unmount, once to see that nothing is left
-		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
-		if err != nil {
-			return fmt.Errorf("list mounts: %w", err)
-		}
-		if len(mounts) == 0 {
-			return nil
-		}
-		for i := len(mounts) - 1; i >= 0; i-- { // the newest first
-			if err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-				return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
-			}
-		}
-	}
-	if mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real)); err != nil || len(mounts) > 0 {
-		return errors.Join(err, fmt.Errorf("%s still holds mounts: %w", real, errdefs.ErrPrecondition))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -30,6 +31,10 @@ func (objects) Secret(string, string) *corev1.Secret {
 	return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}
 }
 
+func prepare(c *podspec.Context, d Dirs) (*Set, error) {
+	return Prepare(context.Background(), c, d, Around{})
+}
+
 func ptr[T any](v T) *T { return &v }
 
 func podContext(volumes ...corev1.Volume) *podspec.Context {
@@ -43,7 +48,7 @@ func testDirs(t *testing.T) Dirs {
 	dir := t.TempDir()
 	d := Dirs{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory")}
 	t.Cleanup(func() {
-		if err := Remove(d); err != nil {
+		if err := Remove(context.Background(), d, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -72,7 +77,7 @@ func TestFiles(t *testing.T) {
 		},
 	}}))
 	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
-	s, err := Prepare(c, testDirs(t))
+	s, err := prepare(c, testDirs(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +85,7 @@ func TestFiles(t *testing.T) {
 		text string
 		mode os.FileMode
 	}{"deep/er/a": {"A", 0o755}, "c": {"\x00", 0o440}, "p": {"secret", 0o440}, "name": {"web", 0o440}} {
-		file := filepath.Join(s.paths["v"], path)
+		file := filepath.Join(s.volumes["v"].path, path)
 		text, err := os.ReadFile(file)
 		info, statErr := os.Stat(file)
 		if err != nil || statErr != nil {
@@ -93,7 +98,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %q %v gid %d", path, text, info.Mode(), st.Gid)
 		}
 	}
-	mounts, err := s.Mounts(&corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}})
+	mounts, err := s.Mounts(t.Context(), &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}})
 	if err != nil || !mounts[0].Readonly {
 		t.Errorf("a volume of objects can be written: %v %v", mounts, err)
 	}
@@ -102,14 +107,11 @@ func TestFiles(t *testing.T) {
 func TestMissingObject(t *testing.T) {
 	v := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}
 	d := testDirs(t)
-	if _, err := Prepare(podContext(source(v)), d); err == nil || !strings.Contains(err.Error(), "volume v: its object is missing") {
+	if _, err := prepare(podContext(source(v)), d); err == nil || !strings.Contains(err.Error(), "volume v: ConfigMap none is missing") {
 		t.Error(err)
 	}
-	if _, err := os.Stat(d.Memory); !os.IsNotExist(err) {
-		t.Error("a failed preparation left its folder")
-	}
 	v.ConfigMap.Optional = ptr(true)
-	if _, err := Prepare(podContext(source(v)), d); err != nil {
+	if _, err := prepare(podContext(source(v)), d); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,19 +123,19 @@ func TestEmptyDir(t *testing.T) {
 		source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		corev1.Volume{Name: "mem", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "Memory", SizeLimit: ptr(resource.MustParse("1Mi"))}}},
 	)
-	s, err := Prepare(c, d)
+	s, err := prepare(c, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"v", "mem"} {
-		if info, err := os.Stat(s.paths[name]); err != nil || info.Mode().Perm() != 0o777 {
+		if info, err := os.Stat(s.volumes[name].path); err != nil || info.Mode().Perm() != 0o777 {
 			t.Errorf("%s: %v %v", name, info, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.paths["mem"], "f"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+	if err := os.WriteFile(filepath.Join(s.volumes["mem"].path, "f"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("the size limit does not hold: %v", err)
 	}
-	if err := Remove(d); err != nil {
+	if err := Remove(t.Context(), d, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(d.Disk); !os.IsNotExist(err) {
@@ -167,7 +169,7 @@ func TestHostPathTypes(t *testing.T) {
 		{"BlockDevice", "/dev/null", false},
 	}
 	for _, tt := range tests {
-		if err := checkHostPath(&corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.kind}); (err == nil) != tt.ok {
+		if err := checkHostPath(t.Context(), &corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.kind}); (err == nil) != tt.ok {
 			t.Errorf("%s %s: %v", tt.kind, tt.path, err)
 		}
 	}
@@ -194,12 +196,12 @@ func TestSubPath(t *testing.T) {
 		}
 	}
 	d := testDirs(t)
-	s, err := Prepare(podContext(source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})), d)
+	s, err := prepare(podContext(source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})), d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mount := func(sub string) ([]*runtimeapi.Mount, error) {
-		return s.Mounts(&corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: sub}}})
+		return s.Mounts(t.Context(), &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: sub}}})
 	}
 	for _, sub := range []string{"out", "out/keep", "up", "abs", "in/proc", "in/proc/etc", "out/new"} {
 		if m, err := mount(sub); err == nil {
@@ -230,7 +232,7 @@ func TestSubPath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(m[0].HostPath, "file")); err != nil {
 		t.Errorf("the mount followed a link: %v", err)
 	}
-	if err := Remove(d); err != nil {
+	if err := Remove(t.Context(), d, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{keep, filepath.Join(host, "old", "file")} {
@@ -245,18 +247,18 @@ func TestRecursiveReadOnly(t *testing.T) {
 	ct := func(m corev1.RecursiveReadOnlyMode) *corev1.Container {
 		return &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: &m}}}
 	}
-	s, err := Prepare(c, testDirs(t))
+	s, err := prepare(c, testDirs(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Mounts(ct("Enabled")); err == nil {
+	if _, err := s.Mounts(t.Context(), ct("Enabled")); err == nil {
 		t.Error("a handler that cannot do it is not refused")
 	}
-	if m, err := s.Mounts(ct("IfPossible")); err != nil || m[0].RecursiveReadOnly {
+	if m, err := s.Mounts(t.Context(), ct("IfPossible")); err != nil || m[0].RecursiveReadOnly {
 		t.Errorf("%v %v", m, err)
 	}
 	c.Features = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}
-	if m, err := s.Mounts(ct("Enabled")); err != nil || !m[0].RecursiveReadOnly {
+	if m, err := s.Mounts(t.Context(), ct("Enabled")); err != nil || !m[0].RecursiveReadOnly {
 		t.Errorf("%v %v", m, err)
 	}
 }
@@ -268,14 +270,14 @@ func TestImage(t *testing.T) {
 	c.Pulled = func(image string) string { return "sha256:of-" + image }
 	c.Features = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}
 	d := testDirs(t)
-	s, err := Prepare(c, d)
+	s, err := prepare(c, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(d.Memory); !os.IsNotExist(err) {
 		t.Errorf("something was made for it: %v", err)
 	}
-	got, err := s.Mounts(&corev1.Container{VolumeMounts: []corev1.VolumeMount{
+	got, err := s.Mounts(t.Context(), &corev1.Container{VolumeMounts: []corev1.VolumeMount{
 		{Name: "v", MountPath: "/a/"},
 		{Name: "v", MountPath: "/b", SubPath: "x/y", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled)},
 	}})

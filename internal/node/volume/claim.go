@@ -1,0 +1,290 @@
+package volume
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/volume/csi"
+)
+
+// claim makes what a PersistentVolumeClaim is bound to.
+func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
+	pvc, err := s.findClaim(v)
+	if err != nil {
+		return nil, err
+	}
+	pv, err := s.boundTo(pvc)
+	if err != nil {
+		return nil, fmt.Errorf("claim %s: %w", pvc.Name, err)
+	}
+	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	m, err := s.persistent(ctx, pv, readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("claim %s, volume %s: %w", pvc.Name, pv.Name, err)
+	}
+	m.claim = pvc.Name
+	return m, nil
+}
+
+// findClaim is the claim that a volume names, or that was made for the pod.
+func (s *Set) findClaim(v *corev1.Volume) (*corev1.PersistentVolumeClaim, error) {
+	if s.around.Claims == nil {
+		return nil, fmt.Errorf("there are no PersistentVolumeClaims without a cluster; use hostPath: %w", errdefs.ErrUnimplemented)
+	}
+	pod, name := s.spec.Pod, ""
+	if v.Ephemeral != nil {
+		name = pod.Name + "-" + v.Name
+	} else {
+		name = v.PersistentVolumeClaim.ClaimName
+	}
+	pvc := s.around.Claims.Claim(pod.Namespace, name)
+	if pvc == nil {
+		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is not there (yet): %w", pod.Namespace, name, errdefs.ErrNotFound)
+	}
+	if v.Ephemeral != nil && !metav1.IsControlledBy(pvc, pod) {
+		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s was not made for this pod; delete it, or rename the pod: %w", pod.Namespace, name, errdefs.ErrPrecondition)
+	}
+	if pvc.DeletionTimestamp != nil {
+		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is being deleted: %w", pod.Namespace, name, errdefs.ErrPrecondition)
+	}
+	return pvc, nil
+}
+
+func (s *Set) boundTo(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
+		return nil, fmt.Errorf("it is not bound to a volume (yet): %w", errdefs.ErrUnavailable)
+	}
+	if isBlock(pvc.Spec.VolumeMode) {
+		return nil, errBlock
+	}
+	pv := s.around.Claims.Volume(pvc.Spec.VolumeName)
+	if pv == nil {
+		return nil, fmt.Errorf("PersistentVolume %s is not there: %w", pvc.Spec.VolumeName, errdefs.ErrNotFound)
+	}
+	if r := pv.Spec.ClaimRef; r == nil || r.UID != pvc.UID {
+		return nil, fmt.Errorf("PersistentVolume %s is bound to another claim: %w", pv.Name, errdefs.ErrPrecondition)
+	}
+	if isBlock(pv.Spec.VolumeMode) {
+		return nil, errBlock
+	}
+	return pv, nil
+}
+
+func (s *Set) persistent(ctx context.Context, pv *corev1.PersistentVolume, readOnly bool) (*mounted, error) {
+	switch {
+	case pv.Spec.HostPath != nil:
+		if len(pv.Spec.MountOptions) > 0 {
+			return nil, fmt.Errorf("a hostPath takes no mountOptions: %w", errdefs.ErrInvalidArgument)
+		}
+		return &mounted{path: pv.Spec.HostPath.Path, readOnly: readOnly}, checkHostPath(ctx, pv.Spec.HostPath)
+	case pv.Spec.Local != nil:
+		return s.local(ctx, pv, readOnly)
+	case pv.Spec.CSI != nil:
+		return s.persistentCSI(ctx, pv, readOnly)
+	}
+	return nil, fmt.Errorf("only PersistentVolumes of the kinds hostPath, local and csi are supported; %s: %w", insteadCSI, errdefs.ErrUnimplemented)
+}
+
+// local is a folder of the node. A pod that gives it its group does so alone, as
+// long as nobody else has it.
+func (s *Set) local(ctx context.Context, pv *corev1.PersistentVolume, readOnly bool) (*mounted, error) {
+	path := pv.Spec.Local.Path
+	if len(pv.Spec.MountOptions) > 0 {
+		return nil, fmt.Errorf("mountOptions of a local volume are not supported; mount %s with them on the node: %w", path, errdefs.ErrUnimplemented)
+	}
+	err := look(ctx, path, func() error {
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a folder; a device is to be mounted on the node first: %w", path, errdefs.ErrPrecondition)
+		}
+		return err
+	})
+	if err == nil && !readOnly {
+		err = s.setGroup(ctx, path, false)
+	}
+	return &mounted{path: path, own: !readOnly, readOnly: readOnly}, err
+}
+
+// The keys by which a driver that asks for it learns of the pod.
+const (
+	contextPod       = "csi.storage.k8s.io/pod.name"
+	contextNamespace = "csi.storage.k8s.io/pod.namespace"
+	contextUID       = "csi.storage.k8s.io/pod.uid"
+	contextAccount   = "csi.storage.k8s.io/serviceAccount.name"
+	contextEphemeral = "csi.storage.k8s.io/ephemeral"
+)
+
+// republishAfter is how often a driver is asked again that wants to be.
+const republishAfter = 90 * time.Second
+
+// target is where a driver mounts a volume: the path that drivers know from a
+// kubelet, below the pod's folder.
+func (s *Set) target(name string) string { return filepath.Join(csiFolder(s.dirs), name, "mount") }
+
+func csiFolder(d Dirs) string { return filepath.Join(d.CSI, "volumes", "kubernetes.io~csi") }
+
+func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, readOnly bool) (*mounted, error) {
+	source := pv.Spec.CSI
+	v := csi.Volume{
+		Driver: source.Driver, Handle: source.VolumeHandle, FSType: source.FSType, MountFlags: pv.Spec.MountOptions,
+		ReadOnly: readOnly || source.ReadOnly, Attributes: maps.Clone(source.VolumeAttributes),
+		AccessModes: pv.Spec.AccessModes, Target: s.target(pv.Name),
+	}
+	var err error
+	if v.StageSecrets, err = s.secretOf(source.NodeStageSecretRef); err != nil {
+		return nil, err
+	}
+	if v.PublishSecrets, err = s.secretOf(source.NodePublishSecretRef); err != nil {
+		return nil, err
+	}
+	if driver := s.driver(source.Driver); s.around.Attached != nil && (driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired) {
+		if v.Attachment, err = s.around.Attached(ctx, pv); err != nil {
+			return nil, fmt.Errorf("wait until it is attached: %w", err)
+		}
+	}
+	return s.publishCSI(ctx, v)
+}
+
+// inline is a volume that a driver makes for the pod alone.
+func (s *Set) inline(ctx context.Context, of *corev1.Volume) (*mounted, error) {
+	source := of.CSI
+	driver := s.driver(source.Driver)
+	if driver != nil && !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
+		return nil, fmt.Errorf("CSI driver %s makes no volumes for single pods; use a PersistentVolumeClaim: %w", source.Driver, errdefs.ErrInvalidArgument)
+	}
+	v := csi.Volume{
+		Driver: source.Driver, Inline: true, Attributes: maps.Clone(source.VolumeAttributes),
+		Handle: fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(s.spec.Pod.UID)+"/"+of.Name))),
+		Target: s.target(of.Name), ReadOnly: source.ReadOnly != nil && *source.ReadOnly,
+	}
+	if source.FSType != nil {
+		v.FSType = *source.FSType
+	}
+	if r := source.NodePublishSecretRef; r != nil {
+		var err error
+		if v.PublishSecrets, err = s.secretOf(&corev1.SecretReference{Name: r.Name, Namespace: s.spec.Pod.Namespace}); err != nil {
+			return nil, err
+		}
+	}
+	return s.publishCSI(ctx, v)
+}
+
+func (s *Set) driver(name string) *storagev1.CSIDriver {
+	if s.around.Driver == nil {
+		return nil
+	}
+	return s.around.Driver(name)
+}
+
+func (s *Set) secretOf(r *corev1.SecretReference) (map[string]string, error) {
+	if r == nil {
+		return nil, nil
+	}
+	secret := s.spec.Objects.Secret(r.Namespace, r.Name)
+	if secret == nil {
+		return nil, fmt.Errorf("the Secret %s/%s for the CSI driver is missing: %w", r.Namespace, r.Name, errdefs.ErrNotFound)
+	}
+	out := map[string]string{}
+	for k, v := range secret.Data {
+		out[k] = string(v)
+	}
+	return out, nil
+}
+
+func (s *Set) publishCSI(ctx context.Context, v csi.Volume) (*mounted, error) {
+	if s.around.CSI == nil || s.dirs.CSI == "" {
+		return nil, fmt.Errorf("volumes of CSI drivers (%s) are not supported here: %w", v.Driver, errdefs.ErrUnimplemented)
+	}
+	driver, wants := s.driver(v.Driver), storagev1.CSIDriverSpec{}
+	if driver != nil {
+		wants = driver.Spec
+	}
+	if len(wants.TokenRequests) > 0 {
+		return nil, fmt.Errorf("CSI driver %s wants tokens of service accounts (tokenRequests), which is not supported: %w", v.Driver, errdefs.ErrUnimplemented)
+	}
+	if v.Attributes == nil {
+		v.Attributes = map[string]string{}
+	}
+	if wants.PodInfoOnMount != nil && *wants.PodInfoOnMount {
+		pod := s.spec.Pod
+		v.Attributes[contextPod], v.Attributes[contextNamespace], v.Attributes[contextUID] = pod.Name, pod.Namespace, string(pod.UID)
+		v.Attributes[contextAccount], v.Attributes[contextEphemeral] = pod.Spec.ServiceAccountName, strconv.FormatBool(v.Inline)
+	}
+	v.Group = s.group()
+	done, err := s.around.CSI.Publish(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	m := &mounted{path: v.Target, own: !v.ReadOnly, readOnly: v.ReadOnly}
+	if wants.RequiresRepublish != nil && *wants.RequiresRepublish {
+		m.again = time.Now().Add(republishAfter)
+	}
+	if done.GroupSet || !takesGroup(wants.FSGroupPolicy, v) {
+		return m, nil
+	}
+	return m, s.setGroup(ctx, v.Target, v.ReadOnly)
+}
+
+// takesGroup says whether the files of a volume may be given to a group, by what
+// its driver has declared.
+func takesGroup(policy *storagev1.FSGroupPolicy, v csi.Volume) bool {
+	if v.ReadOnly {
+		return false
+	}
+	if policy != nil && *policy != storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy {
+		return *policy == storagev1.FileFSGroupPolicy
+	}
+	once := slices.Contains(v.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.AccessModes, corev1.ReadWriteOncePod)
+	return v.FSType != "" && once
+}
+
+// republish asks a driver again that wants to be asked, as for new credentials.
+func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next time.Time, err error) {
+	if time.Now().Before(m.again) {
+		return m.again, nil
+	}
+	fresh, err := s.prepare(ctx, v)
+	if err != nil {
+		return time.Time{}, err
+	}
+	m.again = fresh.again
+	return m.again, nil
+}
+
+// unpublishAll has drivers unmount what they have mounted for a pod.
+func unpublishAll(ctx context.Context, dirs Dirs, plugin Plugin) error {
+	if dirs.CSI == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(csiFolder(dirs))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list volumes of CSI drivers: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if plugin == nil {
+			return fmt.Errorf("CSI drivers have mounted volumes in %s, and none can be called from here: %w", dirs.CSI, errdefs.ErrUnimplemented)
+		}
+		if err := plugin.Unpublish(ctx, filepath.Join(csiFolder(dirs), e.Name(), "mount")); err != nil {
+			errs = append(errs, fmt.Errorf("volume %s: %w", e.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}

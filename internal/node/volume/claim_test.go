@@ -1,0 +1,349 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume/csi"
+	"fairlead.run/internal/node/volume/csi/csitest"
+)
+
+// claims knows one claim and one volume.
+type claims struct {
+	claim *corev1.PersistentVolumeClaim
+	pv    *corev1.PersistentVolume
+}
+
+func (c claims) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	if c.claim == nil || c.claim.Namespace != namespace || c.claim.Name != name {
+		return nil
+	}
+	return c.claim
+}
+
+func (c claims) Volume(name string) *corev1.PersistentVolume {
+	if c.pv == nil || c.pv.Name != name {
+		return nil
+	}
+	return c.pv
+}
+
+// bound is a claim and a volume that are bound to each other.
+func bound(s corev1.PersistentVolumeSource) claims {
+	return claims{
+		&corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "claim-uid"},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: s, ClaimRef: &corev1.ObjectReference{UID: "claim-uid"},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		}},
+	}
+}
+
+func claimPod(readOnly bool) *podspec.Context {
+	c := podContext(source(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: readOnly}}))
+	c.Pod.UID = "pod-uid"
+	return c
+}
+
+func TestClaimsOfFolders(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "f"), "")
+	d := testDirs(t)
+	for _, readOnly := range []bool{false, true} {
+		c := claimPod(readOnly)
+		c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+		s, err := Prepare(t.Context(), c, d, Around{Claims: bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Mounts(t.Context(), &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}})
+		if err != nil || m[0].GetHostPath() != dir || m[0].GetReadonly() != readOnly || m[0].GetSelinuxRelabel() {
+			t.Errorf("%v %v", m, err)
+		}
+		if got := owner(t, filepath.Join(dir, "f")); got != "0 600" {
+			t.Errorf("a hostPath is the host's: %s", got)
+		}
+	}
+	c := claimPod(false)
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	s, err := Prepare(t.Context(), c, d, Around{Claims: bound(corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := owner(t, filepath.Join(dir, "f")); got != "2000 660" {
+		t.Errorf("a local volume is the pod's group's: %s", got)
+	}
+	if u, err := s.Usage(t.Context()); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Local || u[0].Capacity <= 0 {
+		t.Errorf("%+v %v", u, err)
+	}
+	if err := Remove(t.Context(), d, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "f")); err != nil {
+		t.Errorf("removing the pod touched the volume: %v", err)
+	}
+}
+
+func TestClaimsThatCannotBeHad(t *testing.T) {
+	block := corev1.PersistentVolumeBlock
+	for _, tt := range []struct {
+		want   string
+		change func(*claims)
+	}{
+		{"PersistentVolumeClaim default/data is not there", func(c *claims) { c.claim = nil }},
+		{"is being deleted", func(c *claims) { c.claim.DeletionTimestamp = &metav1.Time{} }},
+		{"it is not bound to a volume (yet)", func(c *claims) { c.claim.Status.Phase = corev1.ClaimPending }},
+		{"PersistentVolume pv is not there", func(c *claims) { c.pv = nil }},
+		{"PersistentVolume pv is bound to another claim", func(c *claims) { c.pv.Spec.ClaimRef.UID = "other" }},
+		{"volumeMode Block is not supported", func(c *claims) { c.claim.Spec.VolumeMode = &block }},
+		{"volumeMode Block is not supported", func(c *claims) { c.pv.Spec.VolumeMode = &block }},
+		{"only PersistentVolumes of the kinds hostPath, local and csi are supported", func(c *claims) {
+			c.pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}
+		}},
+		{"mountOptions", func(c *claims) { c.pv.Spec.MountOptions = []string{"ro"} }},
+		{"volumes of CSI drivers (x.csi) are not supported here", func(c *claims) {
+			c.pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "x.csi"}}
+		}},
+		{"is not a folder", func(c *claims) {
+			c.pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/null"}}
+		}},
+	} {
+		c := bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+		tt.change(&c)
+		if _, err := Prepare(t.Context(), claimPod(false), testDirs(t), Around{Claims: c}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+	}
+	if _, err := prepare(claimPod(false), testDirs(t)); !errors.Is(err, errdefs.ErrUnimplemented) {
+		t.Errorf("without a cluster: %v", err)
+	}
+}
+
+func TestEphemeralClaims(t *testing.T) {
+	c := podContext(source(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}))
+	c.Pod.UID = "pod-uid"
+	has := bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+	has.claim.Name = "web-v"
+	if _, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has}); err == nil || !strings.Contains(err.Error(), "was not made for this pod") {
+		t.Error(err)
+	}
+	has.claim.OwnerReferences = []metav1.OwnerReference{{UID: "pod-uid", Controller: ptr(true)}}
+	s, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has})
+	if err != nil || s.volumes["v"].claim != "web-v" {
+		t.Error(err)
+	}
+}
+
+// drivers is a machine with one CSI driver.
+type drivers struct {
+	*csitest.Driver
+	client *csi.Client
+	around Around
+	root   string
+	object *storagev1.CSIDriver
+}
+
+func newDrivers(t *testing.T, d *csitest.Driver) *drivers {
+	needRoot(t)
+	socket := csitest.Serve(t, d)
+	out := &drivers{Driver: d, root: t.TempDir()}
+	out.client = csi.New(csi.Config{
+		Socket:  func(string) (string, error) { return socket, nil },
+		Staging: filepath.Join(out.root, "plugins"), Timeout: time.Minute,
+	})
+	out.around = Around{CSI: out.client, Driver: func(string) *storagev1.CSIDriver { return out.object }}
+	return out
+}
+
+// pod is a pod's folders, which are removed with the test.
+func (d *drivers) pod(t *testing.T, uid string) Dirs {
+	dirs := Dirs{Disk: filepath.Join(d.root, "disk", uid), Memory: filepath.Join(d.root, "memory", uid), CSI: filepath.Join(d.root, "pods", uid)}
+	t.Cleanup(func() {
+		if err := Remove(context.Background(), dirs, d.client); err != nil {
+			t.Error(err)
+		}
+	})
+	return dirs
+}
+
+func csiClaims() claims {
+	return bound(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: "test.csi", VolumeHandle: "vol", FSType: "ext4", VolumeAttributes: map[string]string{"a": "1"},
+		NodeStageSecretRef: &corev1.SecretReference{Namespace: "kube-system", Name: "s"},
+	}})
+}
+
+func TestClaimOfADriver(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}})
+	m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PodInfoOnMount: ptr(true), RequiresRepublish: ptr(true)}}
+	m.around.Claims = csiClaims()
+	m.around.Attached = func(context.Context, *corev1.PersistentVolume) (map[string]string, error) {
+		return map[string]string{"device": "sdb"}, nil
+	}
+	c, dirs := claimPod(false), m.pod(t, "pod-uid")
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	s, err := Prepare(t.Context(), c, dirs, m.around)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := s.Mounts(t.Context(), &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "v", MountPath: "/sub", SubPath: "sub"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(dirs.CSI, "volumes/kubernetes.io~csi/pv/mount"); mounts[0].GetHostPath() != want || !mounts[0].GetSelinuxRelabel() {
+		t.Errorf("%v", mounts[0])
+	}
+	put(t, filepath.Join(mounts[1].GetHostPath(), "f"), "kept")
+	if got := owner(t, mounts[0].GetHostPath()); got != "2000 2775" {
+		t.Errorf("fsGroup: %s", got)
+	}
+	stage, publish := m.Calls()[0].(*spec.NodeStageVolumeRequest), m.Calls()[1].(*spec.NodePublishVolumeRequest)
+	if stage.GetSecrets()["p"] != "secret" || publish.GetPublishContext()["device"] != "sdb" {
+		t.Errorf("%v %v", stage, publish)
+	}
+	if a := publish.GetVolumeContext(); a["a"] != "1" || a[contextPod] != "web" || a[contextUID] != "pod-uid" || a[contextEphemeral] != "false" {
+		t.Errorf("attributes %v", a)
+	}
+	if u, err := s.Usage(t.Context()); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Capacity <= 0 {
+		t.Errorf("%+v %v", u, err)
+	}
+	// An agent that was started since finds it; and the driver is asked again in time.
+	s, err = Prepare(t.Context(), c, dirs, m.around)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := update(t, s, false); next.IsZero() || len(m.Calls()) != 4 {
+		t.Errorf("%v, %d calls", next, len(m.Calls()))
+	}
+	s.volumes["v"].again = time.Now()
+	if next := update(t, s, false); !next.After(time.Now()) || len(m.Calls()) != 6 {
+		t.Errorf("%v, %d calls", next, len(m.Calls()))
+	}
+	// The pod goes, the data stays.
+	if err := Remove(t.Context(), dirs, nil); !errors.Is(err, errdefs.ErrUnimplemented) {
+		t.Errorf("without a client: %v", err)
+	}
+	m.Fail("NodeUnstageVolume", status.Error(codes.Unavailable, "later"))
+	if err := Remove(t.Context(), dirs, m.client); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Error(err)
+	}
+	if err := Remove(t.Context(), dirs, m.client); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(m.Data, "vol", "sub", "f")); string(data) != "kept" {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, m.root); len(left) > 0 {
+		t.Errorf("left: %v", left[0].Mountpoint)
+	}
+}
+
+func TestInlineVolumeOfADriver(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{})
+	c := podContext(source(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: "test.csi", ReadOnly: ptr(true), VolumeAttributes: map[string]string{"a": "1"},
+		NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"},
+	}}))
+	c.Pod.UID = "pod-uid"
+	dirs := m.pod(t, "pod-uid")
+	s, err := Prepare(t.Context(), c, dirs, m.around)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := m.Calls()[0].(*spec.NodePublishVolumeRequest)
+	if !r.GetReadonly() || r.GetSecrets()["p"] != "secret" || !strings.HasPrefix(r.GetVolumeId(), "csi-") || s.volumes["v"].own || !s.volumes["v"].readOnly {
+		t.Errorf("%v %+v", r, s.volumes["v"])
+	}
+	m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}}}
+	if _, err := Prepare(t.Context(), c, dirs, m.around); err == nil || !strings.Contains(err.Error(), "makes no volumes for single pods") {
+		t.Error(err)
+	}
+	m.object.Spec = storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, TokenRequests: []storagev1.TokenRequest{{}}}
+	if _, err := Prepare(t.Context(), c, dirs, m.around); err == nil || !strings.Contains(err.Error(), "tokenRequests") {
+		t.Error(err)
+	}
+}
+
+func TestWhichVolumesTakeAGroup(t *testing.T) {
+	policy := func(p storagev1.FSGroupPolicy) *storagev1.FSGroupPolicy { return &p }
+	once, many := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	for i, tt := range []struct {
+		policy *storagev1.FSGroupPolicy
+		v      csi.Volume
+		want   bool
+	}{
+		{nil, csi.Volume{FSType: "ext4", AccessModes: once}, true},
+		{nil, csi.Volume{FSType: "ext4", AccessModes: many}, false},
+		{nil, csi.Volume{AccessModes: once}, false},
+		{nil, csi.Volume{FSType: "ext4", AccessModes: once, ReadOnly: true}, false},
+		{policy(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy), csi.Volume{FSType: "ext4", AccessModes: once}, true},
+		{policy(storagev1.FileFSGroupPolicy), csi.Volume{AccessModes: many}, true},
+		{policy(storagev1.NoneFSGroupPolicy), csi.Volume{FSType: "ext4", AccessModes: once}, false},
+	} {
+		if got := takesGroup(tt.policy, tt.v); got != tt.want {
+			t.Errorf("%d: %t", i, got)
+		}
+	}
+}
+
+// A driver or a file system that hangs costs the pod that waits for it, and no
+// longer than its context.
+func TestWhatHangs(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{Hang: true})
+	m.around.Claims = csiClaims()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	dirs := Dirs{Disk: filepath.Join(m.root, "d"), Memory: filepath.Join(m.root, "m"), CSI: filepath.Join(m.root, "c")}
+	if _, err := Prepare(ctx, claimPod(false), dirs, m.around); !errors.Is(err, errdefs.ErrDeadline) {
+		t.Error(err)
+	}
+	// A FIFO that nobody writes hangs who opens it, as a dead server does.
+	fifo := filepath.Join(m.root, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	ctx, stop := context.WithCancelCause(t.Context())
+	go func() {
+		<-started
+		stop(fmt.Errorf("the pod has waited long enough"))
+	}()
+	err := look(ctx, fifo, func() error {
+		close(started)
+		fd, err := unix.Open(fifo, unix.O_RDONLY, 0)
+		_ = unix.Close(fd)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "has waited long enough") {
+		t.Error(err)
+	}
+	fd, err := unix.Open(fifo, unix.O_RDWR, 0) // lets the thread end
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t.Context(), fifo, func() error { return nil }); err != nil { // it has
+		t.Error(err)
+	}
+	_ = unix.Close(fd)
+}

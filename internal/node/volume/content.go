@@ -1,0 +1,381 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/podspec"
+)
+
+// file is one file of a volume.
+type file struct {
+	data []byte
+	mode os.FileMode
+	user *int64 // nil for root
+}
+
+// The modes of Kubernetes' documentation.
+const (
+	defaultMode = 0o644
+	ownedToken  = 0o600 // a token that one user of the pod, or its group, is to read
+)
+
+// defaultExpiry is how long a token is good for if its source does not say.
+const defaultExpiry = int64(3600)
+
+// hasContent says whether a volume is files that come from objects.
+func hasContent(v *corev1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
+// content writes the files of a volume. When they cannot be had and the volume is
+// there already, its content stays, so that a restart of the agent does not hang on
+// an object that is gone: Update tells.
+func (s *Set) content(ctx context.Context, v *corev1.Volume) (*mounted, error) {
+	m := &mounted{path: s.memoryPath(v.Name), own: true, readOnly: true}
+	files, _, err := s.collect(ctx, v)
+	if err != nil {
+		if _, there := os.Stat(filepath.Join(m.path, dataLink)); there == nil {
+			return m, nil
+		}
+		return nil, err
+	}
+	_, err = publish(m.path, files, s.group())
+	return m, err
+}
+
+// collector gathers the files of one volume.
+type collector struct {
+	files map[string]file
+	named map[string]bool // paths that somebody wrote down
+	mode  os.FileMode
+	next  time.Time // when to look again; zero for never
+}
+
+// collect returns the files of a volume, and when a token among them is to be
+// renewed.
+func (s *Set) collect(ctx context.Context, v *corev1.Volume) (map[string]file, time.Time, error) {
+	c := &collector{files: map[string]file{}, named: map[string]bool{}, mode: defaultMode}
+	mode, sources := projections(v)
+	c.mode = c.modeOf(mode)
+	for i, p := range sources {
+		err := s.project(ctx, c, p)
+		if err != nil && v.Projected != nil {
+			err = fmt.Errorf("source %d: %w", i, err)
+		}
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+	return c.files, c.next, c.check()
+}
+
+// projections writes every volume with content as a projected one.
+func projections(v *corev1.Volume) (mode *int32, sources []corev1.VolumeProjection) {
+	switch {
+	case v.ConfigMap != nil:
+		m := v.ConfigMap
+		return m.DefaultMode, []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{
+			LocalObjectReference: m.LocalObjectReference, Items: m.Items, Optional: m.Optional,
+		}}}
+	case v.Secret != nil:
+		m := v.Secret
+		return m.DefaultMode, []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: m.SecretName}, Items: m.Items, Optional: m.Optional,
+		}}}
+	case v.DownwardAPI != nil:
+		return v.DownwardAPI.DefaultMode, []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: v.DownwardAPI.Items}}}
+	}
+	return v.Projected.DefaultMode, v.Projected.Sources
+}
+
+func (s *Set) project(ctx context.Context, c *collector, p corev1.VolumeProjection) error {
+	switch {
+	case p.ConfigMap != nil:
+		data, err := s.object("ConfigMap", p.ConfigMap.Name)
+		if err != nil {
+			return err
+		}
+		return c.object(origin{"ConfigMap " + p.ConfigMap.Name, data, p.ConfigMap.Items, p.ConfigMap.Optional})
+	case p.Secret != nil:
+		data, err := s.object("Secret", p.Secret.Name)
+		if err != nil {
+			return err
+		}
+		return c.object(origin{"Secret " + p.Secret.Name, data, p.Secret.Items, p.Secret.Optional})
+	case p.DownwardAPI != nil:
+		return s.downward(c, p.DownwardAPI.Items)
+	case p.ServiceAccountToken != nil:
+		return s.token(ctx, c, p.ServiceAccountToken)
+	}
+	return unsupportedSource(p)
+}
+
+// object is the data of an object, or nil if there is none. An immutable one is
+// looked at once.
+func (s *Set) object(kind, name string) (map[string][]byte, error) {
+	if data, ok := s.frozen[kind+" "+name]; ok {
+		return data, nil
+	}
+	if s.spec.Objects == nil {
+		return nil, fmt.Errorf("nobody knows of objects here: %w", errdefs.ErrInternal)
+	}
+	data, immutable := map[string][]byte{}, (*bool)(nil)
+	switch kind {
+	case "ConfigMap":
+		m := s.spec.Objects.ConfigMap(s.spec.Pod.Namespace, name)
+		if m == nil {
+			return nil, nil
+		}
+		immutable = m.Immutable
+		for k, v := range m.Data {
+			data[k] = []byte(v)
+		}
+		for k, v := range m.BinaryData {
+			data[k] = v
+		}
+	case "Secret":
+		m := s.spec.Objects.Secret(s.spec.Pod.Namespace, name)
+		if m == nil {
+			return nil, nil
+		}
+		immutable = m.Immutable
+		for k, v := range m.Data {
+			data[k] = v
+		}
+	}
+	if immutable != nil && *immutable {
+		s.frozen[kind+" "+name] = data
+	}
+	return data, nil
+}
+
+// origin is an object, and what a volume wants of it.
+type origin struct {
+	name     string
+	data     map[string][]byte // nil if the object is missing
+	items    []corev1.KeyToPath
+	optional *bool
+}
+
+func (c *collector) object(s origin) error {
+	may := s.optional != nil && *s.optional
+	if s.data == nil && !may {
+		return fmt.Errorf("%s is missing; create it, or make it optional: %w", s.name, errdefs.ErrNotFound)
+	}
+	if len(s.items) == 0 {
+		for k, v := range s.data {
+			if err := c.put(k, file{data: v, mode: c.mode}); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	for _, item := range s.items {
+		v, ok := s.data[item.Key]
+		if !ok && may {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("%s has no key %q: %w", s.name, item.Key, errdefs.ErrNotFound)
+		}
+		if err := c.name(item.Path, file{data: v, mode: c.modeOf(item.Mode)}); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// name adds a file by a path that somebody wrote down: two of the same are a
+// mistake. Of files that come by the keys of objects, a later one replaces an
+// earlier one, as in a kubelet.
+func (c *collector) name(path string, f file) error {
+	if c.named[filepath.Clean(path)] {
+		return fmt.Errorf("path %q is that of another file in the volume: %w", path, errdefs.ErrInvalidArgument)
+	}
+	c.named[filepath.Clean(path)] = true
+	return c.put(path, f)
+}
+
+func (c *collector) put(path string, f file) error {
+	if !filepath.IsLocal(path) || filepath.Clean(path) == "." || strings.HasPrefix(path, "..") {
+		return fmt.Errorf("%q is not a relative path without ..: %w", path, errdefs.ErrInvalidArgument)
+	}
+	c.files[filepath.Clean(path)] = f
+	return nil
+}
+
+// check refuses a path that is a file and a folder.
+func (c *collector) check() error {
+	for path := range c.files {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			if _, ok := c.files[dir]; ok {
+				return fmt.Errorf("%q is to be a file, and %q to be below it: %w", dir, path, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *collector) modeOf(m *int32) os.FileMode {
+	if m != nil {
+		return os.FileMode(*m) & os.ModePerm
+	}
+	return c.mode
+}
+
+// due brings the time of the next look forward.
+func (c *collector) due(at time.Time) { c.next = earliest(c.next, at) }
+
+// earliest takes zero for never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (s *Set) downward(c *collector, items []corev1.DownwardAPIVolumeFile) error {
+	for _, item := range items {
+		value, err := s.downwardValue(item)
+		if err != nil {
+			return fmt.Errorf("downward API, item %s: %w", item.Path, err)
+		}
+		if err := c.name(item.Path, file{data: []byte(value), mode: c.modeOf(item.Mode)}); err != nil {
+			return fmt.Errorf("downward API: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Set) downwardValue(item corev1.DownwardAPIVolumeFile) (string, error) {
+	switch {
+	case item.FieldRef != nil:
+		return podspec.FieldValue(s.spec, item.FieldRef.FieldPath)
+	case item.ResourceFieldRef != nil:
+		return s.resource(*item.ResourceFieldRef)
+	}
+	return "", fmt.Errorf("it has neither fieldRef nor resourceFieldRef: %w", errdefs.ErrInvalidArgument)
+}
+
+// resource is a value of a container's requests or limits. A limit that is not
+// set is what the node has for pods.
+func (s *Set) resource(r corev1.ResourceFieldSelector) (string, error) {
+	list, name, _ := strings.Cut(r.Resource, ".")
+	all := slices.Concat(s.spec.Pod.Spec.InitContainers, s.spec.Pod.Spec.Containers)
+	i := slices.IndexFunc(all, func(ct corev1.Container) bool { return ct.Name == r.ContainerName })
+	if i < 0 {
+		return "", fmt.Errorf("the pod has no container %q: %w", r.ContainerName, errdefs.ErrNotFound)
+	}
+	ct := all[i].DeepCopy()
+	node, known := s.around.Allocatable[corev1.ResourceName(name)]
+	if list == "limits" && known && !has(ct.Resources.Limits, corev1.ResourceName(name)) {
+		if ct.Resources.Limits == nil {
+			ct.Resources.Limits = corev1.ResourceList{}
+		}
+		ct.Resources.Limits[corev1.ResourceName(name)] = node
+	}
+	return podspec.ResourceValue(s.spec, ct, &r)
+}
+
+// token is one that was made before.
+type token struct {
+	text      string
+	refreshAt time.Time
+}
+
+// token adds a token of the pod's service account. One that is still fresh is
+// taken again, and one that cannot be renewed for as long as Update is asked.
+func (s *Set) token(ctx context.Context, c *collector, p *corev1.ServiceAccountTokenProjection) error {
+	if s.around.Tokens == nil {
+		return fmt.Errorf("serviceAccountToken: there are no service accounts without a cluster: %w", errdefs.ErrUnimplemented)
+	}
+	r := TokenRequest{Audience: p.Audience, Seconds: defaultExpiry, Path: p.Path}
+	if p.ExpirationSeconds != nil {
+		r.Seconds = *p.ExpirationSeconds
+	}
+	t, known := s.tokens[r]
+	if !known || !time.Now().Before(t.refreshAt) {
+		text, at, err := s.around.Tokens.Token(ctx, s.spec.Pod, r)
+		if err != nil {
+			return fmt.Errorf("make a token of service account %s for audience %q: %w", s.spec.Pod.Spec.ServiceAccountName, r.Audience, err)
+		}
+		t = token{text, at}
+		s.tokens[r] = t
+	}
+	c.due(t.refreshAt)
+	f := file{data: []byte(t.text), mode: c.mode, user: s.onlyUser()}
+	if f.user != nil || s.group() != nil {
+		f.mode = ownedToken
+	}
+	return c.name(p.Path, f)
+}
+
+// onlyUser is the user that all containers run as, if they say so.
+func (s *Set) onlyUser() *int64 {
+	var only *int64
+	for i, ct := range slices.Concat(s.spec.Pod.Spec.InitContainers, s.spec.Pod.Spec.Containers) {
+		user := (*int64)(nil)
+		if sc := s.spec.Pod.Spec.SecurityContext; sc != nil {
+			user = sc.RunAsUser
+		}
+		if sc := ct.SecurityContext; sc != nil && sc.RunAsUser != nil {
+			user = sc.RunAsUser
+		}
+		if user == nil || i > 0 && *user != *only {
+			return nil
+		}
+		only = user
+	}
+	return only
+}
+
+// retryAfter is when to look again at what could not be had.
+const retryAfter = 10 * time.Second
+
+// Update brings the files of volumes up to date with the objects that they come
+// from, and renews tokens. Changed says whether a container sees anything new;
+// next is when to call again even if no object changes, or zero for never. An
+// error names the volumes that keep what they had. Mounts with a subPath do not
+// change.
+func (s *Set) Update(ctx context.Context) (changed bool, next time.Time, err error) {
+	var errs []error
+	for i := range s.spec.Pod.Spec.Volumes {
+		v := &s.spec.Pod.Spec.Volumes[i]
+		m := s.volumes[v.Name]
+		if m == nil { // the pod was replaced by another one
+			continue
+		}
+		did, at, err := s.update(ctx, v, m)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("update volume %s: %w", v.Name, err))
+			at = earliest(at, time.Now().Add(retryAfter))
+		}
+		changed, next = changed || did, earliest(next, at)
+	}
+	return changed, next, errors.Join(errs...)
+}
+
+func (s *Set) update(ctx context.Context, v *corev1.Volume, m *mounted) (changed bool, next time.Time, err error) {
+	if !m.again.IsZero() {
+		next, err := s.republish(ctx, v, m)
+		return false, next, err
+	}
+	if !hasContent(v) {
+		return false, time.Time{}, nil
+	}
+	files, next, err := s.collect(ctx, v)
+	if err != nil {
+		return false, next, err
+	}
+	changed, err = publish(m.path, files, s.group())
+	return changed, next, err
+}

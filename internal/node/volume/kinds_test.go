@@ -1,0 +1,372 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"fairlead.run/internal/node/podspec"
+)
+
+func emptyDirs() *podspec.Context {
+	return podContext(
+		source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		corev1.Volume{Name: "mem", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "Memory"}}},
+	)
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An agent that is started again finds what containers have written, and what they
+// did to the folder itself. After a reboot only what was in memory is gone.
+func TestEmptyDirsAreAdopted(t *testing.T) {
+	needRoot(t)
+	d := testDirs(t)
+	c := emptyDirs()
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	s, err := prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"v", "mem"} {
+		dir := s.volumes[name].path
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil || st.Gid != 2000 || st.Mode&0o7777 != 0o2777 {
+			t.Errorf("%s: %v gid %d mode %o", name, err, st.Gid, st.Mode&0o7777)
+		}
+		put(t, filepath.Join(dir, "f"), name)
+		if err := errors.Join(os.Chown(dir, 33, 33), os.Chmod(dir, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := prepare(c, d); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"v", "mem"} {
+		var st unix.Stat_t
+		if err := unix.Stat(s.volumes[name].path, &st); err != nil || st.Uid != 33 || st.Gid != 33 || st.Mode&0o7777 != 0o700 {
+			t.Errorf("%s: %v gid %d mode %o", name, err, st.Gid, st.Mode&0o7777)
+		}
+		if data, err := os.ReadFile(filepath.Join(s.volumes[name].path, "f")); string(data) != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(mountsBelow(t, d.Memory)); n != 1 {
+		t.Errorf("%d mounts", n)
+	}
+	// A reboot.
+	if err := errors.Join(unmountBelow(d.Memory), os.RemoveAll(d.Memory)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = prepare(c, d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.volumes["v"].path, "f")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.volumes["mem"].path, "f")); !os.IsNotExist(err) {
+		t.Errorf("memory outlived a reboot: %v", err)
+	}
+}
+
+// One that was killed between making the folder and opening it leaves what is begun.
+func TestEmptyDirThatWasBegun(t *testing.T) {
+	d := testDirs(t)
+	if err := os.MkdirAll(filepath.Join(d.Disk, "volumes", ".v.new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := prepare(podContext(source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(s.volumes["v"].path); err != nil || info.Mode().Perm() != 0o777 {
+		t.Error(info, err)
+	}
+}
+
+func mountsBelow(t *testing.T, dir string) []*mountinfo.Info {
+	t.Helper()
+	list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestMemorySize(t *testing.T) {
+	limit := func(m string) corev1.Container {
+		if m == "" {
+			return corev1.Container{}
+		}
+		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse(m)}}}
+	}
+	for _, tt := range []struct {
+		name, node, allocatable, size string
+		containers                    []string
+		want                          string
+	}{
+		{"nothing is known", "0", "", "", []string{""}, "0"},
+		{"the node", "8Gi", "", "", []string{""}, "8Gi"},
+		{"what pods may have of it", "8Gi", "7Gi", "", []string{""}, "7Gi"},
+		{"all containers are bound", "8Gi", "7Gi", "", []string{"1Gi", "2Gi"}, "3Gi"},
+		{"one is not", "8Gi", "7Gi", "", []string{"1Gi", ""}, "7Gi"},
+		{"more than the node", "8Gi", "7Gi", "", []string{"9Gi"}, "7Gi"},
+		{"the volume says less", "8Gi", "7Gi", "10Mi", []string{"1Gi"}, "10Mi"},
+		{"the volume says more", "8Gi", "7Gi", "2Gi", []string{"1Gi"}, "1Gi"},
+	} {
+		node := resource.MustParse(tt.node)
+		s := &Set{spec: podContext()}
+		s.spec.Node.MemoryBytes = node.Value()
+		if tt.allocatable != "" {
+			s.around.Allocatable = corev1.ResourceList{"memory": resource.MustParse(tt.allocatable)}
+		}
+		for _, m := range tt.containers {
+			s.spec.Pod.Spec.Containers = append(s.spec.Pod.Spec.Containers, limit(m))
+		}
+		var size *resource.Quantity
+		if tt.size != "" {
+			size = ptr(resource.MustParse(tt.size))
+		}
+		want := resource.MustParse(tt.want)
+		if got := s.memorySize(size); got != want.Value() {
+			t.Errorf("%s: %d, want %d", tt.name, got, want.Value())
+		}
+	}
+}
+
+func TestHugePages(t *testing.T) {
+	needRoot(t)
+	kinds, _ := os.ReadFile("/proc/filesystems")
+	if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err != nil || !strings.Contains(string(kinds), "hugetlbfs") {
+		t.Skip("the kernel has no huge pages of 2 MiB")
+	}
+	c := podContext(source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}))
+	pages := corev1.ResourceList{"hugepages-2Mi": resource.MustParse("6Mi")}
+	c.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: pages, Requests: pages}}}
+	d := testDirs(t)
+	s, err := prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.volumes["v"].path, &st); err != nil || st.Type != unix.HUGETLBFS_MAGIC || st.Bsize != 2<<20 || st.Blocks != 3 {
+		t.Errorf("%v: %+v", err, st)
+	}
+	c.Pod.Spec.Containers = nil
+	if _, err := prepare(c, testDirs(t)); err == nil || !strings.Contains(err.Error(), "needs a container that asks for hugepages-SIZE") {
+		t.Error(err)
+	}
+	for _, medium := range []corev1.StorageMedium{"HugePages-x", "Disk"} {
+		c.Pod.Spec.Volumes[0].EmptyDir.Medium = medium
+		if _, err := prepare(c, testDirs(t)); err == nil || !strings.Contains(err.Error(), string(medium)) {
+			t.Error(err)
+		}
+	}
+}
+
+func owner(t *testing.T, path string) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %o", st.Gid, st.Mode&0o7777)
+}
+
+// What is given to a group is what is in the volume: no link leads out of it, and
+// nothing that is mounted in it belongs to it.
+func TestSetGroup(t *testing.T) {
+	needRoot(t)
+	outside, dir := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(outside, "keep"), "")
+	put(t, filepath.Join(dir, "sub", "f"), "")
+	put(t, filepath.Join(dir, "suid"), "")
+	if err := errors.Join(
+		os.Chmod(filepath.Join(dir, "suid"), 0o755|os.ModeSetuid),
+		os.Symlink(filepath.Join(outside, "keep"), filepath.Join(dir, "link")),
+		os.Symlink(outside, filepath.Join(dir, "links")),
+		os.Mkdir(filepath.Join(dir, "mnt"), 0o755),
+		unix.Mount(outside, filepath.Join(dir, "mnt"), "", unix.MS_BIND, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), 0) }()
+	before := owner(t, filepath.Join(outside, "keep"))
+	s := &Set{spec: podContext()}
+	s.spec.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.setGroup(ended, dir, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("it does not end with its context: %v", err)
+	}
+	if err := s.setGroup(t.Context(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{".": "2000 2775", "sub": "2000 2775", "sub/f": "2000 660", "suid": "2000 4775", "link": "2000 777", "links": "2000 777"} {
+		if got := owner(t, filepath.Join(dir, name)); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if got := owner(t, filepath.Join(outside, "keep")); got != before {
+		t.Errorf("a file outside is now %s", got)
+	}
+	// With OnRootMismatch what is below is not looked at when the folder is right.
+	policy := corev1.FSGroupChangeOnRootMismatch
+	s.spec.Pod.Spec.SecurityContext.FSGroupChangePolicy = &policy
+	put(t, filepath.Join(dir, "new"), "")
+	if err := errors.Join(os.Chown(filepath.Join(dir, "new"), 0, 0), s.setGroup(t.Context(), dir, false)); err != nil {
+		t.Fatal(err)
+	}
+	if got := owner(t, filepath.Join(dir, "new")); got != "0 600" {
+		t.Errorf("OnRootMismatch: %s", got)
+	}
+	policy = corev1.FSGroupChangeAlways
+	if err := s.setGroup(t.Context(), dir, false); err != nil || owner(t, filepath.Join(dir, "new")) != "2000 660" {
+		t.Errorf("Always: %v", err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	needRoot(t)
+	d := testDirs(t)
+	c := emptyDirs()
+	c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = ptr(resource.MustParse("1Gi"))
+	outside := t.TempDir()
+	c.Pod.Spec.Volumes = append(c.Pod.Spec.Volumes,
+		corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: outside}}},
+		corev1.Volume{Name: "map", VolumeSource: configMap("m").VolumeSource})
+	s, err := prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(outside, "large"), strings.Repeat("x", 4<<20))
+	dir := s.volumes["v"].path
+	put(t, filepath.Join(dir, "d", "f"), strings.Repeat("x", 1<<20))
+	put(t, filepath.Join(s.volumes["mem"].path, "f"), strings.Repeat("x", 1<<20))
+	if err := errors.Join(
+		os.Link(filepath.Join(dir, "d", "f"), filepath.Join(dir, "twice")),
+		os.Symlink(outside, filepath.Join(dir, "link")),
+		os.Mkdir(filepath.Join(dir, "mnt"), 0o755),
+		unix.Mount(outside, filepath.Join(dir, "mnt"), "", unix.MS_BIND, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Usage(t.Context())
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	// The folder, d, f, link; mnt is another file system's.
+	if u := got[0]; !u.Local || u.Memory || u.Limit != 1<<30 || u.Inodes != 4 || u.Bytes < 1<<20 || u.Bytes > 2<<20 || u.Capacity <= 0 || u.Available > u.Capacity {
+		t.Errorf("disk: %+v", u)
+	}
+	if u := got[1]; u.Local || !u.Memory || u.Bytes != 1<<20 || u.Inodes != 2 {
+		t.Errorf("memory: %+v", u)
+	}
+	if u := got[2]; u.Volume != "map" || u.Local || u.Bytes <= 0 || u.Inodes < 8 {
+		t.Errorf("files: %+v", u)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := s.Usage(ended); !errors.Is(err, context.Canceled) || len(got) != 3 || got[0].Volume != "v" {
+		t.Errorf("%+v %v", got, err)
+	}
+	if err := unix.Unmount(filepath.Join(dir, "mnt"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every kind of volume that Kubernetes has is either made here or refused by name.
+func TestEveryKindIsMadeOrRefused(t *testing.T) {
+	made := map[string]bool{
+		"HostPath": true, "EmptyDir": true, "Secret": true, "ConfigMap": true, "DownwardAPI": true,
+		"Projected": true, "PersistentVolumeClaim": true, "CSI": true, "Ephemeral": true, "Image": true,
+	}
+	kind := reflect.TypeFor[corev1.VolumeSource]()
+	for i := range kind.NumField() {
+		f := kind.Field(i)
+		var s corev1.VolumeSource
+		reflect.ValueOf(&s).Elem().Field(i).Set(reflect.New(f.Type.Elem()))
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		err := Unsupported(podContext(source(s)).Pod)
+		switch {
+		case made[f.Name] && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case !made[f.Name] && (err == nil || !strings.Contains(err.Error(), "volume v: volumes of kind "+name+" are not supported; ")):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUnsupportedParts(t *testing.T) {
+	block := corev1.PersistentVolumeBlock
+	for want, change := range map[string]func(*corev1.Pod){
+		"clusterTrustBundle": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{source(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}}}})}
+		},
+		"volumeMode Block": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{source(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}}})}
+		},
+		"container c: volumeDevices": func(p *corev1.Pod) {
+			p.Spec.Containers = []corev1.Container{{Name: "c", VolumeDevices: []corev1.VolumeDevice{{Name: "v"}}}}
+		},
+	} {
+		pod := podContext().Pod
+		change(pod)
+		if err := Unsupported(pod); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestSubPathExpr(t *testing.T) {
+	needRoot(t)
+	d := testDirs(t)
+	c := podContext(source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+	s, err := prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for expr, want := range map[string]string{
+		"$(NAME)/logs": "one/logs", "$$(NAME)": "$(NAME)", "plain": "plain", "a$": "a$",
+		"$(NONE)": "!the container has no variable NONE", "$(UP)": "!not a relative path", "$(ROOT)": "!not a relative path",
+	} {
+		ct := &corev1.Container{
+			Name:         "c",
+			Env:          []corev1.EnvVar{{Name: "NAME", Value: "one"}, {Name: "UP", Value: "a/../../b"}, {Name: "ROOT", Value: "/etc"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPathExpr: expr}},
+		}
+		m, err := s.Mounts(t.Context(), ct)
+		if fault, bad := strings.CutPrefix(want, "!"); bad {
+			if err == nil || !strings.Contains(err.Error(), fault) {
+				t.Errorf("%s: %v", expr, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", expr, err)
+			continue
+		}
+		put(t, filepath.Join(m[0].GetHostPath(), "f"), expr)
+		if data, err := os.ReadFile(filepath.Join(s.volumes["v"].path, want, "f")); string(data) != expr {
+			t.Errorf("%s: %v", expr, err)
+		}
+	}
+}

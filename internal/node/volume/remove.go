@@ -1,0 +1,137 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// Remove takes the volumes of a pod away: what CSI drivers have mounted, then
+// every mount below its folders, then the folders. It goes by what is there, not by
+// what was made, and may be called again until it succeeds. Nothing is deleted while
+// something is mounted, because that may be the host's own data.
+func Remove(ctx context.Context, dirs Dirs, plugin Plugin) error {
+	if err := unpublishAll(ctx, dirs, plugin); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
+	}
+	for _, dir := range dirs.all() {
+		if err := unmountBelow(dir); err != nil {
+			return fmt.Errorf("remove volumes: %w", err)
+		}
+	}
+	var errs []error
+	for _, dir := range dirs.all() {
+		if err := deleteTree(ctx, dir); err != nil {
+			errs = append(errs, fmt.Errorf("remove volumes: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rounds bounds how often something is looked at again that others change
+// meanwhile, as a container does that still runs.
+const rounds = 4
+
+// unmountBelow unmounts a folder and everything below it, without looking at what
+// is mounted: it may hang. Each mount is made private first. Otherwise unmounting
+// what is below a copy of a host's folder would unmount the original, too.
+func unmountBelow(dir string) error {
+	if dir == "" {
+		return fmt.Errorf("no folder is given: %w", errdefs.ErrInternal)
+	}
+	if _, err := os.Lstat(filepath.Dir(dir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	real := filepath.Join(parent, filepath.Base(dir))
+	for range rounds {
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
+		if err != nil {
+			return fmt.Errorf("list mounts: %w", err)
+		}
+		if len(mounts) == 0 {
+			return nil
+		}
+		for _, m := range mounts {
+			_ = unix.Mount("", m.Mountpoint, "", unix.MS_PRIVATE, "")
+		}
+		for i := len(mounts) - 1; i >= 0; i-- { // the newest first
+			err := unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("unmount %s: %w", mounts[i].Mountpoint, err)
+			}
+		}
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
+	if err != nil || len(mounts) > 0 {
+		return errors.Join(err, fmt.Errorf("%s still holds mounts: %w", real, errdefs.ErrPrecondition))
+	}
+	return nil
+}
+
+// deleteTree deletes a folder. It never goes into a mount, even one that has come
+// since the last look.
+func deleteTree(ctx context.Context, dir string) error {
+	w := &walk{
+		visit: func(n *node) error { return unlink(n, dir) },
+		foreign: func(_ int, name string) error {
+			return fmt.Errorf("something is mounted on %s: %w", name, errdefs.ErrPrecondition)
+		},
+	}
+	var err error
+	for range rounds {
+		if err = w.run(ctx, dir); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
+
+func unlink(n *node, top string) error {
+	parent, name, flags := n.parent, n.name, 0
+	if parent < 0 {
+		parent, name = unix.AT_FDCWD, top
+	}
+	if n.isDir() {
+		flags = unix.AT_REMOVEDIR
+	}
+	if err := unix.Unlinkat(parent, name, flags); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return nil
+}
+
+// Leftovers finds the folders of pods that nobody knows: what is in one of the
+// parents by the pod's UID. Each UID is returned once, for Remove.
+func Leftovers(known func(uid string) bool, parents ...string) ([]string, error) {
+	var out []string
+	var errs []error
+	seen := map[string]bool{}
+	for _, parent := range parents {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("look for folders that pods have left: %w", err))
+		}
+		for _, e := range entries {
+			if uid := e.Name(); e.IsDir() && !seen[uid] && !known(uid) {
+				seen[uid] = true
+				out = append(out, uid)
+			}
+		}
+	}
+	return out, errors.Join(errs...)
+}

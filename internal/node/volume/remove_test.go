@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// On most machines everything is shared. Taking away a copy of a folder of the host
+// must not take away what is mounted in the original.
+func TestRemoveLeavesSharedMountsOfTheHost(t *testing.T) {
+	needRoot(t)
+	host := t.TempDir()
+	if err := errors.Join(
+		unix.Mount("none", host, "tmpfs", 0, ""), unix.Mount("", host, "", unix.MS_SHARED, ""),
+		os.MkdirAll(filepath.Join(host, "sub", "disk"), 0o755), os.MkdirAll(filepath.Join(host, "sub", "later"), 0o755),
+		unix.Mount("none", filepath.Join(host, "sub", "disk"), "tmpfs", 0, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range []string{"sub/disk", "sub/later", ""} {
+			_ = unix.Unmount(filepath.Join(host, dir), unix.MNT_DETACH)
+		}
+	})
+	put(t, filepath.Join(host, "sub", "disk", "keep"), "")
+	for _, propagation := range []*corev1.MountPropagationMode{nil, ptr(corev1.MountPropagationBidirectional)} {
+		d := testDirs(t)
+		s, err := prepare(podContext(source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Mounts(t.Context(), &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "sub", MountPropagation: propagation}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(m[0].GetHostPath(), "disk", "keep")); err != nil {
+			t.Errorf("what is mounted in it is missing: %v", err)
+		}
+		// What the host mounts comes in.
+		if err := unix.Mount("none", filepath.Join(host, "sub", "later"), "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(host, "sub", "later", "keep"), "")
+		if _, err := os.Stat(filepath.Join(m[0].GetHostPath(), "later", "keep")); err != nil {
+			t.Errorf("what was mounted later is missing: %v", err)
+		}
+		if err := Remove(t.Context(), d, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{"disk", "later"} {
+			if _, err := os.Stat(filepath.Join(host, "sub", dir, "keep")); err != nil {
+				t.Errorf("propagation %v: the host has lost a mount: %v", propagation != nil, err)
+			}
+		}
+		if err := unix.Unmount(filepath.Join(host, "sub", "later"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A mount that comes after everything was unmounted, as from a container that still
+// runs, is somebody's data.
+func TestNothingIsDeletedThroughAMount(t *testing.T) {
+	needRoot(t)
+	host, dir := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(host, "keep"), "")
+	put(t, filepath.Join(dir, "a", "f"), "")
+	target := filepath.Join(dir, "a", "mnt")
+	if err := errors.Join(os.Mkdir(target, 0o755), unix.Mount(host, target, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := deleteTree(t.Context(), dir); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Error(err)
+	}
+	if err := unmountBelow(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := deleteTree(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(host, "keep")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Error("it is left")
+	}
+}
+
+func TestRemoveIsRetryable(t *testing.T) {
+	needRoot(t)
+	d := testDirs(t)
+	s, err := prepare(emptyDirs(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 { // more than one reading of a folder
+		put(t, filepath.Join(s.volumes["v"].path, "d", string(rune('a'+i%26)), "f"+string(rune(0x4e00+i))), "")
+	}
+	link := filepath.Join(s.volumes["v"].path, "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Remove(ended, d, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := Remove(t.Context(), d, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(d.Disk); !os.IsNotExist(err) {
+		t.Error("it is left")
+	}
+	if err := Remove(t.Context(), Dirs{}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	root, state := t.TempDir(), t.TempDir()
+	for _, dir := range []string{root + "/a", root + "/b", state + "/b", state + "/c", state + "/known"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(root, "file"), "")
+	got, err := Leftovers(func(uid string) bool { return uid == "known" }, root, state, filepath.Join(root, "none"))
+	if err != nil || !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Error(got, err)
+	}
+}

@@ -1,0 +1,132 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// binding is a part of a volume that is to be mounted on a place of the pod's own.
+type binding struct {
+	volume, sub, target string
+	// made is the mode of a folder that is missing and is made; zero leaves it
+	// to root.
+	made  os.FileMode
+	group *int64
+	// shared lets mounts of the container out to the volume. Otherwise those of the
+	// host come in, and nothing gets out.
+	shared bool
+}
+
+// bind binds it. A link may lead anywhere within the volume and nowhere else. What
+// is found is held by a descriptor and copied as a mount that is attached nowhere
+// yet, so that no path is looked at twice.
+func (b binding) bind() error {
+	root, err := unix.Open(b.volume, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	defer func() { _ = unix.Close(root) }()
+	fd, err := openBelow(root, b.sub)
+	if errors.Is(err, unix.ENOENT) {
+		if fd, err = createBelow(root, b.sub); err == nil && b.made != 0 {
+			err = b.share(fd)
+		}
+	}
+	if errors.Is(err, unix.EXDEV) {
+		return fmt.Errorf("it leads out of the volume: %w", errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if err := mountPoint(b.target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	return attach(fd, b.target, b.shared)
+}
+
+// attach mounts a copy of what the descriptor holds.
+func attach(fd int, target string, shared bool) error {
+	const all = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|all)
+	if err != nil {
+		return fmt.Errorf("copy the mount: %w", err)
+	}
+	defer func() { _ = unix.Close(tree) }()
+	if !shared {
+		if err := unix.MountSetattr(tree, "", all, &unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
+			return fmt.Errorf("part the copy from its original (this takes Linux 5.12 or later): %w", err)
+		}
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+func (b binding) share(fd int) error {
+	path := fmt.Sprintf("/proc/thread-self/fd/%d", fd)
+	if b.group != nil {
+		if err := os.Chown(path, -1, int(*b.group)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, b.made)
+}
+
+// mountPoint makes an empty folder or file. A mount of an earlier attempt of the
+// container is taken away first.
+func mountPoint(target string, dir bool) error {
+	if err := unmountBelow(target); err != nil {
+		return err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if dir {
+		return os.MkdirAll(target, 0o700)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(target, nil, 0o600)
+}
+
+func openBelow(root int, path string) (int, error) {
+	return unix.Openat2(root, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// createBelow makes the folders of a path that are missing.
+func createBelow(root int, path string) (int, error) {
+	done := ""
+	for step := range strings.SplitSeq(filepath.Clean(path), "/") {
+		parent := root
+		if done != "" {
+			fd, err := openBelow(root, done)
+			if err != nil {
+				return -1, err
+			}
+			defer func() { _ = unix.Close(fd) }()
+			parent = fd
+		}
+		if err := unix.Mkdirat(parent, step, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			return -1, fmt.Errorf("create subPath: %w", err)
+		}
+		done = filepath.Join(done, step)
+	}
+	return openBelow(root, done)
+}
