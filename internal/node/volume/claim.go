@@ -94,7 +94,8 @@ func (s *Set) persistent(ctx context.Context, pv *corev1.PersistentVolume, readO
 	case pv.Spec.Local != nil:
 		return s.local(ctx, pv, readOnly)
 	case pv.Spec.CSI != nil:
-		return s.persistentCSI(ctx, pv, readOnly)
+		m, err := s.persistentCSI(ctx, pv, readOnly)
+		return s.keep(m, err, mounted{path: s.target(pv.Name), readOnly: readOnly || pv.Spec.CSI.ReadOnly})
 	}
 	return nil, fmt.Errorf("only PersistentVolumes of the kinds hostPath, local and csi are supported; %s: %w", insteadCSI, errdefs.ErrUnimplemented)
 }
@@ -159,8 +160,24 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	return s.publishCSI(ctx, v)
 }
 
+// keep has what is mounted already when it cannot be published again, so that
+// neither a driver that is restarted nor an API server that is away holds up a pod
+// that runs. Update tells, and tries again.
+func (s *Set) keep(m *mounted, err error, was mounted) (*mounted, error) {
+	if err == nil || s.around.CSI == nil || s.dirs.CSI == "" || !s.around.CSI.Holds(was.path) {
+		return m, err
+	}
+	was.own, was.old, was.again = !was.readOnly, err, time.Now()
+	return &was, nil
+}
+
 // inline is a volume that a driver makes for the pod alone.
 func (s *Set) inline(ctx context.Context, of *corev1.Volume) (*mounted, error) {
+	m, err := s.inlineCSI(ctx, of)
+	return s.keep(m, err, mounted{path: s.target(of.Name), readOnly: of.CSI.ReadOnly != nil && *of.CSI.ReadOnly})
+}
+
+func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error) {
 	source := of.CSI
 	driver := s.driver(source.Driver)
 	if driver != nil && !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
@@ -262,7 +279,7 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 		return time.Time{}, err
 	}
 	m.again = fresh.again
-	return m.again, nil
+	return m.again, fresh.old
 }
 
 // unpublishAll has drivers unmount what they have mounted for a pod.

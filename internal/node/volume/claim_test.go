@@ -240,6 +240,25 @@ func TestClaimOfADriver(t *testing.T) {
 	if next := update(t, s, false); !next.After(time.Now()) || len(m.Calls()) != 6 {
 		t.Errorf("%v, %d calls", next, len(m.Calls()))
 	}
+	// So it does while nobody can be asked, and tells.
+	away := m.around
+	away.Attached = func(context.Context, *corev1.PersistentVolume) (map[string]string, error) {
+		return nil, errdefs.ErrUnavailable
+	}
+	if s, err = Prepare(t.Context(), c, dirs, away); err != nil || s.volumes["v"].path != mounts[0].GetHostPath() || !s.volumes["v"].own {
+		t.Fatal(err)
+	}
+	if _, next, err := s.Update(t.Context()); !errors.Is(err, errdefs.ErrUnavailable) || !next.After(time.Now()) {
+		t.Error(next, err)
+	}
+	s.around = m.around
+	if next := update(t, s, false); !next.After(time.Now()) || s.volumes["v"].again != next {
+		t.Error(next)
+	}
+	// A pod that does not have it yet waits.
+	if _, err = Prepare(t.Context(), c, m.pod(t, "other"), away); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Error(err)
+	}
 	// The pod goes, the data stays.
 	if err := Remove(t.Context(), dirs, nil); !errors.Is(err, errdefs.ErrUnimplemented) {
 		t.Errorf("without a client: %v", err)
@@ -276,11 +295,12 @@ func TestInlineVolumeOfADriver(t *testing.T) {
 		t.Errorf("%v %+v", r, s.volumes["v"])
 	}
 	m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}}}
-	if _, err := Prepare(t.Context(), c, dirs, m.around); err == nil || !strings.Contains(err.Error(), "makes no volumes for single pods") {
+	other := m.pod(t, "other")
+	if _, err := Prepare(t.Context(), c, other, m.around); err == nil || !strings.Contains(err.Error(), "makes no volumes for single pods") {
 		t.Error(err)
 	}
 	m.object.Spec = storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, TokenRequests: []storagev1.TokenRequest{{}}}
-	if _, err := Prepare(t.Context(), c, dirs, m.around); err == nil || !strings.Contains(err.Error(), "tokenRequests") {
+	if _, err := Prepare(t.Context(), c, other, m.around); err == nil || !strings.Contains(err.Error(), "tokenRequests") {
 		t.Error(err)
 	}
 }

@@ -357,7 +357,7 @@ func (s *Set) Update(ctx context.Context) (changed bool, next time.Time, err err
 		did, at, err := s.update(ctx, v, m)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("update volume %s: %w", v.Name, err))
-			at = earliest(at, time.Now().Add(retryAfter))
+			at = time.Now().Add(retryAfter)
 		}
 		changed, next = changed || did, earliest(next, at)
 	}

@@ -340,10 +340,12 @@ func TestSubPathExpr(t *testing.T) {
 	needRoot(t)
 	d := testDirs(t)
 	c := podContext(source(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
 	s, err := prepare(c, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Umask(unix.Umask(0o077))
 	for expr, want := range map[string]string{
 		"$(NAME)/logs": "one/logs", "$$(NAME)": "$(NAME)", "plain": "plain", "a$": "a$",
 		"$(NONE)": "!the container has no variable NONE", "$(UP)": "!not a relative path", "$(ROOT)": "!not a relative path",
@@ -363,6 +365,11 @@ func TestSubPathExpr(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", expr, err)
 			continue
+		}
+		for dir := want; dir != "."; dir = filepath.Dir(dir) {
+			if got := owner(t, filepath.Join(s.volumes["v"].path, dir)); got != "2000 2777" {
+				t.Errorf("%s: %s is %s, which is not as open as the volume", expr, dir, got)
+			}
 		}
 		put(t, filepath.Join(m[0].GetHostPath(), "f"), expr)
 		if data, err := os.ReadFile(filepath.Join(s.volumes["v"].path, want, "f")); string(data) != expr {

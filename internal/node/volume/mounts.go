@@ -106,10 +106,6 @@ func (s *Set) mount(ctx context.Context, at place, m corev1.VolumeMount) (*runti
 		host = filepath.Join(s.dirs.Memory, "subpaths", at.container, strconv.Itoa(at.index))
 		b := binding{volume: is.path, sub: m.SubPath, target: host}
 		b.shared = m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
-		if is.own && !is.readOnly {
-			b.made = s.openMode()
-			b.group = s.group()
-		}
 		if err := look(ctx, is.path, b.bind); err != nil {
 			return nil, fmt.Errorf("subPath %s: %w", m.SubPath, err)
 		}

@@ -53,6 +53,17 @@ func TestRemoveLeavesSharedMountsOfTheHost(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(m[0].GetHostPath(), "later", "keep")); err != nil {
 			t.Errorf("what was mounted later is missing: %v", err)
 		}
+		// What is mounted in the copy gets out of it only where that is asked for.
+		inside := filepath.Join(m[0].GetHostPath(), "inside")
+		if err := errors.Join(os.MkdirAll(inside, 0o755), unix.Mount("none", inside, "tmpfs", 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		if out := len(mountsBelow(t, filepath.Join(host, "sub", "inside"))) > 0; out != (propagation != nil) {
+			t.Errorf("propagation %v: a mount got out: %t", propagation != nil, out)
+		}
+		if err := unix.Unmount(inside, 0); err != nil {
+			t.Fatal(err)
+		}
 		if err := Remove(t.Context(), d, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -69,6 +69,8 @@ type Claims interface {
 type Plugin interface {
 	Publish(ctx context.Context, v csi.Volume) (csi.Published, error)
 	Unpublish(ctx context.Context, target string) error
+	// Holds says whether the target was published and is mounted.
+	Holds(target string) bool
 }
 
 // Set is the volumes of one pod. One goroutine at a time uses it, but Usage may
@@ -88,7 +90,8 @@ type mounted struct {
 	own      bool      // belongs to the pod alone, or may be labelled for it
 	readOnly bool      // nobody of the pod may write
 	claim    string    // name of the PersistentVolumeClaim
-	again    time.Time // when its driver wants to be asked again; zero for never
+	again    time.Time // when its driver is to be asked again; zero for never
+	old      error     // why it is as it was before
 }
 
 // Prepare makes the volumes of a pod, or finds those that are there already: it

@@ -15,10 +15,6 @@ import (
 // binding is a part of a volume that is to be mounted on a place of the pod's own.
 type binding struct {
 	volume, sub, target string
-	// made is the mode of a folder that is missing and is made; zero leaves it
-	// to root.
-	made  os.FileMode
-	group *int64
 	// shared lets mounts of the container out to the volume. Otherwise those of the
 	// host come in, and nothing gets out.
 	shared bool
@@ -35,9 +31,7 @@ func (b binding) bind() error {
 	defer func() { _ = unix.Close(root) }()
 	fd, err := openBelow(root, b.sub)
 	if errors.Is(err, unix.ENOENT) {
-		if fd, err = createBelow(root, b.sub); err == nil && b.made != 0 {
-			err = b.share(fd)
-		}
+		fd, err = createBelow(root, b.sub)
 	}
 	if errors.Is(err, unix.EXDEV) {
 		return fmt.Errorf("it leads out of the volume: %w", errdefs.ErrInvalidArgument)
@@ -75,16 +69,6 @@ func attach(fd int, target string, shared bool) error {
 	return nil
 }
 
-func (b binding) share(fd int) error {
-	path := fmt.Sprintf("/proc/thread-self/fd/%d", fd)
-	if b.group != nil {
-		if err := os.Chown(path, -1, int(*b.group)); err != nil {
-			return err
-		}
-	}
-	return os.Chmod(path, b.made)
-}
-
 // mountPoint makes an empty folder or file. A mount of an earlier attempt of the
 // container is taken away first.
 func mountPoint(target string, dir bool) error {
@@ -110,23 +94,49 @@ func openBelow(root int, path string) (int, error) {
 	})
 }
 
-// createBelow makes the folders of a path that are missing.
+// createBelow makes the folders of a path that are missing, as open as the volume
+// itself. Its group is theirs where the volume's folder passes it on.
 func createBelow(root int, path string) (int, error) {
+	var volume unix.Stat_t
+	if err := unix.Fstat(root, &volume); err != nil {
+		return -1, err
+	}
 	done := ""
 	for step := range strings.SplitSeq(filepath.Clean(path), "/") {
-		parent := root
-		if done != "" {
-			fd, err := openBelow(root, done)
-			if err != nil {
-				return -1, err
-			}
-			defer func() { _ = unix.Close(fd) }()
-			parent = fd
-		}
-		if err := unix.Mkdirat(parent, step, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-			return -1, fmt.Errorf("create subPath: %w", err)
+		if err := createStep(root, done, step, volume.Mode&0o777); err != nil {
+			return -1, err
 		}
 		done = filepath.Join(done, step)
 	}
 	return openBelow(root, done)
+}
+
+func createStep(root int, done, step string, mode uint32) error {
+	parent := root
+	if done != "" {
+		fd, err := openBelow(root, done)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		parent = fd
+	}
+	err := unix.Mkdirat(parent, step, mode)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create subPath: %w", err)
+	}
+	// The umask of the agent is not meant for it.
+	fd, err := unix.Openat(parent, step, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the subPath that was made: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	return unix.Fchmod(fd, st.Mode&^0o777&0o7777|mode)
 }

@@ -107,6 +107,9 @@ func TestTwoPodsShareAStagedVolume(t *testing.T) {
 		t.Errorf("%q %v", data, err)
 	}
 	b.unpublish(t, one.Target)
+	if b.Holds(one.Target) || !b.Holds(two.Target) {
+		t.Error("which one is published?")
+	}
 	b.wantCalls(t, "Stage Publish Stage Publish Unpublish")
 	b.unpublish(t, two.Target)
 	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unpublish Unstage")
@@ -163,6 +166,9 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 			v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
 			b.driver.Fail(call, status.Error(codes.Internal, "lost"))
 			_, err := b.Publish(t.Context(), v)
+			if b.Holds(v.Target) != (err == nil) {
+				t.Errorf("published: %v", err)
+			}
 			if err == nil {
 				err = b.Unpublish(t.Context(), v.Target)
 			}
@@ -191,6 +197,28 @@ func TestUsersThatAreGoneDoNotCount(t *testing.T) {
 	b.unpublish(t, two.Target)
 	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unstage")
 	b.nothingLeft(t)
+}
+
+// After a reboot the record is there and the mount is not.
+func TestRecordsOutliveTheirMounts(t *testing.T) {
+	b := newBench(t, &csitest.Driver{})
+	v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
+	b.publish(t, v)
+	if err := unix.Unmount(v.Target, 0); err != nil {
+		t.Fatal(err)
+	}
+	if b.Holds(v.Target) {
+		t.Error("nothing is mounted")
+	}
+	b.driver.Fail("NodePublishVolume", status.Error(codes.Internal, "not yet"))
+	if _, err := b.Publish(t.Context(), v); err == nil || b.Holds(v.Target) {
+		t.Error("it was not published since", err)
+	}
+	b.publish(t, v)
+	if !b.Holds(v.Target) {
+		t.Error("it is published")
+	}
+	b.unpublish(t, v.Target)
 }
 
 // A driver that answers and leaves its mount there is not believed: what is in it

@@ -24,6 +24,7 @@ type record struct {
 	Handle string `json:"handle"`
 	Inline bool   `json:"inline,omitempty"`
 	Staged bool   `json:"staged,omitempty"`
+	Done   bool   `json:"done,omitempty"` // it was published once
 }
 
 func recordFile(target string) string { return filepath.Join(filepath.Dir(target), "volume.json") }
@@ -68,6 +69,7 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 		return Published{}, err
 	}
 	r := record{Driver: v.Driver, Handle: v.Handle, Inline: v.Inline, Staged: !v.Inline && a.can(spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)}
+	r.Done = c.Holds(v.Target)
 	if err := write(v.Target, r); err != nil {
 		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
 	}
@@ -88,7 +90,25 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 		_, err := node.NodePublishVolume(ctx, request)
 		return err
 	})
-	return Published{GroupSet: v.Group != nil && a.can(spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)}, err
+	if err != nil {
+		return Published{}, err
+	}
+	r.Done = true
+	if err := write(v.Target, r); err != nil {
+		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
+	}
+	return Published{GroupSet: v.Group != nil && a.can(spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)}, nil
+}
+
+// Holds says whether a volume was published and is still mounted. No driver is
+// asked.
+func (c *Client) Holds(target string) bool {
+	r, err := readRecord(target)
+	if err != nil || !r.Done {
+		return false
+	}
+	there, err := mounted(target)
+	return err == nil && there
 }
 
 // write records a volume, unless that is done.
@@ -213,28 +233,36 @@ func (s stage) inUse() (bool, error) {
 
 // undone sees that a driver has unmounted a path, and removes the empty folder if
 // the driver did not. A volume that the driver does not know is unmounted if
-// nothing is mounted. The mount table is asked and not the path, which may hang.
+// nothing is mounted.
 func undone(err error, path string) error {
 	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 		return err
 	}
-	parent, linkErr := filepath.EvalSymlinks(filepath.Dir(path))
-	if errors.Is(linkErr, fs.ErrNotExist) {
-		return nil
+	there, lookErr := mounted(path)
+	if lookErr != nil {
+		return lookErr
 	}
-	if linkErr != nil {
-		return linkErr
-	}
-	path = filepath.Join(parent, filepath.Base(path))
-	mounts, listErr := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
-	if listErr != nil {
-		return fmt.Errorf("list mounts: %w", listErr)
-	}
-	if len(mounts) > 0 {
+	if there {
 		return errors.Join(err, fmt.Errorf("%s is still mounted, though its driver has answered: %w", path, errdefs.ErrUnavailable))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the mount point: %w", err)
 	}
 	return nil
+}
+
+// mounted asks the mount table and not the path, which may hang.
+func mounted(path string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(path))))
+	if err != nil {
+		return false, fmt.Errorf("list mounts: %w", err)
+	}
+	return len(mounts) > 0, nil
 }
