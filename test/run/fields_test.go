@@ -62,6 +62,7 @@ spec:
       echo share=$SHARE
       echo tc=$(tc qdisc show dev eth0 | grep -o tbf)
       echo made=$(ls -d /made-here)
+      touch /mine/file && echo mine=$(ls /talk/harbour/250)
       until ps | grep -q "[s]leep 4321"; do sleep 0.1; done
       echo processes=shared
       touch /talk/done
@@ -76,6 +77,7 @@ spec:
     - {name: there, mountPath: /below, subPath: sub/file}
     - {name: made, mountPath: /made-here}
     - {name: talk, mountPath: /talk}
+    - {name: talk, mountPath: /mine, subPathExpr: $(WHERE)/$(SHARE)}
     - {name: me, mountPath: /me}
   - name: other
     image: IMAGE
@@ -105,7 +107,7 @@ func TestMore(t *testing.T) {
 		r := m.wantWith(text, 0, "run", "-f", m.dir+"/classes.yaml", "-f", "-")
 		for _, want := range []string{
 			"cwd=/made/for/me", "tty=yes", "groups=1000:0:0 3000", "mkdir=refused", "there=there below=sub", "there=read-only",
-			"me=harbour,harbour,by hand", "prefix=blue", "share=250", "tc=tbf", "made=/made-here", "processes=shared",
+			"me=harbour,harbour,by hand", "prefix=blue", "share=250", "tc=tbf", "made=/made-here", "mine=file", "processes=shared",
 		} {
 			if !strings.Contains(r.out, want) {
 				t.Errorf("the output lacks %q", want)

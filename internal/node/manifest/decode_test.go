@@ -115,6 +115,8 @@ func TestPodRefusals(t *testing.T) {
 		container("volumeMounts: [{name: v, mountPath: /v}]"):                                                                           "volumeMounts[0].name: \"v\" is not the name of a volume",
 		container("volumeMounts: [{name: v, mountPath: v}]") + "  volumes: [{name: v, emptyDir: {}}]\n":                                 "mountPath: \"v\" is not an absolute path",
 		container("volumeMounts: [{name: v, mountPath: /v, subPath: ../../etc}]") + "  volumes: [{name: v, emptyDir: {}}]\n":            "subPath: \"../../etc\"",
+		container("volumeMounts: [{name: v, mountPath: /v, subPathExpr: /$(A)}]") + "  volumes: [{name: v, emptyDir: {}}]\n":            "subPathExpr: \"/$(A)\" is not a relative path",
+		container("volumeMounts: [{name: v, mountPath: /v, subPath: a, subPathExpr: $(A)}]") + "  volumes: [{name: v, emptyDir: {}}]\n": "subPathExpr: does not go with subPath",
 		container("volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]") + "  volumes: [{name: v, emptyDir: {}}]": "needs a privileged container",
 		container("") + "  volumes: [{name: v}]\n":                                                                                      "volumes[0]: names no kind",
 		container("") + "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n":                                                          "sizeLimit: is honoured for medium Memory only",

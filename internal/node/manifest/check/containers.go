@@ -199,6 +199,12 @@ func (c *containerCheck) checkMounts(at string, ct *corev1.Container) {
 		if m.SubPath != "" && !isLocal(m.SubPath) {
 			c.add(at+".subPath", "%q is not a relative path without ..", m.SubPath)
 		}
+		if m.SubPathExpr != "" && !isLocal(m.SubPathExpr) {
+			c.add(at+".subPathExpr", "%q is not a relative path without ..", m.SubPathExpr)
+		}
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			c.add(at+".subPathExpr", "does not go with subPath")
+		}
 		if r := m.RecursiveReadOnly; r != nil {
 			oneOf(c.faults, at+".recursiveReadOnly", *r, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 			if *r != corev1.RecursiveReadOnlyDisabled && !m.ReadOnly {
