@@ -11,10 +11,11 @@ import (
 	"fairlead.run/internal/node/manifest"
 )
 
-// kinds in the order of the page. The Deployments' templates are Pods, and
-// are not listed again.
+// kinds in the order of the page. Templates are Pods, and are not listed again.
 var kinds = []string{
-	"v1 Pod", "apps/v1 Deployment", "extensions/v1beta1 Deployment", "v1 ConfigMap", "v1 Secret",
+	"v1 Pod", "apps/v1 Deployment", "extensions/v1beta1 Deployment", "apps/v1 ReplicaSet", "apps/v1 DaemonSet", "apps/v1 StatefulSet",
+	"batch/v1 Job", "batch/v1 CronJob", "v1 ConfigMap", "v1 Secret", "v1 PersistentVolumeClaim",
+	"v1 Namespace", "v1 Service", "v1 ServiceAccount",
 	"node.k8s.io/v1 RuntimeClass", "node.k8s.io/v1beta1 RuntimeClass", "node.k8s.io/v1alpha1 RuntimeClass",
 }
 
@@ -24,8 +25,10 @@ func matrix() string {
 	for _, kind := range kinds {
 		version, name, _ := strings.Cut(kind, " ")
 		fmt.Fprintf(&b, "\n### %s, %s\n\n| field | remarks |\n| --- | --- |\n", name, version)
+		templates := map[string]bool{}
 		for _, f := range tables[kind] {
-			if strings.HasPrefix(f.Path, "spec.template.") {
+			if at, _, ok := strings.Cut(f.Path, "template."); ok {
+				templates[at+"template"] = true
 				continue
 			}
 			remarks := f.Note
@@ -34,8 +37,8 @@ func matrix() string {
 			}
 			fmt.Fprintf(&b, "| `%s` | %s |\n", f.Path, remarks)
 		}
-		if name == "Deployment" {
-			b.WriteString("| `spec.template` | as a Pod |\n")
+		for at := range templates { // of which there is one at most
+			fmt.Fprintf(&b, "| `%s` | as a Pod |\n", at)
 		}
 		if kind == "v1 Pod" {
 			b.WriteString("\nRefused in a Pod, among others:\n\n")

@@ -36,6 +36,17 @@ func (d *document) withoutCluster(out any) []string {
 		c.pod(spec)
 	case "Deployment":
 		c.deployment(spec)
+	case "DaemonSet":
+		c.dropDefault("spec", spec, "revisionHistoryLimit", "10")
+		c.dropDefault("spec", spec, "updateStrategy", `{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1},"type":"RollingUpdate"}`)
+	case "StatefulSet":
+		c.dropDefault("spec", spec, "revisionHistoryLimit", "10")
+		c.dropDefault("spec", spec, "updateStrategy", `{"rollingUpdate":{"partition":0},"type":"RollingUpdate"}`)
+		c.dropDefault("spec", spec, "persistentVolumeClaimRetentionPolicy", `{"whenDeleted":"Retain","whenScaled":"Retain"}`)
+	case "Job":
+		c.job(spec)
+	case "PersistentVolumeClaim":
+		c.drop("spec", spec, "volumeName")
 	}
 	text, err := json.Marshal(d.tree)
 	if err != nil {
@@ -132,4 +143,19 @@ func (c *cluster) deployment(spec map[string]any) {
 	c.dropDefault("spec", spec, "progressDeadlineSeconds", "600")
 	c.dropDefault("spec", spec, "revisionHistoryLimit", "10")
 	c.dropDefault("spec", spec, "strategy", `{"rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"},"type":"RollingUpdate"}`)
+}
+
+// job drops the selector, and the labels that it selects by: they hold the UID of
+// the Job in the cluster.
+func (c *cluster) job(spec map[string]any) {
+	c.dropDefault("spec", spec, "podReplacementPolicy", `"TerminatingOrFailed"`)
+	if isZero(spec["manualSelector"]) {
+		c.drop("spec", spec, "selector")
+	}
+	template, _ := spec["template"].(map[string]any)
+	meta, _ := template["metadata"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
+	for _, name := range []string{"batch.kubernetes.io/controller-uid", "controller-uid"} {
+		c.drop("spec.template.metadata.labels", labels, name)
+	}
 }

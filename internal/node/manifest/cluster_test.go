@@ -92,10 +92,10 @@ func TestPodOfACluster(t *testing.T) {
 func TestPodOfAClusterIsHeldToTheRules(t *testing.T) {
 	for _, tt := range []struct{ old, replaced, want string }{
 		{"key: node.kubernetes.io/unreachable", "key: mine", "web.yaml:39: document 1: Pod default/web: spec.tolerations: not honoured"},
-		{"emptyDir: {}", "persistentVolumeClaim: {claimName: x}", "web.yaml:51: document 1: Pod default/web: spec.volumes[0].persistentVolumeClaim: not honoured"},
+		{"emptyDir: {}", "nfs: {server: a, path: /b}", "web.yaml:51: document 1: Pod default/web: spec.volumes[0].nfs: not honoured"},
 		{"mountPath: /data", "mountPath: data", "web.yaml:26: document 1: Pod default/web: spec.containers[0].volumeMounts[0].mountPath"},
 		{"preemptionPolicy: PreemptLowerPriority", "preemptionPolicy: Never", "spec.preemptionPolicy: not honoured"},
-		{"serviceAccountName: default", "serviceAccountName: mine", "spec.serviceAccountName"},
+		{"schedulerName: default-scheduler", "schedulerName: mine", "spec.schedulerName"},
 		{"name: kube-api-access-x7k2p\n    projected", "name: token\n    projected", "spec.volumes[0].projected.sources[0].serviceAccountToken: not honoured"},
 		{`creationTimestamp: "2026`, `creationTimestamp: "9`, "web.yaml:4: document 1: Pod default/web: metadata.creationTimestamp: "},
 		{"status:\n", "statuss:\n", "web.yaml:52: document 1: Pod default/web: statuss: is not a field of Pod; did you mean status?"},

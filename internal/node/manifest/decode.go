@@ -9,9 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	nodev1 "k8s.io/api/node/v1"
 	nodev1alpha1 "k8s.io/api/node/v1alpha1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
@@ -52,7 +50,7 @@ func (t *target) readName() {
 	if space, ok := meta["namespace"].(string); ok && t.meta.Namespace == "" {
 		t.meta.Namespace = space
 	}
-	if t.meta.Namespace == "" && t.kind != "RuntimeClass" {
+	if t.meta.Namespace == "" && t.kind != "RuntimeClass" && t.kind != "Namespace" {
 		t.meta.Namespace = metav1.NamespaceDefault
 	}
 }
@@ -104,21 +102,30 @@ func (d *decoder) object(doc *document) {
 	table, known := tables[version+" "+kind]
 	if !known {
 		kinds := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
-		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something fairlead run knows; it knows %s, and v1 List of these", kind, version, kinds))
+		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something Fairlead knows; it knows %s, and v1 List of these", kind, version, kinds))
 		return
 	}
-	switch version + " " + kind {
-	case "v1 Pod":
-		d.pod(doc, table)
-	case "apps/v1 Deployment", "extensions/v1beta1 Deployment":
-		d.deployment(doc, table, version)
-	case "v1 ConfigMap":
-		d.configMap(doc, table)
-	case "v1 Secret":
-		d.secret(doc, table)
-	default:
-		d.class(doc, table, version)
+	decode, ok := kinds[kind]
+	if !ok {
+		decode = (*decoder).ignored
 	}
+	decode(d, doc, table, version)
+}
+
+// kinds are those that mean something. Others that there is a table for are accepted
+// with a note.
+var kinds = map[string]func(d *decoder, doc *document, table []Field, version string){
+	"Pod":                   (*decoder).pod,
+	"Deployment":            (*decoder).deployment,
+	"ReplicaSet":            (*decoder).replicaSet,
+	"DaemonSet":             (*decoder).daemonSet,
+	"StatefulSet":           (*decoder).statefulSet,
+	"Job":                   (*decoder).job,
+	"CronJob":               (*decoder).cronJob,
+	"ConfigMap":             (*decoder).configMap,
+	"Secret":                (*decoder).secret,
+	"PersistentVolumeClaim": (*decoder).persistentVolumeClaim,
+	"RuntimeClass":          (*decoder).class,
 }
 
 // into decodes the document strictly into out, whose metadata is t.meta, and
@@ -231,21 +238,7 @@ func (d *decoder) claim(t *target, kind string, meta *metav1.ObjectMeta, what st
 	return true
 }
 
-// expand adds the pods that an object stands for.
-func (d *decoder) expand(t *target, pods []*corev1.Pod) {
-	if !d.add(t) {
-		return
-	}
-	origin := t.origin(t.doc.first())
-	for _, pod := range pods {
-		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
-			return
-		}
-		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: origin, Source: t.doc.source, Owner: t.meta.Name, OwnerKind: t.kind})
-	}
-}
-
-func (d *decoder) pod(doc *document, table []Field) {
+func (d *decoder) pod(doc *document, table []Field, _ string) {
 	pod := &corev1.Pod{}
 	t := &target{doc, "Pod", &pod.ObjectMeta}
 	if !d.into(t, table, pod) {
@@ -260,37 +253,7 @@ func (d *decoder) pod(doc *document, table []Field) {
 	}
 }
 
-func (d *decoder) deployment(doc *document, table []Field, version string) {
-	dep := &appsv1.Deployment{}
-	t := &target{doc, "Deployment", &dep.ObjectMeta}
-	ok := false
-	if version == "apps/v1" {
-		ok = d.into(t, table, dep)
-	} else {
-		old := &extensionsv1beta1.Deployment{}
-		t.meta = &old.ObjectMeta
-		ok = d.into(t, table, old)
-		dep.ObjectMeta, dep.Spec = old.ObjectMeta, appsv1.DeploymentSpec{
-			Replicas: old.Spec.Replicas, Selector: old.Spec.Selector, Template: old.Spec.Template,
-		}
-		if dep.Spec.Selector == nil {
-			dep.Spec.Selector = &metav1.LabelSelector{MatchLabels: dep.Spec.Template.Labels}
-		}
-	}
-	if !ok {
-		return
-	}
-	before := len(d.faults)
-	for _, why := range checkDeployment(dep) {
-		d.fault(t, why)
-	}
-	if len(d.faults) == before {
-		t.meta = &dep.ObjectMeta
-		d.expand(t, replicas(dep))
-	}
-}
-
-func (d *decoder) configMap(doc *document, table []Field) {
+func (d *decoder) configMap(doc *document, table []Field, _ string) {
 	cm := &corev1.ConfigMap{}
 	t := &target{doc, "ConfigMap", &cm.ObjectMeta}
 	if !d.into(t, table, cm) {
@@ -305,7 +268,7 @@ func (d *decoder) configMap(doc *document, table []Field) {
 	}
 }
 
-func (d *decoder) secret(doc *document, table []Field) {
+func (d *decoder) secret(doc *document, table []Field, _ string) {
 	s := &corev1.Secret{}
 	t := &target{doc, "Secret", &s.ObjectMeta}
 	if !d.into(t, table, s) {

@@ -1,8 +1,9 @@
-// Package manifest reads the files given to fairlead run: documents of YAML or
-// JSON that hold RuntimeClasses, Pods, Deployments, ConfigMaps and Secrets.
+// Package manifest reads the files given to fairlead run, and those of the folders
+// that an agent follows: documents of YAML or JSON that hold RuntimeClasses, Pods,
+// Deployments, Jobs and their like, ConfigMaps and Secrets.
 //
 // What it returns is complete and sound by the rules of Kubernetes, and holds
-// no field that fairlead run would ignore: a field that is set must be in the
+// no field that would be ignored: a field that is set must be in the
 // table of honoured fields (honoured.go), or the manifest is refused with the
 // field's path. The table is also where the matrix in the user guide comes
 // from.

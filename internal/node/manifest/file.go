@@ -48,8 +48,14 @@ func Decode(sources []Source) (*Objects, error) {
 		return nil, err
 	}
 	objects, problems := Merge(files)
-	for _, p := range append(problems, objects.References()...) {
+	for _, p := range problems {
 		all.faults = append(all.faults, p.Err)
+	}
+	all.faults = append(all.faults, objects.foreground()...)
+	if len(all.faults) == 0 {
+		for _, p := range objects.References() {
+			all.faults = append(all.faults, p.Err)
+		}
 	}
 	if err := all.err(); err != nil {
 		return nil, err
@@ -120,6 +126,11 @@ func (o *Objects) References() []Problem {
 			out = append(out, Problem{Origin: p.Source, Err: invalid("%s: %s", p.Origin, why)})
 		}
 	}
+	for _, w := range o.Workloads {
+		for _, why := range o.references(w.template()) {
+			out = append(out, Problem{Origin: w.Source, Err: invalid("%s: template: %s", w.Origin, why)})
+		}
+	}
 	return out
 }
 
@@ -146,6 +157,12 @@ func (m *merger) add(name string, o *Objects) {
 			m.objects.Pods = append(m.objects.Pods, p)
 		}
 	}
+	for _, w := range o.Workloads {
+		if !lost[id(w.Kind, w.Key())] {
+			m.objects.Workloads = append(m.objects.Workloads, w)
+		}
+	}
+	keep(m.objects.Claims, o.Claims, func(k Key) bool { return lost[id("PersistentVolumeClaim", k)] })
 	keep(m.objects.ConfigMaps, o.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
 	keep(m.objects.Secrets, o.Secrets, func(k Key) bool { return lost[id("Secret", k)] })
 	keep(m.objects.Classes, o.Classes, func(name string) bool { return lost[id("RuntimeClass", Key{Name: name})] })

@@ -9,7 +9,7 @@ import (
 	"fairlead.run/internal/node/manifest/fields"
 )
 
-// Field is a field that fairlead run honours.
+// Field is a field that Fairlead honours.
 type Field struct {
 	// Path names it, as in "spec.containers[].image". What is below it is
 	// honoured too, unless longer paths say which parts.
@@ -46,8 +46,8 @@ var podFields = slices.Concat(
 		{Path: "spec.imagePullSecrets[].name", Note: "Secrets of type kubernetes.io/dockerconfigjson or dockercfg in one of the files"},
 		{Path: "spec.enableServiceLinks", Note: "no Services exist here, so no links"},
 		{Path: "spec.automountServiceAccountToken", Only: []string{"false"}},
-		{Path: "spec.serviceAccountName", Only: []string{"default"}},
-		{Path: "spec.serviceAccount", Only: []string{"default"}},
+		{Path: "spec.serviceAccountName", Note: "a name and no more: there is no API server that its token would be good for"},
+		{Path: "spec.serviceAccount", Note: "as serviceAccountName"},
 		{Path: "spec.schedulerName", Only: []string{"default-scheduler"}},
 		{Path: "spec.hostUsers", Only: []string{"true"}},
 		{Path: "spec.os.name", Only: []string{"linux"}},
@@ -76,6 +76,8 @@ var podFields = slices.Concat(
 		{Path: "spec.volumes[].image.pullPolicy", Note: "as imagePullPolicy"},
 		{Path: "spec.volumes[].configMap", Note: "read once, when the pod starts"},
 		{Path: "spec.volumes[].secret", Note: "kept in memory; read once, when the pod starts"},
+		{Path: "spec.volumes[].persistentVolumeClaim.claimName", Note: "with `fairlead up` only; the claim must be in one of the files"},
+		{Path: "spec.volumes[].persistentVolumeClaim.readOnly"},
 		{Path: "spec.volumes[].downwardAPI", Note: "read once, when the pod starts; a limit that is not set is what the machine has"},
 		{Path: "spec.volumes[].projected.defaultMode"},
 		{Path: "spec.volumes[].projected.sources[].configMap"},
@@ -183,48 +185,6 @@ var labelFields = []Field{
 	{Path: "metadata.annotations"},
 }
 
-// tables holds the fields of each kind, by its API version and kind.
-var tables = map[string][]Field{
-	"v1 Pod": slices.Concat(headFields, []Field{namespaceField}, podFields),
-	"apps/v1 Deployment": slices.Concat(headFields, []Field{namespaceField}, labelFields,
-		deploymentFields("must select the labels of the template")),
-	"extensions/v1beta1 Deployment": slices.Concat(headFields, []Field{namespaceField}, labelFields,
-		deploymentFields("defaults to the labels of the template")),
-	"v1 ConfigMap": slices.Concat(headFields, []Field{namespaceField}, labelFields,
-		[]Field{{Path: "data"}, {Path: "binaryData"}, {Path: "immutable"}}),
-	"v1 Secret": slices.Concat(headFields, []Field{namespaceField}, labelFields,
-		[]Field{{Path: "data"}, {Path: "stringData"}, {Path: "type"}, {Path: "immutable"}}),
-	"node.k8s.io/v1 RuntimeClass":       classFields(""),
-	"node.k8s.io/v1beta1 RuntimeClass":  classFields(""),
-	"node.k8s.io/v1alpha1 RuntimeClass": classFields("spec."),
-}
-
-func deploymentFields(selector string) []Field {
-	fields := []Field{
-		{Path: "spec.replicas", Note: "each replica is a pod named NAME-0, NAME-1, ..."},
-		{Path: "spec.selector", Note: selector},
-	}
-	for _, f := range podFields {
-		f.Path = "spec.template." + f.Path
-		fields = append(fields, f)
-	}
-	return fields
-}
-
-func classFields(prefix string) []Field {
-	handler := "handler"
-	if prefix != "" {
-		handler = "runtimeHandler"
-	}
-	const scheduling = "nothing is scheduled on one machine: accepted with a note"
-	return slices.Concat(headFields, labelFields, []Field{
-		{Path: prefix + handler},
-		{Path: prefix + "overhead.podFixed"},
-		{Path: prefix + "scheduling.nodeSelector", Note: scheduling},
-		{Path: prefix + "scheduling.tolerations", Note: scheduling},
-	})
-}
-
 // Tables gives the honoured fields of every kind, by "API version, space,
 // kind". It is what the user guide's matrix is made of.
 func Tables() map[string][]Field {
@@ -276,7 +236,7 @@ func (w *walker) value(pattern, path string, v any) {
 	}
 	if f, ok := w.exact[pattern]; ok {
 		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, got) {
-			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by fairlead run yet, only %s",
+			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by Fairlead yet, only %s",
 				got, strings.Join(f.Only, ", "))})
 		}
 		return
@@ -291,7 +251,7 @@ func (w *walker) value(pattern, path string, v any) {
 		w.object(pattern, path, o)
 		return
 	}
-	w.found = append(w.found, complaint{path, "not honoured by fairlead run yet; remove it"})
+	w.found = append(w.found, complaint{path, "not honoured by Fairlead yet; remove it"})
 }
 
 func isZero(v any) bool {

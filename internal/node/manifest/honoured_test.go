@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	nodev1 "k8s.io/api/node/v1"
@@ -15,11 +16,20 @@ import (
 	"fairlead.run/internal/node/manifest/fields"
 )
 
-var kinds = map[string]reflect.Type{
+var types = map[string]reflect.Type{
 	"v1 Pod":                            reflect.TypeFor[corev1.Pod](),
 	"v1 ConfigMap":                      reflect.TypeFor[corev1.ConfigMap](),
 	"v1 Secret":                         reflect.TypeFor[corev1.Secret](),
 	"apps/v1 Deployment":                reflect.TypeFor[appsv1.Deployment](),
+	"apps/v1 ReplicaSet":                reflect.TypeFor[appsv1.ReplicaSet](),
+	"apps/v1 DaemonSet":                 reflect.TypeFor[appsv1.DaemonSet](),
+	"apps/v1 StatefulSet":               reflect.TypeFor[appsv1.StatefulSet](),
+	"batch/v1 Job":                      reflect.TypeFor[batchv1.Job](),
+	"batch/v1 CronJob":                  reflect.TypeFor[batchv1.CronJob](),
+	"v1 PersistentVolumeClaim":          reflect.TypeFor[corev1.PersistentVolumeClaim](),
+	"v1 Namespace":                      reflect.TypeFor[corev1.Namespace](),
+	"v1 Service":                        reflect.TypeFor[corev1.Service](),
+	"v1 ServiceAccount":                 reflect.TypeFor[corev1.ServiceAccount](),
 	"extensions/v1beta1 Deployment":     reflect.TypeFor[extensionsv1beta1.Deployment](),
 	"node.k8s.io/v1 RuntimeClass":       reflect.TypeFor[nodev1.RuntimeClass](),
 	"node.k8s.io/v1beta1 RuntimeClass":  reflect.TypeFor[nodev1beta1.RuntimeClass](),
@@ -30,7 +40,7 @@ var kinds = map[string]reflect.Type{
 // fields that Kubernetes does not have.
 func TestTablesNameRealFields(t *testing.T) {
 	for kind, table := range Tables() {
-		root, ok := kinds[kind]
+		root, ok := types[kind]
 		if !ok {
 			t.Errorf("%s: the test does not know its type", kind)
 			continue

@@ -33,9 +33,9 @@ func TestListRefusals(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{list(onePod, strings.Replace(onePod, "image:", "imagee:", 1)), "web.yaml:21: document 1, item 2: Pod default/web: spec.containers[0].imagee: is not a field"},
 		{list(onePod, onePod), "web.yaml:17: document 1, item 2: Pod default/web: is defined twice; the first is at web.yaml:6: document 1, item 1"},
-		{list(onePod, list(onePod)), "document 1, item 2: List of v1 is not something fairlead run knows"},
+		{list(onePod, list(onePod)), "document 1, item 2: List of v1 is not something Fairlead knows"},
 		{list("3"), "web.yaml:6: document 1, item 1: is not an object"},
-		{list("apiVersion: v1\nkind: Service\n"), "web.yaml:7: document 1, item 1: Service of v1 is not something"},
+		{list("apiVersion: v1\nkind: Endpoints\n"), "web.yaml:7: document 1, item 1: Endpoints of v1 is not something"},
 		{"apiVersion: v1\nkind: List\nitems: 3\n", "web.yaml:3: document 1: items: is not a list of objects"},
 		{"apiVersion: v1\nkind: List\nitem: []\n", `web.yaml:3: document 1: List: unknown field "item"`},
 		{`{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}]}`, "item 1: Pod default/a: kind: duplicate field"},

@@ -3,8 +3,11 @@ package manifest
 import (
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/errdefs"
 )
@@ -39,6 +42,47 @@ type Pod struct {
 	OwnerKind string
 }
 
+// Workload is an object whose pods come and go. One of Job, CronJob and StatefulSet
+// is set. What pods it is to have is for package workload to say.
+type Workload struct {
+	Kind        string
+	Job         *batchv1.Job
+	CronJob     *batchv1.CronJob
+	StatefulSet *appsv1.StatefulSet
+
+	Origin, Source, From string // as those of a Pod
+}
+
+// Key is the namespace and name of the object.
+func (w *Workload) Key() Key {
+	m := w.meta()
+	return Key{m.Namespace, m.Name}
+}
+
+func (w *Workload) meta() *metav1.ObjectMeta {
+	switch {
+	case w.Job != nil:
+		return &w.Job.ObjectMeta
+	case w.CronJob != nil:
+		return &w.CronJob.ObjectMeta
+	}
+	return &w.StatefulSet.ObjectMeta
+}
+
+// template is what its pods are made of.
+func (w *Workload) template() *corev1.Pod {
+	t := corev1.PodTemplateSpec{}
+	switch {
+	case w.Job != nil:
+		t = w.Job.Spec.Template
+	case w.CronJob != nil:
+		t = w.CronJob.Spec.JobTemplate.Spec.Template
+	case w.StatefulSet != nil:
+		t = w.StatefulSet.Spec.Template
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: w.meta().Name, Namespace: w.meta().Namespace}, Spec: t.Spec}
+}
+
 // Key is the pod's namespace and name.
 func (p *Pod) Key() Key { return Key{p.Namespace, p.Name} }
 
@@ -48,6 +92,10 @@ type Objects struct {
 	Classes    map[string]*nodev1.RuntimeClass
 	ConfigMaps map[Key]*corev1.ConfigMap
 	Secrets    map[Key]*corev1.Secret
+	Claims     map[Key]*corev1.PersistentVolumeClaim
+	// Workloads are those whose pods come and go. None are left for a run in the
+	// foreground.
+	Workloads []*Workload
 	// Notes are things that are right but may surprise.
 	Notes []string
 
@@ -63,6 +111,7 @@ func newObjects() *Objects {
 		Classes:    map[string]*nodev1.RuntimeClass{},
 		ConfigMaps: map[Key]*corev1.ConfigMap{},
 		Secrets:    map[Key]*corev1.Secret{},
+		Claims:     map[Key]*corev1.PersistentVolumeClaim{},
 		claims:     map[string]claim{},
 	}
 }

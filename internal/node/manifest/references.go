@@ -76,6 +76,9 @@ func (r *refs) volume(path string, v corev1.Volume) {
 	if s := v.Secret; s != nil {
 		r.secretItems(path+".secret", s.SecretName, s.Items, s.Optional)
 	}
+	if c := v.PersistentVolumeClaim; c != nil && r.objects.Claims[Key{r.namespace, c.ClaimName}] == nil {
+		r.lack(path+".persistentVolumeClaim", "PersistentVolumeClaim", c.ClaimName)
+	}
 	if v.Projected == nil {
 		return
 	}

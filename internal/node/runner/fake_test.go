@@ -423,7 +423,7 @@ func newRun(t *testing.T, fake *fakeCRI, text string) *run {
 	root, seen := t.TempDir(), &watcher{last: map[string]Status{}}
 	return &run{
 		Runner: New(Config{
-			Endpoint: e, Puller: CRIPuller{e.Images}, Objects: &Objects{objects}, Node: podspec.Node{Name: "n"},
+			Endpoint: e, Puller: CRIPuller{Images: e.Images}, Objects: &Objects{objects}, Node: podspec.Node{Name: "n"},
 			Observer: seen, Root: root + "/lib", State: root + "/run",
 		}),
 		fake: fake, seen: seen, plans: plans, root: root,

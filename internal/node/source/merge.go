@@ -61,7 +61,7 @@ func (m *Merger) all() Set {
 	return out
 }
 
-// from marks the pods of a source with its kind.
+// from marks what has pods of a source with its kind.
 func from(kind string, o *manifest.Objects) *manifest.Objects {
 	marked := *o
 	marked.Pods = make([]*manifest.Pod, len(o.Pods))
@@ -69,6 +69,12 @@ func from(kind string, o *manifest.Objects) *manifest.Objects {
 		pod := *p
 		pod.From = kind
 		marked.Pods[i] = &pod
+	}
+	marked.Workloads = make([]*manifest.Workload, len(o.Workloads))
+	for i, w := range o.Workloads {
+		workload := *w
+		workload.From = kind
+		marked.Workloads[i] = &workload
 	}
 	return &marked
 }

@@ -56,6 +56,10 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 		checkItems(f, at+".secret", v.Secret.Items, v.Secret.DefaultMode)
 		required(f, at+".secret.secretName", v.Secret.SecretName)
 	}
+	if c := v.PersistentVolumeClaim; c != nil {
+		kinds++
+		required(f, at+".persistentVolumeClaim.claimName", c.ClaimName)
+	}
 	if v.DownwardAPI != nil {
 		kinds++
 		checkDownward(f, at+".downwardAPI", v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
@@ -69,7 +73,7 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 	}
 	switch {
 	case kinds == 0:
-		f.add(at, "names no kind of volume: one of emptyDir, hostPath, image, configMap, secret, downwardAPI, projected is required")
+		f.add(at, "names no kind of volume: one of emptyDir, hostPath, image, configMap, secret, downwardAPI, projected, persistentVolumeClaim is required")
 	case kinds > 1:
 		f.add(at, "names more than one kind of volume")
 	}

@@ -1,0 +1,231 @@
+package manifest
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/node/manifest/check"
+	"fairlead.run/internal/node/manifest/template"
+)
+
+// sound reports what is wrong with an object, and says whether nothing is.
+func (d *decoder) sound(t *target, found ...[]string) bool {
+	before := len(d.faults)
+	for _, list := range found {
+		for _, why := range list {
+			d.fault(t, why)
+		}
+	}
+	return len(d.faults) == before
+}
+
+// expand adds the pods that an object stands for.
+func (d *decoder) expand(t *target, pods []*corev1.Pod) {
+	if !d.add(t) {
+		return
+	}
+	origin := t.origin(t.doc.first())
+	for _, pod := range pods {
+		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
+			return
+		}
+		d.objects.Pods = append(d.objects.Pods, &Pod{Pod: pod, Origin: origin, Source: t.doc.source, Owner: t.meta.Name, OwnerKind: t.kind})
+	}
+}
+
+func (d *decoder) deployment(doc *document, table []Field, version string) {
+	dep := &appsv1.Deployment{}
+	t := &target{doc, "Deployment", &dep.ObjectMeta}
+	ok := false
+	if version == "apps/v1" {
+		ok = d.into(t, table, dep)
+	} else {
+		old := &extensionsv1beta1.Deployment{}
+		t.meta = &old.ObjectMeta
+		ok = d.into(t, table, old)
+		dep.ObjectMeta, dep.Spec = old.ObjectMeta, appsv1.DeploymentSpec{
+			Replicas: old.Spec.Replicas, Selector: old.Spec.Selector, Template: old.Spec.Template,
+		}
+		if dep.Spec.Selector == nil {
+			dep.Spec.Selector = &metav1.LabelSelector{MatchLabels: dep.Spec.Template.Labels}
+		}
+	}
+	r := check.Replicated{Kind: "Deployment", Replicas: dep.Spec.Replicas, Most: MaxPods, Selector: dep.Spec.Selector, Template: &dep.Spec.Template}
+	if ok && d.sound(t, r.Check()) {
+		d.expand(t, template.Replicas(&dep.ObjectMeta, &dep.Spec.Template, template.Number(dep.Spec.Replicas, 1)))
+	}
+}
+
+func (d *decoder) replicaSet(doc *document, table []Field, _ string) {
+	set := &appsv1.ReplicaSet{}
+	t := &target{doc, "ReplicaSet", &set.ObjectMeta}
+	if !d.into(t, table, set) {
+		return
+	}
+	r := check.Replicated{Kind: "ReplicaSet", Replicas: set.Spec.Replicas, Most: MaxPods, Selector: set.Spec.Selector, Template: &set.Spec.Template}
+	if d.sound(t, r.Check()) {
+		d.expand(t, template.Replicas(&set.ObjectMeta, &set.Spec.Template, template.Number(set.Spec.Replicas, 1)))
+	}
+}
+
+func (d *decoder) daemonSet(doc *document, table []Field, _ string) {
+	set := &appsv1.DaemonSet{}
+	t := &target{doc, "DaemonSet", &set.ObjectMeta}
+	if !d.into(t, table, set) {
+		return
+	}
+	r := check.Replicated{Kind: "DaemonSet", Selector: set.Spec.Selector, Template: &set.Spec.Template}
+	if d.sound(t, r.Check()) {
+		d.expand(t, template.Replicas(&set.ObjectMeta, &set.Spec.Template, 1)) // there is one node
+	}
+}
+
+func (d *decoder) statefulSet(doc *document, table []Field, _ string) {
+	set := &appsv1.StatefulSet{}
+	t := &target{doc, "StatefulSet", &set.ObjectMeta}
+	if !d.into(t, table, set) {
+		return
+	}
+	r := check.Replicated{Kind: "StatefulSet", Replicas: set.Spec.Replicas, Most: MaxPods, Selector: set.Spec.Selector, Template: &set.Spec.Template}
+	if d.sound(t, r.Check(), check.StatefulSet(set)) {
+		d.workload(t, &Workload{StatefulSet: set})
+	}
+}
+
+func (d *decoder) job(doc *document, table []Field, _ string) {
+	job := &batchv1.Job{}
+	t := &target{doc, "Job", &job.ObjectMeta}
+	if d.into(t, table, job) && d.sound(t, check.Job("", &job.Spec, MaxPods)) {
+		d.workload(t, &Workload{Job: job})
+	}
+}
+
+func (d *decoder) cronJob(doc *document, table []Field, _ string) {
+	c := &batchv1.CronJob{}
+	t := &target{doc, "CronJob", &c.ObjectMeta}
+	if d.into(t, table, c) && d.sound(t, check.CronJob(c, MaxPods)) {
+		d.workload(t, &Workload{CronJob: c})
+	}
+}
+
+func (d *decoder) workload(t *target, w *Workload) {
+	if d.add(t) {
+		w.Kind, w.Origin, w.Source = t.kind, t.origin(t.doc.first()), t.doc.source
+		d.objects.Workloads = append(d.objects.Workloads, w)
+	}
+}
+
+func (d *decoder) persistentVolumeClaim(doc *document, table []Field, _ string) {
+	c := &corev1.PersistentVolumeClaim{}
+	t := &target{doc, "PersistentVolumeClaim", &c.ObjectMeta}
+	if d.into(t, table, c) && d.sound(t, check.Claim(c)) && d.add(t) {
+		d.objects.Claims[Key{c.Namespace, c.Name}] = c
+	}
+}
+
+// without says what is missing for lack of a kind.
+var without = map[string]string{
+	"Namespace":      "namespaces need no object here",
+	"Service":        "names of Services are not resolved here, and nothing is forwarded to its pods; use their addresses or a hostPort",
+	"ServiceAccount": "there is no API server here that its token would be good for",
+}
+
+// ignored takes a kind that means nothing on one machine, so that manifests for a
+// cluster can be used as they are.
+func (d *decoder) ignored(doc *document, table []Field, _ string) {
+	kind, _ := doc.tree["kind"].(string)
+	t := &target{doc: doc, kind: kind}
+	var out any
+	switch kind {
+	case "Namespace":
+		o := &corev1.Namespace{}
+		t.meta, out = &o.ObjectMeta, o
+	case "Service":
+		o := &corev1.Service{}
+		t.meta, out = &o.ObjectMeta, o
+	default:
+		o := &corev1.ServiceAccount{}
+		t.meta, out = &o.ObjectMeta, o
+	}
+	if d.into(t, table, out) && d.add(t) {
+		d.objects.Notes = append(d.objects.Notes, fmt.Sprintf("%s: is left out: %s", t.origin(doc.first()), without[kind]))
+	}
+}
+
+// foreground makes pods of what a run in the foreground can do, and says what it
+// cannot.
+func (o *Objects) foreground() []error {
+	var faults []error
+	add := func(origin, format string, args ...any) {
+		faults = append(faults, invalid("%s: %s", origin, fmt.Sprintf(format, args...)))
+	}
+	for _, p := range o.Pods {
+		for i, v := range p.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil {
+				add(p.Origin, "spec.volumes[%d].persistentVolumeClaim: fairlead run keeps nothing when it ends; use fairlead up, or a hostPath", i)
+			}
+		}
+	}
+	for _, w := range o.Workloads {
+		var pods []*corev1.Pod
+		switch {
+		case w.CronJob != nil:
+			add(w.Origin, "fairlead run ends with its pods and follows no schedule; put the file into a folder and use fairlead up --manifests FOLDER")
+		case w.Job != nil:
+			why := ""
+			if pods, why = atOnce(w.Job); why != "" {
+				add(w.Origin, "%s", why)
+			}
+			if w.Job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyNever && template.Number(w.Job.Spec.BackoffLimit, 0) > 0 {
+				o.Notes = append(o.Notes, w.Origin+": fairlead run does not replace a pod that failed; fairlead up does, up to the backoffLimit")
+			}
+		case w.StatefulSet != nil:
+			pods = template.StatefulSet(w.StatefulSet)
+			if len(pods) > 1 && w.StatefulSet.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+				o.Notes = append(o.Notes, w.Origin+": fairlead run starts its pods at once; fairlead up one after the other")
+			}
+		}
+		for _, pod := range pods {
+			c := claim{where: w.Origin, what: w.Origin + ": its pod " + pod.Name + " "}
+			if err := o.claim(id("Pod", Key{pod.Namespace, pod.Name}), c); err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			o.Pods = append(o.Pods, &Pod{Pod: pod, Origin: w.Origin, Source: w.Source, Owner: w.Key().Name, OwnerKind: w.Kind})
+		}
+	}
+	o.Workloads = nil
+	if len(o.Pods) > MaxPods {
+		faults = append(faults, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
+	}
+	return faults
+}
+
+// atOnce makes all pods of a Job, or says why they cannot run at once.
+func atOnce(job *batchv1.Job) (pods []*corev1.Pod, why string) {
+	parallel := template.Number(job.Spec.Parallelism, 1)
+	n := template.Number(job.Spec.Completions, parallel)
+	switch {
+	case job.Spec.Suspend != nil && *job.Spec.Suspend, parallel == 0:
+		return nil, ""
+	case n > parallel:
+		return nil, fmt.Sprintf("spec.parallelism: fairlead run starts all %d pods at once, and not %d; make it %d, or use fairlead up", n, parallel, n)
+	}
+	for i := range n {
+		p := template.JobPod(job, fmt.Sprintf("%s-%d", job.Name, i), i)
+		if d := job.Spec.ActiveDeadlineSeconds; d != nil {
+			least := max(*d, 1)
+			if own := p.Spec.ActiveDeadlineSeconds; own != nil {
+				least = min(least, *own)
+			}
+			p.Spec.ActiveDeadlineSeconds = &least
+		}
+		pods = append(pods, p)
+	}
+	return pods, ""
+}

@@ -1,0 +1,126 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// templated is an object with a template. spec is added to its own spec, and pod to
+// that of the template.
+func templated(version, kind, spec, pod string) string {
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: w}\nspec:\n%s  template:\n    metadata: {labels: {app: w}}\n    spec:\n%s      containers: [{name: c, image: i}]\n",
+		version, kind, spec, pod)
+}
+
+const (
+	selector = "  selector: {matchLabels: {app: w}}\n"
+	never    = "      restartPolicy: Never\n"
+)
+
+func cronJob(spec, job string) string {
+	text := templated("batch/v1", "Job", job, never)
+	_, text, _ = strings.Cut(text, "spec:\n")
+	return "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: w}\nspec:\n" + spec + "  jobTemplate:\n    spec:\n    " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n    "), "    ")
+}
+
+func TestWorkloadsInTheForeground(t *testing.T) {
+	job := func(spec string) string { return templated("batch/v1", "Job", spec, never) }
+	tests := []struct{ name, text, pods, note, fault string }{
+		{"ReplicaSet", templated("apps/v1", "ReplicaSet", "  replicas: 2\n"+selector, ""), "w-0 w-1", "", ""},
+		{"DaemonSet", templated("apps/v1", "DaemonSet", selector, ""), "w-0", "", ""},
+		{"StatefulSet", templated("apps/v1", "StatefulSet", "  replicas: 2\n  serviceName: w\n"+selector, ""), "w-0 w-1", "starts its pods at once", ""},
+		{"StatefulSet, one", templated("apps/v1", "StatefulSet", "  ordinals: {start: 4}\n"+selector, ""), "w-4", "", ""},
+		{"StatefulSet with claims", templated("apps/v1", "StatefulSet", "  volumeClaimTemplates: [{metadata: {name: v}}]\n"+selector, ""), "", "", "web.yaml:5: document 1: StatefulSet default/w: spec.volumeClaimTemplates: not honoured by Fairlead yet; remove it"},
+		{"StatefulSet without a selector", templated("apps/v1", "StatefulSet", "", ""), "", "", "spec.selector: is required"},
+		{"StatefulSet, policy", templated("apps/v1", "StatefulSet", "  podManagementPolicy: Any\n"+selector, ""), "", "", "spec.podManagementPolicy"},
+		{"Job", job(""), "w-0", "", ""},
+		{"Job of two", job("  completions: 2\n  parallelism: 3\n  backoffLimit: 0\n"), "w-0 w-1", "", ""},
+		{"Job, retried", job("  backoffLimit: 4\n"), "w-0", "fairlead run does not replace a pod that failed", ""},
+		{"Job, one after the other", job("  completions: 5\n  parallelism: 2\n"), "", "", "web.yaml:1: document 1: Job default/w: spec.parallelism: fairlead run starts all 5 pods at once, and not 2; make it 5, or use fairlead up"},
+		{"Job, suspended", job("  suspend: true\n"), "", "", ""},
+		{"Job that always restarts", templated("batch/v1", "Job", "", "      restartPolicy: Always\n"), "", "", `spec.template.spec.restartPolicy: "Always" does not fit a Job`},
+		{"Job without a policy", templated("batch/v1", "Job", "", ""), "", "", "spec.template.spec.restartPolicy: is required: Never or OnFailure"},
+		{"Job, indexed", job("  completionMode: Indexed\n"), "", "", "spec.completions: is required by completionMode Indexed"},
+		{"Job, policy", job("  podFailurePolicy: {rules: [{action: FailJob}]}\n"), "", "", "spec.podFailurePolicy: not honoured by Fairlead yet; remove it"},
+		{"Job, negative", job("  parallelism: -1\n"), "", "", "spec.parallelism: -1 is not between 0 and 1000"},
+		{"Job, template", strings.Replace(job(""), "image: i", "image: i, ports: [{}]", 1), "", "", "web.yaml:9: document 1: Job default/w: spec.template.spec.containers[0].ports[0].containerPort"},
+		{"Job beside a pod of its own", job("") + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: w-0}\nspec: {containers: [{name: c, image: i}]}\n", "", "", "Job default/w: its pod w-0 is defined twice"},
+		{"CronJob", cronJob("  schedule: '@daily'\n", ""), "", "", "web.yaml:1: document 1: CronJob default/w: fairlead run ends with its pods and follows no schedule; put the file into a folder and use fairlead up --manifests FOLDER"},
+		{"CronJob, schedule", cronJob("  schedule: 5 25 * * *\n", ""), "", "", `web.yaml:5: document 1: CronJob default/w: spec.schedule: "5 25 * * *": hour: "25" is not between 0 and 23`},
+		{"CronJob, zone", cronJob("  schedule: '@daily'\n  timeZone: Mars/Olympus\n", ""), "", "", `spec.timeZone: "Mars/Olympus" is not a time zone that this machine knows`},
+		{"CronJob, the machine's zone by name", cronJob("  schedule: '@daily'\n  timeZone: Local\n", ""), "", "", `spec.timeZone: "Local" is not the name`},
+		{"CronJob, policy", cronJob("  schedule: '@daily'\n  concurrencyPolicy: Maybe\n", ""), "", "", "spec.concurrencyPolicy"},
+		{"CronJob, its Job", cronJob("  schedule: '@daily'\n", "  backoffLimit: -1\n"), "", "", "spec.jobTemplate.spec.backoffLimit: -1 is not between"},
+		{"CronJob, name", strings.Replace(cronJob("  schedule: '@daily'\n", ""), "name: w", "name: "+strings.Repeat("w", 53), 1), "", "", "metadata.name: has 53 characters"},
+		{"claim", onePod + "  volumes: [{name: v, persistentVolumeClaim: {claimName: w}}]\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: w}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n", "", "", "spec.volumes[0].persistentVolumeClaim: fairlead run keeps nothing when it ends"},
+		{"claim, access", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: w}\nspec: {volumeMode: Block}\n", "", "", `spec.volumeMode: "Block" is not honoured`},
+		{"Service", onePod + "---\napiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec: {selector: {a: b}, ports: [{port: 80}]}\nstatus: {loadBalancer: {}}\n", "web", "Service default/w: is left out: names of Services are not resolved here", ""},
+		{"Namespace", onePod + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: w}\n", "web", "Namespace w: is left out", ""},
+		{"ServiceAccount", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: w}\nautomountServiceAccountToken: false\n---\n" + onePod + "  serviceAccountName: w\n", "web", "ServiceAccount default/w: is left out", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o, err := decode(tt.text)
+			if tt.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.fault) {
+					t.Fatalf("got %v, want %q", err, tt.fault)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, p := range o.Pods {
+				names = append(names, p.Name)
+			}
+			if got := strings.Join(names, " "); got != tt.pods || len(o.Workloads) > 0 {
+				t.Errorf("pods %q, want %q; workloads %v", got, tt.pods, o.Workloads)
+			}
+			if notes := strings.Join(o.Notes, "\n"); (tt.note == "") != (notes == "") || !strings.Contains(notes, tt.note) {
+				t.Errorf("notes %q, want %q", notes, tt.note)
+			}
+		})
+	}
+}
+
+// TestWorkloadsOfAnAgent keeps what a run in the foreground makes pods of.
+func TestWorkloadsOfAnAgent(t *testing.T) {
+	f := file(t, "a.yaml", cronJob("  schedule: '@daily'\n", "")+"---\n"+templated("batch/v1", "Job", "  completions: 5\n", never)+"---\n"+templated("apps/v1", "StatefulSet", selector, ""))
+	o, problems := Merge([]*File{f, file(t, "b.yaml", templated("batch/v1", "Job", "", never))})
+	if len(o.Workloads) != 3 || len(o.Pods) != 0 || len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "Job default/w: is defined twice") {
+		t.Fatalf("%v, %v, %v", o.Workloads, o.Pods, problems)
+	}
+	if w := o.Workloads[1]; w.Kind != "Job" || w.Key().String() != "default/w" || w.Origin != "a.yaml:14: document 2: Job default/w" || w.Source != "a.yaml" {
+		t.Errorf("%+v", w)
+	}
+	// What a template refers to is looked for, too.
+	text := strings.Replace(cronJob("  schedule: '@daily'\n", ""), "image: i", "image: i, envFrom: [{secretRef: {name: s}}]", 1)
+	o, _ = Merge([]*File{file(t, "a.yaml", text)})
+	if refs := o.References(); len(refs) != 1 || !strings.Contains(refs[0].Err.Error(), "no Secret default/s") {
+		t.Errorf("%v", refs)
+	}
+}
+
+// TestStoredWorkloads takes what kubectl get writes.
+func TestStoredWorkloads(t *testing.T) {
+	stored := func(text string) string {
+		return strings.Replace(text, "{name: w}", "{name: w, uid: u, generation: 1, annotations: {}}", 1)
+	}
+	for name, text := range map[string]string{
+		"DaemonSet":   templated("apps/v1", "DaemonSet", selector+"  revisionHistoryLimit: 10\n  updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}, type: RollingUpdate}\n", ""),
+		"StatefulSet": templated("apps/v1", "StatefulSet", selector+"  podManagementPolicy: OrderedReady\n  revisionHistoryLimit: 10\n  updateStrategy: {rollingUpdate: {partition: 0}, type: RollingUpdate}\n  persistentVolumeClaimRetentionPolicy: {whenDeleted: Retain, whenScaled: Retain}\n", ""),
+		"Job": strings.Replace(templated("batch/v1", "Job", "  podReplacementPolicy: TerminatingOrFailed\n  suspend: false\n  manualSelector: false\n  completionMode: NonIndexed\n  selector: {matchLabels: {batch.kubernetes.io/controller-uid: u}}\n", never),
+			"{app: w}", "{batch.kubernetes.io/controller-uid: u, controller-uid: u, job-name: w}", 1),
+	} {
+		o, err := decode(stored(text))
+		if err != nil || len(o.Pods) != 1 {
+			t.Errorf("%s: %v, %v", name, o, err)
+			continue
+		}
+		if _, left := o.Pods[0].Labels["controller-uid"]; left {
+			t.Errorf("%s: the label of another Job is left", name)
+		}
+	}
+}
