@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -137,29 +138,41 @@ func describeStatus(p *corev1.Pod, s corev1.PodStatus) string {
 // readiness counts the containers that are ready, of those that run on, and says what
 // the first one waits for that does not run.
 func readiness(p *corev1.Pod, s corev1.PodStatus) (ready, total int, why string) {
-	sidecar := map[string]bool{}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		sidecar[c.Name] = c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	list := slices.Clone(s.ContainerStatuses)
+	for _, c := range s.InitContainerStatuses {
+		if sidecar(p, c.Name) {
+			list = append(list, c)
+		} else if why == "" {
+			why = waiting(c)
+		}
 	}
-	for i, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for _, c := range list {
-			if i == 0 && !sidecar[c.Name] && c.State.Waiting == nil {
-				continue
-			}
-			if i == 1 || sidecar[c.Name] {
-				total++
-			}
-			if c.Ready {
-				ready++
-			}
-			if w := c.State.Waiting; w != nil && why == "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-				why = "container " + c.Name + ": " + w.Reason
-				if w.Message != "" {
-					why += ": " + w.Message
-				}
-			}
+	for _, c := range list {
+		total++
+		if c.Ready {
+			ready++
+		}
+		if why == "" {
+			why = waiting(c)
 		}
 	}
 	return ready, total, why
+}
+
+func sidecar(p *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
+}
+
+// waiting says what a container waits for, if that is not its turn.
+func waiting(c corev1.ContainerStatus) string {
+	w := c.State.Waiting
+	if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
+		return ""
+	}
+	text := "container " + c.Name + ": " + w.Reason
+	if w.Message != "" {
+		text += ": " + w.Message
+	}
+	return text
 }

@@ -32,6 +32,7 @@ type Error struct {
 	cause error
 }
 
+// Error is the reason and the message.
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
 // Unwrap is what the runtime or the folder of records has said.
