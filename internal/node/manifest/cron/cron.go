@@ -184,6 +184,15 @@ func midnight(year int, month time.Month, day int, zone *time.Location) time.Tim
 	return t
 }
 
+// NextFrom is the first time after now, where the schedule began, or came last, at
+// since.
+func (s Schedule) NextFrom(since, now time.Time) time.Time {
+	if s.every == 0 || now.Before(since) {
+		return s.Next(now)
+	}
+	return since.Add((now.Sub(since)/s.every + 1) * s.every)
+}
+
 // Last is the latest time that is after one time and not after another, and
 // whether there is one. However long it is between the two, it does not take long.
 func (s Schedule) Last(after, now time.Time) (time.Time, bool) {
