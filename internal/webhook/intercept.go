@@ -119,7 +119,7 @@ func (i *interceptor) answer(ctx context.Context, w http.ResponseWriter, r *http
 			return nil, err
 		}
 	}
-	// Nothing in a request points to the buffer.
+	// The request points to the buffer, and is gone when its answer is there.
 	request, err := review.Decode(buffer.Bytes())
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/webhook/review/onepass"
 )
 
 // The version of reviews that is spoken here.
@@ -35,7 +36,8 @@ const (
 // nodesGroup is the group that kubelets are in.
 const nodesGroup = "system:nodes"
 
-// Request is what an API server asks.
+// Request is what an API server asks. Its objects may point into the body that it was
+// read from; all else is its own.
 type Request struct {
 	UID         types.UID
 	Kind        metav1.GroupVersionKind
@@ -69,8 +71,10 @@ func Decode(body []byte) (*Request, error) {
 		Kind       string   `json:"kind"`
 		Request    *request `json:"request"`
 	}
-	if err := decode(body, &review); err != nil {
-		return nil, fmt.Errorf("read AdmissionReview: %w", err)
+	if !onepass.Decode(body, &review, costly) {
+		if err := decodeStrictly(body, &review); err != nil {
+			return nil, fmt.Errorf("read AdmissionReview: %w", err)
+		}
 	}
 	switch {
 	case review.Kind != kind || !strings.HasPrefix(review.APIVersion, group+"/"):
@@ -115,23 +119,28 @@ func (r *request) convert() (*Request, error) {
 	return out, nil
 }
 
-// Into reads an object of the request; field is where it stands in the review.
+// Into reads an object of the request; field is where it stands in the review, and into
+// points to a zero value. Of metadata.managedFields the sets of fields may be left out.
 func Into(object json.RawMessage, field string, into any) error {
 	if len(object) == 0 || string(object) == "null" {
 		return fmt.Errorf("read AdmissionReview: request.%s is missing: %w", field, errdefs.ErrInvalidArgument)
 	}
+	if onepass.Decode(object, into, costly) {
+		return nil
+	}
 	if err := boundQuantities(object, reflect.TypeOf(into)); err != nil {
 		return fmt.Errorf("read AdmissionReview: request.%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
 	}
-	if err := decode(object, into); err != nil {
+	if err := decodeStrictly(object, into); err != nil {
 		return fmt.Errorf("read AdmissionReview: request.%s: %w", field, err)
 	}
 	return nil
 }
 
-// decode refuses keys that are there twice: one of them would be what others have
-// read, and another what is acted on here.
-func decode(text []byte, into any) error {
+// decodeStrictly reads what onepass has not, or says what is wrong with it. It refuses
+// keys that are there twice: one of them would be what others have read, and another
+// what is acted on here.
+func decodeStrictly(text []byte, into any) error {
 	doubles, err := kjson.UnmarshalStrict(text, into, kjson.DisallowDuplicateFields)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
