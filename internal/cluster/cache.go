@@ -106,7 +106,12 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // Synced says that every resource that is wanted has been read once.
 func (c *Cache) Synced() bool {
-	return !slices.ContainsFunc(c.Status(), func(s Status) bool { return !s.Synced })
+	for _, f := range c.feeds {
+		if !f.Status().Synced {
+			return false
+		}
+	}
+	return true
 }
 
 // Status is how fresh each resource is that is wanted.

@@ -175,7 +175,7 @@ func (k *known) catalog() *policy.Catalog {
 func (k *known) admission(ns *corev1.Namespace, legacy runtimeclass.Legacy) policy.Admission {
 	return policy.Admission{
 		Classes: k.catalog(), Legacy: legacy, Policies: k.compiled().forNamespace(ns),
-		Default: k.defaultClass(), Fleet: k.measured(),
+		Default: k.defaultClass(), Fleet: k.measured(), Shallow: true,
 	}
 }
 

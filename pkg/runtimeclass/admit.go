@@ -19,6 +19,9 @@ type Admission struct {
 	Classes Classes // those that exist; nil for none
 	Legacy  Legacy  // what annotations from before RuntimeClass mean
 	Chooser Chooser // asked for pods that have no class yet; nil for nobody
+	// Shallow has a Decision's Pod share all that admission does not change with the
+	// pod that it was asked about. It is for those who only compare the two.
+	Shallow bool
 }
 
 // Chooser gives a class to a pod that neither names one nor has an old
@@ -39,7 +42,7 @@ type Choice struct {
 
 // Decision is what became of a pod that was admitted.
 type Decision struct {
-	Pod      *corev1.Pod          // a copy with all that was injected
+	Pod      *corev1.Pod          // a copy with all that was injected; see Shallow
 	Class    *nodev1.RuntimeClass // as it was found; nil for the default behaviour
 	Injected Injected             // the same is in the pod's AnnotationInjected
 	Warnings []string             // for the author, in the order of importance
@@ -51,7 +54,7 @@ const maxTolerations = 1000
 
 // Create admits a new pod, or returns a *Rejection; Warnings are for both.
 func (a Admission) Create(pod *corev1.Pod) (Decision, error) {
-	d := Decision{Pod: pod.DeepCopy()}
+	d := Decision{Pod: a.copyOf(pod)}
 	choice, err := a.choose(pod)
 	d.Warnings = choice.Warnings
 	if err != nil {
@@ -83,6 +86,17 @@ func (a Admission) Create(pod *corev1.Pod) (Decision, error) {
 	d.Injected.resume(a.earlier(pod), class)
 	d.Injected.note(d.Pod)
 	return d, nil
+}
+
+// copyOf is a copy of a pod to inject into.
+func (a Admission) copyOf(pod *corev1.Pod) *corev1.Pod {
+	if !a.Shallow {
+		return pod.DeepCopy()
+	}
+	// Members are added to these two. All else is set anew, if it is.
+	out := *pod
+	out.Annotations, out.Spec.NodeSelector = maps.Clone(pod.Annotations), maps.Clone(pod.Spec.NodeSelector)
+	return &out
 }
 
 // choose is the class for a pod that names none.

@@ -2,6 +2,7 @@ package runtimeclass_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -47,8 +48,13 @@ func FuzzCreate(f *testing.F) {
 		a := runtimeclass.Admission{Classes: runtimeclass.NewMap(c)}
 		before := p.DeepCopy()
 		first, err := a.Create(p)
+		a.Shallow = true
+		shallow, sameErr := a.Create(p)
 		if diff(before, p) != "" {
 			t.Fatalf("the pod was changed:\n%s", diff(before, p))
+		}
+		if diff(first.Pod, shallow.Pod) != "" || fmt.Sprint(err) != fmt.Sprint(sameErr) {
+			t.Fatalf("deep (%v) and shallow (%v):\n%s", err, sameErr, diff(first.Pod, shallow.Pod))
 		}
 		if err != nil {
 			var r *runtimeclass.Rejection

@@ -10,6 +10,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"fairlead.run/internal/errdefs"
@@ -152,4 +154,24 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// The answer that is written by hand is the one that the encoder writes.
+func TestShortAnswer(t *testing.T) {
+	for _, uid := range []types.UID{"705ab4f5-6393-11e8-b7cc-42010a800002", "", `a"b`, "<a>", "ä"} {
+		for _, patch := range []string{"", "[]", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"1"}}]`} {
+			got, err := review.Answer{Patch: []byte(patch)}.Encode(&review.Request{UID: uid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			response := &admissionv1.AdmissionResponse{UID: uid, Allowed: true}
+			if patch != "" {
+				response.Patch, response.PatchType = []byte(patch), new(admissionv1.PatchTypeJSONPatch)
+			}
+			want, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: response})
+			if err != nil || string(got) != string(want) {
+				t.Errorf("%s\nwanted %s\n%v", got, want, err)
+			}
+		}
+	}
 }

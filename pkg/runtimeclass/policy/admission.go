@@ -22,6 +22,8 @@ type Admission struct {
 	// Usage is how many pods of a namespace that have not ended have a class, or
 	// none for "". The pod that is asked about is not among them. Nil counts none.
 	Usage func(namespace, class string) int
+	// Shallow is that of runtimeclass.Admission.
+	Shallow bool
 }
 
 // Create gives a pod its class, if it names none, and what the class demands.
@@ -59,5 +61,5 @@ func (a Admission) Debug(updated, old *corev1.Pod) (Verdict, error) {
 }
 
 func (a Admission) injection(ns *corev1.Namespace) runtimeclass.Admission {
-	return runtimeclass.Admission{Classes: a.Classes, Legacy: a.Legacy, Chooser: chooser{a, a.Policies.For(ns)}}
+	return runtimeclass.Admission{Classes: a.Classes, Legacy: a.Legacy, Chooser: chooser{a, a.Policies.For(ns)}, Shallow: a.Shallow}
 }
