@@ -68,7 +68,8 @@ func FuzzPatch(f *testing.F) {
 		if !ok {
 			return
 		}
-		d, err := (runtimeclass.Admission{Classes: runtimeclass.NewMap(class)}).Create(pod)
+		// As in the webhook: a copy that shares what stays, and somebody chooses.
+		d, err := (runtimeclass.Admission{Classes: runtimeclass.NewMap(class), Chooser: always(class.Name), Shallow: true}).Create(pod)
 		if err != nil {
 			return
 		}
@@ -86,7 +87,15 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// read is a pod and a class of it, unless an API server would not send them.
+// always chooses the class of that name for pods that have none.
+type always string
+
+// Choose is part of runtimeclass.Chooser.
+func (a always) Choose(*corev1.Pod) (runtimeclass.Choice, error) {
+	return runtimeclass.Choice{Class: string(a), By: "test"}, nil
+}
+
+// read is a pod and a class for it, unless an API server would not send them.
 func read(document, spec []byte) (*corev1.Pod, *nodev1.RuntimeClass, bool) {
 	strict := func(text []byte, into any) bool {
 		doubles, err := kjson.UnmarshalStrict(text, into, kjson.DisallowDuplicateFields)
@@ -98,7 +107,9 @@ func read(document, spec []byte) (*corev1.Pod, *nodev1.RuntimeClass, bool) {
 		json.Unmarshal(document, &parts) != nil || parts["metadata"] == nil || parts["spec"] == nil {
 		return nil, nil, false
 	}
-	class.Name = runtimeclass.NameOf(pod)
+	if class.Name = runtimeclass.NameOf(pod); class.Name == "" {
+		class.Name = "chosen"
+	}
 	return pod, class, true
 }
 
