@@ -130,12 +130,11 @@ func (d *decoder) port(p *intstr.IntOrString) bool {
 	return ok && n == int64(p.IntVal)
 }
 
-// fewAtFirst is how many places a list of small things begins with.
-const (
-	fewAtFirst = 4
-	small      = 128 // bytes
-)
+// mostKept is how many places of a list are kept for the next.
+const mostKept = 64
 
+// list reads into a list that is used again, and copies that, so that none is longer
+// than it has to be.
 func (d *decoder) list(p *plan, v reflect.Value) bool {
 	empty, ok := d.enter('[', ']')
 	if empty {
@@ -144,20 +143,30 @@ func (d *decoder) list(p *plan, v reflect.Value) bool {
 	if empty || !ok {
 		return ok
 	}
-	if p.below.of.Size() <= small {
-		v.Grow(fewAtFirst)
+	used, _ := p.used.Get().(*reflect.Value)
+	if used == nil {
+		fresh := reflect.New(p.of).Elem()
+		used = &fresh
 	}
-	for i := 0; ; i++ {
-		if i == v.Cap() {
-			v.Grow(1)
+	for n := 1; ; n++ {
+		if n > used.Cap() {
+			used.Grow(1)
 		}
-		v.SetLen(i + 1)
-		if !d.value(p.below, v.Index(i)) {
-			return false
+		used.SetLen(n)
+		if !d.value(p.below, used.Index(n-1)) {
+			return false // and the list goes the way of all garbage
 		}
-		if again, ok := d.more(']'); !again {
-			return ok
+		again, ok := d.more(']')
+		if again {
+			continue
 		}
+		v.Grow(n)
+		v.SetLen(n)
+		reflect.Copy(v, *used)
+		if used.Clear(); used.Cap() <= mostKept {
+			p.used.Put(used)
+		}
+		return ok
 	}
 }
 

@@ -41,6 +41,7 @@ type plan struct {
 	of     reflect.Type
 	below  *plan             // of a pointer, a list or a dictionary
 	fields map[string]*field // of an object, by their names in JSON
+	used   sync.Pool         // of a list, for others to be read into: *reflect.Value, which has only zeros
 }
 
 // field is one of a struct, or of one that is embedded in it.
