@@ -163,7 +163,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // settled is how much garbage there may be for what is in use, in percent, once the
 // cluster has been read. Reading it takes the most memory; afterwards requests make
-// the garbage, and to collect that often would cost a fifth of their processor time.
+// the garbage, and to collect it as often would cost nearly a fifth of their time.
 const settled = 80
 
 // settle gives back the memory that only the reading of the cluster needed.
