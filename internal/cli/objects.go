@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -153,7 +154,7 @@ func (a *app) deleteAll(ctx context.Context, objects []manifest.Single) error {
 		return err
 	}
 	var errs []error
-	for _, o := range objects {
+	for _, o := range slices.Backward(objects) { // what uses others goes before them
 		var done machine.Applied
 		if err := c.get(ctx, http.MethodDelete, objectPath(o.Kind, o.Namespace, o.Name), nil, &done); err != nil {
 			errs = append(errs, err)

@@ -115,6 +115,13 @@ func (a *Agent) Set(pods []*corev1.Pod) {
 	poke(a.poked)
 }
 
+// Ended says that the agent remembers how a pod has ended, so that it would not run it
+// again.
+func (a *Agent) Ended(uid types.UID) bool {
+	r, found, err := a.ledger.read(uid)
+	return err == nil && found && r.Ended != nil
+}
+
 // Reconsider asks once more where the pods can run that were refused, as what they
 // refer to may be there by now.
 func (a *Agent) Reconsider() {

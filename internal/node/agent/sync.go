@@ -165,6 +165,8 @@ func (w *worker) findPlace(ctx context.Context) error {
 	place, err := w.a.cfg.Place(ctx, w.pod)
 	var refusal *Refusal
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case errors.As(err, &refusal):
 		w.refused, w.stray = refusal, true
 		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)

@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/folder"
 	"fairlead.run/internal/node/source/keep"
+	"fairlead.run/internal/node/volume"
 )
 
 // Name marks the pods of a machine; see agent.Config.
@@ -53,12 +54,14 @@ type Watcher interface {
 
 // Machine is one. Make it by New.
 type Machine struct {
-	cfg    Config
-	agent  *agent.Agent
-	events journal
+	cfg     Config
+	agent   *agent.Agent
+	events  journal
+	changed chan struct{} // manifests or pods have
 
 	mu       sync.Mutex
 	objects  *manifest.Objects // nil before the manifests were read
+	unread   []string          // sources
 	problems []source.Problem
 	set      *handlers.Set // what the runtime can do, as it was last asked
 	asked    time.Time
@@ -66,14 +69,14 @@ type Machine struct {
 
 // New makes a Machine.
 func New(cfg Config) (*Machine, error) {
-	m := &Machine{cfg: cfg}
+	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
 	pictures, err := images.New(images.Config{Client: cfg.Endpoint.Images, Parallel: parallelPulls, Records: filepath.Join(cfg.Root, "images"), Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	m.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: pictures, Objects: m, Node: cfg.Node, Place: m.place,
-		Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
+		Around: volume.Around{Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
 	})
 	return m, nil
 }
@@ -87,7 +90,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	files := folder.New(folder.Config{Path: m.cfg.Manifests, Keep: keep.Folder(filepath.Join(m.cfg.Root, "manifests")), Log: m.cfg.Log}, merged.From(source.File))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	parts := []func(context.Context) error{files.Run, m.agent.Run, m.serve}
+	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {
@@ -108,20 +111,29 @@ func (m *Machine) take(s source.Set) {
 	if len(s.Unread) == 0 {
 		m.objects = s.Objects
 	}
-	objects := m.objects
+	m.unread = s.Unread
 	m.mu.Unlock()
 	if changed {
 		m.cfg.Problems(s.Problems)
 	}
-	if objects == nil {
-		return // nobody knows yet which pods are to be
-	}
-	var pods []*corev1.Pod
-	for _, p := range source.Static(objects.Pods, source.Node{Name: m.cfg.Node.Name}) {
-		pods = append(pods, p.Pod)
-	}
-	m.agent.Set(pods)
+	m.poke()
 	m.agent.Reconsider()
+}
+
+// current is what the manifests hold, and which sources were not read yet; nil as long
+// as nobody knows which pods are to be.
+func (m *Machine) current() (*manifest.Objects, []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.objects, m.unread
+}
+
+// poke has it thought anew which pods are to be.
+func (m *Machine) poke() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
 }
 
 // ConfigMap implements podspec.Lookup.
@@ -209,14 +221,20 @@ func (m *Machine) Problems() []source.Problem {
 // reporter tells both the journal and the watcher.
 type reporter struct{ m *Machine }
 
-func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.m.cfg.Changed(p, s) }
+func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) {
+	r.m.poke()
+	r.m.cfg.Changed(p, s)
+}
 
 func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.m.events.add(p, kind, reason, message)
 	r.m.cfg.Event(p, kind, reason, message)
 }
 
-func (r reporter) Gone(p *corev1.Pod) { r.m.cfg.Gone(p) }
+func (r reporter) Gone(p *corev1.Pod) {
+	r.m.poke()
+	r.m.cfg.Gone(p)
+}
 
 func same(a, b []source.Problem) bool {
 	return slices.EqualFunc(a, b, func(a, b source.Problem) bool { return a.Origin == b.Origin && a.Err.Error() == b.Err.Error() })

@@ -1,0 +1,43 @@
+package machine
+
+import (
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/manifest"
+)
+
+// claims binds each claim of the manifests to a folder of its own below the persistent
+// folder. It outlives the claim: what people have stored there is theirs to remove.
+type claims struct{ m *Machine }
+
+// Claim implements volume.Claims.
+func (c claims) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	claim := c.m.read().Claims[manifest.Key{Namespace: namespace, Name: name}]
+	if claim == nil {
+		return nil
+	}
+	bound := claim.DeepCopy()
+	bound.Spec.VolumeName = namespace + "/" + name
+	bound.Status.Phase = corev1.ClaimBound
+	return bound
+}
+
+// Volume implements volume.Claims.
+func (c claims) Volume(name string) *corev1.PersistentVolume {
+	namespace, claim, ok := strings.Cut(name, "/")
+	owner := c.m.read().Claims[manifest.Key{Namespace: namespace, Name: claim}]
+	if !ok || owner == nil {
+		return nil
+	}
+	made := corev1.HostPathDirectoryOrCreate
+	v := &corev1.PersistentVolume{}
+	v.Name = name
+	v.Spec.AccessModes, v.Spec.Capacity = owner.Spec.AccessModes, owner.Spec.Resources.Requests
+	v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: claim, UID: owner.UID}
+	v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: filepath.Join(c.m.cfg.Root, "claims", namespace, claim), Type: &made}
+	v.Status.Phase = corev1.VolumeBound
+	return v
+}

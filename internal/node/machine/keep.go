@@ -1,0 +1,126 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/workload"
+)
+
+// keep has the agent keep the pods of the manifests, and those that Jobs and the like
+// want now. It thinks when manifests or pods have changed, and when the clock says so.
+func (m *Machine) keep(ctx context.Context) error {
+	records, err := m.readRecords()
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.changed:
+		case <-timer.C:
+		}
+		objects, unread := m.current()
+		if objects == nil {
+			continue // nobody knows yet which pods are to be
+		}
+		seen := m.seen()
+		all := workload.Plan(workload.Input{Workloads: objects.Workloads, Unread: unread, Records: records, Pods: workload.Known(seen), Now: time.Now()})
+		if err := m.writeRecords(records, all.Records); err != nil {
+			m.cfg.Log.Error("what Jobs have done cannot be kept, and no pod is started or ended for them", "error", err)
+			timer.Reset(retryRecords)
+			continue
+		}
+		records = all.Records
+		m.agent.Set(m.wanted(objects, all))
+		timer.Stop()
+		if !all.Again.IsZero() {
+			timer.Reset(time.Until(all.Again))
+		}
+	}
+}
+
+// retryRecords is when a folder that cannot be written to is tried again.
+const retryRecords = 10 * time.Second
+
+// wanted are the pods of manifests and workloads. Of those that stay to be looked at
+// only such are asked for as the agent knows to have ended: no other one may start.
+func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.Pod {
+	list := append([]*manifest.Pod(nil), objects.Pods...)
+	list = append(list, all.Want...)
+	node := source.Node{Name: m.cfg.Node.Name}
+	var out []*corev1.Pod
+	for _, p := range source.Static(list, node) {
+		out = append(out, p.Pod)
+	}
+	for _, p := range source.Static(all.Keep, node) {
+		if m.agent.Ended(p.UID) {
+			out = append(out, p.Pod)
+		}
+	}
+	return out
+}
+
+// seen is what the agent has of pods.
+func (m *Machine) seen() []workload.Seen {
+	var out []workload.Seen
+	for _, p := range m.agent.Pods() {
+		s := workload.Seen{Namespace: p.Namespace, Name: p.Name, Phase: p.Status.Phase, Ready: status.Ready(&p.Status)}
+		for _, c := range p.Status.ContainerStatuses {
+			s.Restarts += int(c.RestartCount)
+			if t := c.State.Terminated; t != nil && status.Terminal(p.Status.Phase) && t.FinishedAt.After(s.Ended) {
+				s.Ended = t.FinishedAt.Time
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// recordFile is where it is kept what Jobs and CronJobs have done.
+func (m *Machine) recordFile() string { return filepath.Join(m.cfg.Root, "workloads.json") }
+
+func (m *Machine) readRecords() (map[string]workload.Record, error) {
+	out := map[string]workload.Record{}
+	data, err := os.ReadFile(m.recordFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what Jobs have done: %w; remove %s to have all of them run again", err, m.recordFile())
+	}
+	return out, nil
+}
+
+// writeRecords writes the records if they have changed.
+func (m *Machine) writeRecords(before, after map[string]workload.Record) error {
+	old, err := json.Marshal(before)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(after)
+	if err != nil || string(old) == string(data) {
+		return err
+	}
+	if err := os.MkdirAll(m.cfg.Root, 0o711); err != nil {
+		return err
+	}
+	return atomicfile.WriteSync(m.recordFile(), data, 0o600)
+}
