@@ -153,7 +153,10 @@ func (m *Manager) fly(ctx context.Context, f *flight, p pullOf) error {
 		m.records.end(p.name.full, left) // it is here, and nothing says by whom
 		return err
 	}
-	m.records.add(p.name, f.image.Info.GetId(), by)
-	m.records.end(p.name.full, recorded)
+	how := recorded
+	if !m.records.add(p.name, f.image.Info.GetId(), by) {
+		how = left
+	}
+	m.records.end(p.name.full, how)
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,6 +42,8 @@ type record struct {
 	Image        string             `json:"image"` // the runtime's id
 	Updated      time.Time          `json:"updated"`
 	Repositories map[string]*access `json:"repositories"`
+
+	unwritten bool // the file is older
 }
 
 // access is who may use an image by the name of a repository.
@@ -57,18 +58,20 @@ type usedSecret struct {
 	Hash string `json:"hash"` // of the credential
 }
 
-// records remember how images came here. Memory has what the files have; a
-// file that cannot be written is told of once, and then the image has to be
-// asked for again after a restart.
+// records remember how images came here. Files follow what memory has. They are
+// not flushed: that would take long while an image is written to the same
+// disk. After a power cut a journal has the file of a pull if it has the image,
+// and an empty file of an image means that it has to be asked for.
 type records struct {
 	dir    string // "": in memory alone
 	policy Verification
 	listed []string
 	log    *slog.Logger
 
+	files   sync.Mutex // held while a file is written, and taken before mu
 	mu      sync.Mutex
 	pulled  map[string]*record // by the base of the file's name
-	pulling map[string]notice  // by full name
+	pulling map[string]notice  // by the same, of the image's full name
 }
 
 // notice is what is known of pulls without a record.
@@ -110,7 +113,7 @@ func openRecords(c Config) (*records, error) {
 	}); err != nil {
 		return nil, err
 	}
-	err := r.each("pulling", func(_ string, data []byte) { r.pulling[string(data)] = notice{left: true} })
+	err := r.each("pulling", func(base string, _ []byte) { r.pulling[base] = notice{left: true} })
 	return r, err
 }
 
@@ -139,28 +142,65 @@ func base(key string) string {
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
+// flush makes a file what memory says.
+func (r *records) flush(sub, base string) error {
+	if r.dir == "" {
+		return nil
+	}
+	r.files.Lock()
+	defer r.files.Unlock()
+	path := filepath.Join(r.dir, sub, base)
+	data, err := r.content(sub, base)
+	if err != nil {
+		return err
+	}
+	if data != nil {
+		return atomicfile.Write(path, data, 0o600)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// content is what a file has to have; nil for no file.
+func (r *records) content(sub, base string) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sub == "pulling" {
+		if _, ok := r.pulling[base]; ok {
+			return []byte{}, nil
+		}
+		return nil, nil
+	}
+	if rec := r.pulled[base]; rec != nil {
+		return json.Marshal(rec)
+	}
+	return nil, nil
+}
+
 // begin notes that an image will be pulled, so that it does not count as one
 // that was here before if nobody sees the end.
 func (r *records) begin(image string) error {
+	file := base(image)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	n, known := r.pulling[image]
-	if !known && r.dir != "" {
-		if err := atomicfile.WriteSync(filepath.Join(r.dir, "pulling", base(image)), []byte(image), 0o600); err != nil {
-			return fmt.Errorf("note that image %s is pulled: %w", image, err)
-		}
-	}
+	n := r.pulling[file]
 	n.underWay++
-	r.pulling[image] = n
+	r.pulling[file] = n
+	r.mu.Unlock()
+	if err := r.flush("pulling", file); err != nil {
+		r.end(image, failed)
+		return fmt.Errorf("note that image %s is pulled: %w", image, err)
+	}
 	return nil
 }
 
 // end takes back begin. The note of a pull that was left stays until another
 // one was recorded.
 func (r *records) end(image string, how outcome) {
+	file := base(image)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.pulling[image]
+	n := r.pulling[file]
 	n.underWay--
 	switch how {
 	case recorded:
@@ -168,31 +208,45 @@ func (r *records) end(image string, how outcome) {
 	case left:
 		n.left = true
 	}
-	if n.underWay > 0 || n.left {
-		r.pulling[image] = n
+	over := n.underWay == 0 && !n.left
+	if r.pulling[file] = n; over {
+		delete(r.pulling, file)
+	}
+	r.mu.Unlock()
+	if !over {
 		return
 	}
-	delete(r.pulling, image)
-	r.remove("pulling", base(image))
-}
-
-func (r *records) remove(sub, base string) {
-	if r.dir == "" {
-		return
-	}
-	if err := os.Remove(filepath.Join(r.dir, sub, base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("A record of a pull cannot be removed.", "error", err)
+	if err := r.flush("pulling", file); err != nil {
+		r.log.Warn("The note of a pull cannot be removed. After a restart its image is used only with credentials.", "image", image, "error", err)
 	}
 }
 
-// add notes that an image is here by a credential; nil stands for none.
-func (r *records) add(n name, id string, by *Credential) {
+// add notes that an image is here by a credential; nil stands for none. It says
+// whether a restart will know it.
+func (r *records) add(n name, id string, by *Credential) bool {
+	if !r.learn(n, id, by) {
+		return true
+	}
+	err := r.flush("pulled", base(id))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	file := base(id)
-	rec := r.pulled[file]
+	if rec := r.pulled[base(id)]; rec != nil {
+		rec.unwritten = err != nil
+	}
+	if err != nil {
+		r.log.Warn("How an image was pulled cannot be recorded. After a restart it may have to be pulled again.", "image", n.full, "error", err)
+	}
+	return err == nil
+}
+
+// learn says whether there is something to write.
+func (r *records) learn(n name, id string, by *Credential) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.pulled[base(id)]
 	if rec == nil || rec.Repositories == nil {
 		rec = &record{Image: id, Repositories: map[string]*access{}}
+		r.pulled[base(id)] = rec
 	}
 	a := rec.Repositories[n.repository]
 	if a == nil {
@@ -200,20 +254,10 @@ func (r *records) add(n name, id string, by *Credential) {
 		rec.Repositories[n.repository] = a
 	}
 	if !a.add(by) {
-		return // which a new record never says
+		return rec.unwritten
 	}
 	rec.Updated = time.Now()
-	r.pulled[file] = rec
-	if r.dir == "" {
-		return
-	}
-	data, err := json.Marshal(rec)
-	if err == nil {
-		err = atomicfile.WriteSync(filepath.Join(r.dir, "pulled", file), data, 0o600)
-	}
-	if err != nil {
-		r.log.Warn("How an image was pulled cannot be recorded. After a restart it is pulled again.", "image", n.full, "error", err)
-	}
+	return true
 }
 
 // add says whether that is something new.
@@ -264,12 +308,12 @@ func (r *records) open(n name, info *runtimeapi.Image) bool {
 
 // begun says that a pull was begun that may have brought the image.
 func (r *records) begun(n name, info *runtimeapi.Image) bool {
-	if _, ok := r.pulling[n.full]; ok {
+	if _, ok := r.pulling[base(n.full)]; ok {
 		return true
 	}
 	for _, known := range slices.Concat(info.GetRepoTags(), info.GetRepoDigests()) {
 		k, err := parseName(known)
-		if _, ok := r.pulling[k.full]; ok && err == nil {
+		if _, ok := r.pulling[base(k.full)]; ok && err == nil {
 			return true
 		}
 	}
@@ -311,12 +355,22 @@ func (r *records) grants(n name, id string, credentials []Credential) bool {
 // prune forgets what is not here any more, unless it came after the list was
 // asked for.
 func (r *records) prune(present map[string]bool, asked time.Time) {
+	var gone []string
+	here := map[string]bool{} // by file: one that is broken does not have the id
+	for id := range present {
+		here[base(id)] = true
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for file, rec := range maps.Clone(r.pulled) {
-		if !present[rec.Image] && rec.Updated.Before(asked) {
+	for file, rec := range r.pulled {
+		if !here[file] && rec.Updated.Before(asked) {
 			delete(r.pulled, file)
-			r.remove("pulled", file)
+			gone = append(gone, file)
+		}
+	}
+	r.mu.Unlock()
+	for _, file := range gone {
+		if err := r.flush("pulled", file); err != nil {
+			r.log.Warn("The record of an image that is not here any more cannot be removed.", "error", err)
 		}
 	}
 }

@@ -165,6 +165,7 @@ func TestBrokenRecords(t *testing.T) {
 		}
 	}
 	m = newManager(t, Config{Client: r, Records: dir})
+	m.Prune([]string{"id of i:1"}, time.Now().Add(time.Hour))
 	r.private = "changed"
 	if !asks(t, m, r, need("b", "i:1", "")) {
 		t.Error("with a broken record the image is for everybody")
@@ -179,6 +180,45 @@ func TestBrokenRecords(t *testing.T) {
 	}
 	if _, err := New(Config{Records: files[0]}); err == nil {
 		t.Error("a folder that is a file is taken")
+	}
+}
+
+// Where records cannot be written, a restart asks for the image again; and what
+// cannot even be begun fails.
+func TestRecordsNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	r := newRegistry()
+	r.private = "right"
+	m := newManager(t, Config{Client: r, Records: dir})
+	if err := os.Mkdir(filepath.Join(dir, "pulled", base("id of i:1")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Ensure(t.Context(), need("a", "i:1", "", password("s", "1", "right"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "pulled", base("id of i:1"))); err != nil {
+		t.Fatal(err)
+	}
+	r.private = "changed"
+	if !asks(t, newManager(t, Config{Client: r, Records: dir}), r, need("b", "i:1", "")) {
+		t.Error("after a restart the image is for everybody")
+	}
+	r.private = "right"
+	if _, err := m.Ensure(t.Context(), need("a", "i:1", corev1.PullAlways, password("s", "1", "right"))); err != nil {
+		t.Fatal(err)
+	}
+	r.private = "changed"
+	for _, m := range []*Manager{m, newManager(t, Config{Client: r, Records: dir})} {
+		if !asks(t, m, r, need("b", "i:1", "")) || asks(t, m, r, need("a", "i:1", "", password("s", "1", "right"))) {
+			t.Error("what was not written is not written later")
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "pulling")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := m.Ensure(t.Context(), need("b", "other:1", ""))
+	if got, _ := reason(t, err); got != ErrImagePull || !strings.Contains(err.Error(), "note that image docker.io/library/other:1 is pulled") {
+		t.Error(err)
 	}
 }
 
