@@ -86,7 +86,7 @@ spec:
       echo dns=$(cat /etc/resolv.conf)
       echo sub=$(cat /sub/file)
       echo map=$(cat /settings/deep/file.txt)
-      echo secret=$(cat /door/password),$(stat -c %a:%g /door/password)
+      echo secret=$(cat /door/password),$(stat -L -c %a:%g /door/password)
       echo labels=$(cat /me/labels)
       echo both=$(ls /both)
       echo port=$(cat /proc/sys/net/ipv4/ip_unprivileged_port_start)
