@@ -3,6 +3,8 @@ package volume
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,8 +103,7 @@ func (s *Set) persistent(ctx context.Context, pv *corev1.PersistentVolume, readO
 	return nil, fmt.Errorf("only PersistentVolumes of the kinds hostPath, local and csi are supported; %s: %w", insteadCSI, errdefs.ErrUnimplemented)
 }
 
-// local is a folder of the node. A pod that gives it its group does so alone, as
-// long as nobody else has it.
+// local is a folder of the node, which outlives the pod and is given to its group.
 func (s *Set) local(ctx context.Context, pv *corev1.PersistentVolume, readOnly bool) (*mounted, error) {
 	path := pv.Spec.Local.Path
 	if len(pv.Spec.MountOptions) > 0 {
@@ -127,6 +129,7 @@ const (
 	contextUID       = "csi.storage.k8s.io/pod.uid"
 	contextAccount   = "csi.storage.k8s.io/serviceAccount.name"
 	contextEphemeral = "csi.storage.k8s.io/ephemeral"
+	contextTokens    = "csi.storage.k8s.io/serviceAccount.tokens"
 )
 
 // republishAfter is how often a driver is asked again that wants to be.
@@ -230,9 +233,6 @@ func (s *Set) publishCSI(ctx context.Context, v csi.Volume) (*mounted, error) {
 	if driver != nil {
 		wants = driver.Spec
 	}
-	if len(wants.TokenRequests) > 0 {
-		return nil, fmt.Errorf("CSI driver %s wants tokens of service accounts (tokenRequests), which is not supported: %w", v.Driver, errdefs.ErrUnimplemented)
-	}
 	if v.Attributes == nil {
 		v.Attributes = map[string]string{}
 	}
@@ -240,6 +240,9 @@ func (s *Set) publishCSI(ctx context.Context, v csi.Volume) (*mounted, error) {
 		pod := s.spec.Pod
 		v.Attributes[contextPod], v.Attributes[contextNamespace], v.Attributes[contextUID] = pod.Name, pod.Namespace, string(pod.UID)
 		v.Attributes[contextAccount], v.Attributes[contextEphemeral] = pod.Spec.ServiceAccountName, strconv.FormatBool(v.Inline)
+	}
+	if err := s.giveTokens(ctx, &v, wants); err != nil {
+		return nil, err
 	}
 	v.Group = s.group()
 	done, err := s.around.CSI.Publish(ctx, v)
@@ -254,6 +257,60 @@ func (s *Set) publishCSI(ctx context.Context, v csi.Volume) (*mounted, error) {
 		return m, nil
 	}
 	return m, s.setGroup(ctx, v.Target, v.ReadOnly)
+}
+
+// giveTokens hands the driver the tokens of the pod that it wants, as JSON by their
+// audience.
+func (s *Set) giveTokens(ctx context.Context, v *csi.Volume, wants storagev1.CSIDriverSpec) error {
+	if len(wants.TokenRequests) == 0 {
+		return nil
+	}
+	type answer struct {
+		Token               string    `json:"token"`
+		ExpirationTimestamp time.Time `json:"expirationTimestamp"`
+	}
+	all := map[string]answer{}
+	for _, want := range wants.TokenRequests {
+		r := request{audience: want.Audience, seconds: defaultExpiry}
+		if want.ExpirationSeconds != nil {
+			r.seconds = *want.ExpirationSeconds
+		}
+		t, err := s.fresh(ctx, r)
+		if err != nil {
+			return fmt.Errorf("CSI driver %s: tokenRequests: %w", v.Driver, err)
+		}
+		all[want.Audience] = answer{t.text, t.expires()}
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("CSI driver %s: write tokens: %w", v.Driver, err)
+	}
+	if in := wants.ServiceAccountTokenInSecrets; in != nil && *in {
+		if v.PublishSecrets == nil {
+			v.PublishSecrets = map[string]string{}
+		}
+		v.PublishSecrets[contextTokens] = string(data)
+		return nil
+	}
+	v.Attributes[contextTokens] = string(data)
+	return nil
+}
+
+// expires reads the time out of a token. Of one that does not tell, it is when the
+// token is to be renewed.
+func (t token) expires() time.Time {
+	parts := strings.Split(t.text, ".")
+	if len(parts) != 3 {
+		return t.refreshAt.UTC()
+	}
+	var claims struct {
+		Expires int64 `json:"exp"`
+	}
+	data, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(data, &claims) != nil || claims.Expires == 0 {
+		return t.refreshAt.UTC()
+	}
+	return time.Unix(claims.Expires, 0).UTC()
 }
 
 // takesGroup says whether the files of a volume may be given to a group, by what

@@ -2,10 +2,12 @@ package volume
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -300,8 +302,47 @@ func TestInlineVolumeOfADriver(t *testing.T) {
 		t.Error(err)
 	}
 	m.object.Spec = storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, TokenRequests: []storagev1.TokenRequest{{}}}
-	if _, err := Prepare(t.Context(), c, other, m.around); err == nil || !strings.Contains(err.Error(), "tokenRequests") {
+	if _, err := Prepare(t.Context(), c, other, m.around); !errors.Is(err, errdefs.ErrUnimplemented) || !strings.Contains(err.Error(), "tokenRequests") {
 		t.Error(err)
+	}
+}
+
+// Drivers get tokens of the pod by their audience, with the times that are in them.
+func TestTokensForDrivers(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{})
+	c := podContext(source(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "test.csi"}}))
+	c.Pod.UID = "pod-uid"
+	m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+		TokenRequests:        []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: ptr[int64](700)}, {}},
+	}}
+	i := &issuer{text: "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"exp":1893456000}`)) + ".x", refreshAt: time.Now().Add(time.Hour)}
+	m.around.Tokens = i
+	one := `{"token":"` + i.text + `","expirationTimestamp":"2030-01-01T00:00:00Z"}`
+	want := `{"":` + one + `,"vault":` + one + `}`
+	if _, err := Prepare(t.Context(), c, m.pod(t, "one"), m.around); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(i.asked, []request{{"vault", 700, ""}, {"", 3600, ""}}) {
+		t.Errorf("asked for %+v", i.asked)
+	}
+	r := m.Calls()[0].(*spec.NodePublishVolumeRequest)
+	if got := r.GetVolumeContext()[contextTokens]; got != want || r.GetSecrets()[contextTokens] != "" {
+		t.Errorf("%s, want %s", got, want)
+	}
+	m.object.Spec.ServiceAccountTokenInSecrets = ptr(true)
+	if _, err := Prepare(t.Context(), c, m.pod(t, "two"), m.around); err != nil {
+		t.Fatal(err)
+	}
+	r = m.Calls()[1].(*spec.NodePublishVolumeRequest)
+	if got := r.GetSecrets()[contextTokens]; got != want || r.GetVolumeContext()[contextTokens] != "" {
+		t.Errorf("%s, want %s", got, want)
+	}
+	at := time.Unix(7, 0)
+	for _, text := range []string{"opaque", "a.b.c", "a." + base64.RawURLEncoding.EncodeToString([]byte(`{}`)) + ".c"} {
+		if got := (token{text, at}).expires(); !got.Equal(at) {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }
 

@@ -286,30 +286,44 @@ func (s *Set) resource(r corev1.ResourceFieldSelector) (string, error) {
 	return podspec.ResourceValue(s.spec, ct, &r)
 }
 
-// token is one that was made before.
+// request says what a token is for.
+type request struct {
+	audience string
+	seconds  int64
+	path     string
+}
+
+// token is one that was made.
 type token struct {
 	text      string
 	refreshAt time.Time
 }
 
-// token adds a token of the pod's service account. One that is still fresh is
-// taken again, and one that cannot be renewed for as long as Update is asked.
-func (s *Set) token(ctx context.Context, c *collector, p *corev1.ServiceAccountTokenProjection) error {
+// fresh is a token of the pod's service account. One that need not be renewed yet is
+// taken again.
+func (s *Set) fresh(ctx context.Context, r request) (token, error) {
 	if s.around.Tokens == nil {
-		return fmt.Errorf("serviceAccountToken: there are no service accounts without a cluster: %w", errdefs.ErrUnimplemented)
+		return token{}, fmt.Errorf("there are no service accounts without a cluster: %w", errdefs.ErrUnimplemented)
 	}
-	r := TokenRequest{Audience: p.Audience, Seconds: defaultExpiry, Path: p.Path}
+	if t, ok := s.tokens[r]; ok && time.Now().Before(t.refreshAt) {
+		return t, nil
+	}
+	text, at, err := s.around.Tokens.Token(ctx, s.spec.Pod, r.audience, r.seconds, r.path)
+	if err != nil {
+		return token{}, fmt.Errorf("make a token of service account %s for audience %q: %w", s.spec.Pod.Spec.ServiceAccountName, r.audience, err)
+	}
+	s.tokens[r] = token{text, at}
+	return s.tokens[r], nil
+}
+
+func (s *Set) token(ctx context.Context, c *collector, p *corev1.ServiceAccountTokenProjection) error {
+	r := request{audience: p.Audience, seconds: defaultExpiry, path: p.Path}
 	if p.ExpirationSeconds != nil {
-		r.Seconds = *p.ExpirationSeconds
+		r.seconds = *p.ExpirationSeconds
 	}
-	t, known := s.tokens[r]
-	if !known || !time.Now().Before(t.refreshAt) {
-		text, at, err := s.around.Tokens.Token(ctx, s.spec.Pod, r)
-		if err != nil {
-			return fmt.Errorf("make a token of service account %s for audience %q: %w", s.spec.Pod.Spec.ServiceAccountName, r.Audience, err)
-		}
-		t = token{text, at}
-		s.tokens[r] = t
+	t, err := s.fresh(ctx, r)
+	if err != nil {
+		return fmt.Errorf("serviceAccountToken: %w", err)
 	}
 	c.due(t.refreshAt)
 	f := file{data: []byte(t.text), mode: c.mode, user: s.onlyUser()}
@@ -348,13 +362,9 @@ const retryAfter = 10 * time.Second
 // change.
 func (s *Set) Update(ctx context.Context) (changed bool, next time.Time, err error) {
 	var errs []error
-	for i := range s.spec.Pod.Spec.Volumes {
-		v := &s.spec.Pod.Spec.Volumes[i]
-		m := s.volumes[v.Name]
-		if m == nil { // the pod was replaced by another one
-			continue
-		}
-		did, at, err := s.update(ctx, v, m)
+	for i := range s.list {
+		v := &s.list[i]
+		did, at, err := s.update(ctx, v, s.volumes[v.Name])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("update volume %s: %w", v.Name, err))
 			at = time.Now().Add(retryAfter)

@@ -143,9 +143,17 @@ func TestUpdateFollowsThePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	measured := make(chan error)
+	go func() { // beside everything else
+		_, err := s.Usage(t.Context())
+		measured <- err
+	}()
 	c.Pod = c.Pod.DeepCopy()
 	c.Pod.Labels = map[string]string{"a": "b"}
 	update(t, s, true)
+	if err := <-measured; err != nil {
+		t.Error(err)
+	}
 	if got := read(t, s, "labels"); got != `a="b"` {
 		t.Error(got)
 	}
@@ -192,14 +200,14 @@ func TestResourceFields(t *testing.T) {
 
 // issuer makes tokens.
 type issuer struct {
-	asked     []TokenRequest
+	asked     []request
 	text      string
 	refreshAt time.Time
 	err       error
 }
 
-func (i *issuer) Token(_ context.Context, _ *corev1.Pod, r TokenRequest) (string, time.Time, error) {
-	i.asked = append(i.asked, r)
+func (i *issuer) Token(_ context.Context, _ *corev1.Pod, audience string, seconds int64, path string) (string, time.Time, error) {
+	i.asked = append(i.asked, request{audience, seconds, path})
 	return i.text, i.refreshAt, i.err
 }
 
@@ -217,7 +225,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []TokenRequest{{"vault", 600, "token"}, {"", 3600, "api"}}
+	want := []request{{"vault", 600, "token"}, {"", 3600, "api"}}
 	if !slices.Equal(i.asked, want) {
 		t.Errorf("asked for %+v", i.asked)
 	}

@@ -146,8 +146,12 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 	put(t, filepath.Join(root, "file"), "")
-	got, err := Leftovers(func(uid string) bool { return uid == "known" }, root, state, filepath.Join(root, "none"))
-	if err != nil || !slices.Equal(got, []string{"a", "b", "c"}) {
+	csi := t.TempDir()
+	if err := os.Mkdir(filepath.Join(csi, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Leftovers(root, state, func(uid string) bool { return uid == "known" }, filepath.Join(root, "none"), csi)
+	if err != nil || !slices.Equal(got, []string{"a", "b", "c", "d"}) {
 		t.Error(got, err)
 	}
 }

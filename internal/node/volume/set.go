@@ -48,15 +48,10 @@ type Around struct {
 
 // Tokens makes tokens of pods' service accounts.
 type Tokens interface {
-	// Token is bound to the pod. It is to be asked for again at refreshAt.
-	Token(ctx context.Context, pod *corev1.Pod, r TokenRequest) (token string, refreshAt time.Time, err error)
-}
-
-// TokenRequest says what a token is for.
-type TokenRequest struct {
-	Audience string // empty for the API server's own
-	Seconds  int64  // until it expires
-	Path     string // of the file that it is for
+	// Token is bound to the pod and good for so many seconds. An empty audience is
+	// the API server's own; path is the file that it is for, or empty for a CSI
+	// driver. It is to be asked for again at refreshAt.
+	Token(ctx context.Context, pod *corev1.Pod, audience string, seconds int64, path string) (token string, refreshAt time.Time, err error)
 }
 
 // Claims finds claims and what they are bound to. What is missing is nil.
@@ -79,9 +74,10 @@ type Set struct {
 	dirs    Dirs
 	spec    *podspec.Context
 	around  Around
+	list    []corev1.Volume // of the pod; they never change
 	volumes map[string]*mounted
 	frozen  map[string]map[string][]byte // of immutable objects, by kind and name
-	tokens  map[TokenRequest]token
+	tokens  map[request]token
 }
 
 // mounted is a volume as it is on this machine.
@@ -105,12 +101,12 @@ func Prepare(ctx context.Context, c *podspec.Context, dirs Dirs, around Around) 
 		return nil, fmt.Errorf("prepare volumes: no folders are given: %w", errdefs.ErrInternal)
 	}
 	s := &Set{
-		dirs: dirs, spec: c, around: around, volumes: map[string]*mounted{},
-		frozen: map[string]map[string][]byte{}, tokens: map[TokenRequest]token{},
+		dirs: dirs, spec: c, around: around, list: c.Pod.Spec.Volumes, volumes: map[string]*mounted{},
+		frozen: map[string]map[string][]byte{}, tokens: map[request]token{},
 	}
 	var errs []error
-	for i := range c.Pod.Spec.Volumes {
-		v := &c.Pod.Spec.Volumes[i]
+	for i := range s.list {
+		v := &s.list[i]
 		m, err := s.prepare(ctx, v)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("prepare volume %s: %w", v.Name, err))
@@ -158,8 +154,8 @@ func (s *Set) group() *int64 {
 
 // volume is the pod's volume with that name, or nil.
 func (s *Set) volume(name string) *corev1.Volume {
-	for i := range s.spec.Pod.Spec.Volumes {
-		if v := &s.spec.Pod.Spec.Volumes[i]; v.Name == name {
+	for i := range s.list {
+		if v := &s.list[i]; v.Name == name {
 			return v
 		}
 	}

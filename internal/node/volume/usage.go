@@ -37,10 +37,10 @@ const maxEntries = 5_000_000
 func (s *Set) Usage(ctx context.Context) ([]Usage, error) {
 	var out []Usage
 	var errs []error
-	for i := range s.spec.Pod.Spec.Volumes {
-		v := &s.spec.Pod.Spec.Volumes[i]
+	for i := range s.list {
+		v := &s.list[i]
 		m := s.volumes[v.Name]
-		if m == nil || m.path == "" || v.HostPath != nil {
+		if m.path == "" || v.HostPath != nil {
 			continue
 		}
 		u := Usage{Volume: v.Name, Claim: m.claim}

@@ -73,6 +73,9 @@ func (w *walk) node(ctx context.Context, n *node, depth int) error {
 
 func (w *walk) entries(ctx context.Context, dir, depth int) error {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // it was deleted since it was found
+	}
 	if err != nil {
 		return fmt.Errorf("open folder: %w", err)
 	}
@@ -85,7 +88,7 @@ func (w *walk) entries(ctx context.Context, dir, depth int) error {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) {
 			return nil
 		}
 		if err != nil {
