@@ -68,8 +68,14 @@ func (v *version) steps() []func() error {
 	return []func() error{v.stage, v.point, v.swap, v.link, v.unlink, v.sweep}
 }
 
-// stage writes the files where nobody looks, with their owners and modes.
-func (v *version) stage() error {
+// stage writes the files where nobody looks, with their owners and modes. If that
+// fails it leaves nothing: there may be no room, and it is tried again.
+func (v *version) stage() (err error) {
+	defer func() {
+		if err != nil && v.fresh != "" {
+			err = errors.Join(err, v.root.RemoveAll(v.fresh))
+		}
+	}()
 	if err := v.own(".", 0o755, nil); err != nil {
 		return err
 	}

@@ -1,12 +1,15 @@
 package volume
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func texts(pairs ...string) map[string]file {
@@ -194,6 +197,32 @@ func TestPublishWritesNothingThatIsThere(t *testing.T) {
 		if changed, err := publish(dir, files, nil); err != nil || !changed {
 			t.Errorf("back from %s: %v %v", what, changed, err)
 		}
+	}
+}
+
+// There may be no room. What was begun is taken back, and what was there stays.
+func TestPublishThatFailsLeavesNothing(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(dir, 0) }()
+	small := texts("a", "1")
+	if _, err := publish(dir, small, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := publish(dir, texts("a", "2", "large", strings.Repeat("x", 1<<20)), nil); !errors.Is(err, unix.ENOSPC) {
+			t.Error(err)
+		}
+		checkLayout(t, dir, small)
+	}
+	if got := shown(t, dir); !maps.Equal(got, text(small)) {
+		t.Error(got)
+	}
+	if changed, err := publish(dir, texts("a", "3"), nil); err != nil || !changed {
+		t.Error(changed, err)
 	}
 }
 
