@@ -9,12 +9,16 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options say what to read.
 type Options struct {
 	// Tail is how many of the last lines to start with; -1 means all.
 	Tail int
+	// Stream is "stdout" or "stderr"; "" is both.
+	Stream string
 	// Rotated starts with what was rotated away before and is still there.
 	Rotated bool
 	// Since leaves out what was written before.
@@ -26,6 +30,9 @@ type Options struct {
 	// read to its end. Nil means never.
 	Ended <-chan struct{}
 }
+
+// broken is the stream of records that cannot be read.
+const broken = "stderr"
 
 // maxRecord is the longest record that is read whole. Runtimes cut at 16 KiB.
 const maxRecord = 1 << 20
@@ -126,25 +133,48 @@ func (r *reader) pass() error {
 	}
 }
 
+// openFile opens a log and nothing else: a container that has the folder of logs
+// as a volume could put a link to any file of the node there, or a FIFO, at which
+// a reader waits forever.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("open log %s: it is a symbolic link, which a runtime does not make", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, errors.Join(fmt.Errorf("open log %s: it is no regular file", path), err)
+	}
+	return f, nil
+}
+
 func (r *reader) open() (bool, error) {
-	f, err := os.Open(r.path)
+	f, err := openFile(r.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("open log: %w", err)
+		return false, err
 	}
 	r.file = f
 	if err := r.place(f); err != nil {
 		return false, err
 	}
-	r.buf = bufio.NewReaderSize(f, 64<<10)
+	r.buf = bufio.NewReaderSize(f, block)
 	if r.started {
 		return true, nil
 	}
 	r.started = true
 	if r.options.Tail >= 0 {
-		at, err := tailOffset(f, r.options.Tail)
+		info, err := f.Stat()
+		if err != nil {
+			return false, fmt.Errorf("look at log %s: %w", r.path, err)
+		}
+		at, err := tailOffset(f, info.Size(), r.options)
 		if err != nil {
 			return false, fmt.Errorf("find the end of log %s: %w", r.path, err)
 		}
@@ -158,7 +188,7 @@ func (r *reader) open() (bool, error) {
 // rotated says whether the path names another file than the open one, or a
 // file that was cut.
 func (r *reader) rotated() bool {
-	now, err := os.Stat(r.path)
+	now, err := os.Lstat(r.path)
 	if err != nil {
 		return false // between rename and create: the next event tells
 	}
@@ -215,8 +245,14 @@ func (r *reader) piece(part []byte, end bool) error {
 // lost power while it was written) is shown as it is rather than hidden.
 func (r *reader) record(raw []byte) error {
 	e, err := parse(raw)
+	if err != nil {
+		e = entry{stream: broken}
+	}
+	if r.options.Stream != "" && r.options.Stream != e.stream {
+		return nil
+	}
 	if r.leave > 0 {
-		if err != nil || !e.partial {
+		if !e.partial {
 			r.leave--
 		}
 		return nil
@@ -225,7 +261,7 @@ func (r *reader) record(raw []byte) error {
 		if raw = bytes.Trim(raw, "\x00\n"); len(raw) == 0 {
 			return nil
 		}
-		return r.each(Line{Stream: "stderr", Text: bytes.Clone(raw)})
+		return r.each(Line{Stream: broken, Text: bytes.Clone(raw)})
 	}
 	if e.time.Before(r.options.Since) {
 		return nil

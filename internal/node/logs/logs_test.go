@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const stamp = "2026-01-02T03:04:05.000000006Z "
@@ -63,6 +65,11 @@ func TestRead(t *testing.T) {
 		{"tail of parts", full("a") + stamp + "stdout P b\n" + stamp + "stdout F c\n", Options{Tail: 1}, []string{"o bc"}},
 		{"tail of nothing", full("a"), Options{Tail: 0}, nil},
 		{"tail of more", full("a"), Options{Tail: 9}, []string{"o a"}},
+		{"one stream", full("a") + stamp + "stderr F x\n" + full("b"), Options{Tail: -1, Stream: "stderr"}, []string{"e x"}},
+		{"broken records are of stderr", "garbage\n" + full("a"), Options{Tail: -1, Stream: "stdout"}, []string{"o a"}},
+		{"tail of one stream", full("a") + full("b") + stamp + "stderr F x\n" + stamp + "stderr F y\n", Options{Tail: 1, Stream: "stdout"}, []string{"o b"}},
+		{"tail with an open part", full("a") + full("b") + stamp + "stdout P c\n", Options{Tail: 2}, []string{"o b", "o c|"}},
+		{"tail with no last break", full("a") + strings.TrimSuffix(full("b"), "\n"), Options{Tail: 1}, []string{"o b"}},
 		{"since", full("old") + "2026-01-02T03:04:06Z stdout F new\n", Options{Tail: -1, Since: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)}, []string{"o new"}},
 	}
 	for _, tt := range tests {
@@ -91,6 +98,45 @@ func TestTailOfLongLog(t *testing.T) {
 		got := readAll(t, path, Options{Tail: n})
 		if want := min(n, 20_000); len(got) != want || got[0] != fmt.Sprintf("o line %d", 20_000-want) {
 			t.Errorf("tail %d: %d lines from %q", n, len(got), got[0])
+		}
+	}
+}
+
+// Records of all lengths lie across the borders of blocks.
+func TestTailFindsEveryLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	var b strings.Builder
+	const lines = 400
+	for i := range lines {
+		fmt.Fprintf(&b, "%sstdout F %d %s\n", stamp, i, strings.Repeat("x", i*7%1500))
+	}
+	write(t, path, b.String())
+	for n := 1; n <= lines; n++ {
+		got := readAll(t, path, Options{Tail: n})
+		if len(got) != n || !strings.HasPrefix(got[0], fmt.Sprintf("o %d ", lines-n)) {
+			t.Fatalf("tail %d: %d lines from %.20q", n, len(got), got[0])
+		}
+	}
+}
+
+// What a container could put in the place of its log must not be read.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	write(t, secret, "secret\n")
+	if err := os.Symlink(secret, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "fifo", "."} {
+		err := Read(t.Context(), filepath.Join(dir, name), Options{Tail: -1}, func(l Line) error {
+			t.Errorf("%s: read %q", name, l.Text)
+			return nil
+		})
+		if err == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }
@@ -170,10 +216,14 @@ func TestCallersErrorEndsRead(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(stamp + "stdout F x")
 	f.Add("")
-	f.Fuzz(func(_ *testing.T, s string) {
+	f.Add("a\n\n" + stamp + "stdout P x\nb")
+	f.Fuzz(func(t *testing.T, s string) {
 		if e, err := parse([]byte(s)); err == nil {
 			(&joiner{}).add(e)
 		}
-		lastLines([]byte(s), 2, false)
+		at, err := tailOffset(strings.NewReader(s), int64(len(s)), Options{Tail: 2})
+		if err != nil || at < 0 || at > int64(len(s)) || at > 0 && s[at-1] != '\n' {
+			t.Errorf("the last lines start at %d: %v", at, err)
+		}
 	})
 }

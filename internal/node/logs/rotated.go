@@ -62,13 +62,16 @@ func ListRotated(path string) ([]Rotated, error) {
 
 // open reads the file as it was written.
 func (f Rotated) open() (io.ReadCloser, error) {
-	file, err := os.Open(f.Path)
+	file, err := openFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) && !f.Compressed { // since it was listed it was compressed
 		f.Compressed = true
-		file, err = os.Open(f.Path + Compressed)
+		file, err = openFile(f.Path + Compressed)
 	}
-	if err != nil || !f.Compressed {
-		return file, err
+	if err != nil {
+		return nil, err
+	}
+	if !f.Compressed {
+		return file, nil
 	}
 	z, err := gzip.NewReader(file)
 	if err != nil {
@@ -83,7 +86,7 @@ func (f Rotated) open() (io.ReadCloser, error) {
 
 // same says whether it is an open file.
 func (f Rotated) same(open *os.File) bool {
-	a, err := os.Stat(f.Path)
+	a, err := os.Lstat(f.Path)
 	if err != nil {
 		return false
 	}
@@ -155,7 +158,7 @@ func (r *reader) whole(f Rotated) error {
 		return fmt.Errorf("read log %s: %w", f.Path, err)
 	}
 	defer func() { _ = from.Close() }()
-	r.buf = bufio.NewReaderSize(from, 64<<10)
+	r.buf = bufio.NewReaderSize(from, block)
 	if err := r.drain(); err != nil {
 		return err
 	}
@@ -178,7 +181,7 @@ func (r *reader) fromTail(list []Rotated, current io.ReadSeeker) ([]Rotated, err
 	if left < 0 {
 		return list, nil
 	}
-	n, err := countLines(current)
+	n, err := countLines(current, r.options.Stream)
 	if err != nil {
 		return nil, fmt.Errorf("count the lines of log %s: %w", r.path, err)
 	}
@@ -193,7 +196,7 @@ func (r *reader) fromTail(list []Rotated, current io.ReadSeeker) ([]Rotated, err
 		if err != nil {
 			return nil, fmt.Errorf("read log %s: %w", list[start].Path, err)
 		}
-		n, err := countLines(from)
+		n, err := countLines(from, r.options.Stream)
 		_ = from.Close()
 		if err != nil {
 			return nil, fmt.Errorf("count the lines of log %s: %w", list[start].Path, err)
@@ -209,16 +212,19 @@ func (r *reader) fromTail(list []Rotated, current io.ReadSeeker) ([]Rotated, err
 	return list[start:], nil
 }
 
-// countLines counts the records that end a line.
-func countLines(from io.Reader) (n int, err error) {
-	buf := bufio.NewReaderSize(from, 64<<10)
+// countLines counts the records that end a line, of one stream or of both.
+func countLines(from io.Reader, stream string) (n int, err error) {
+	buf := bufio.NewReaderSize(from, block)
 	begin := true // of a record
 	whole := true
 	for {
 		part, err := buf.ReadSlice('\n')
 		if begin && len(part) > 0 {
 			e, bad := parse(part)
-			whole = bad != nil || !e.partial
+			if bad != nil {
+				e = entry{stream: broken}
+			}
+			whole = !e.partial && (stream == "" || stream == e.stream)
 		}
 		begin = err == nil
 		switch {

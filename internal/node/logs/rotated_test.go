@@ -171,3 +171,38 @@ func rename(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// The last lines of one stream may lie further back than those of both.
+func TestTailOfOneStreamAcrossRotations(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	err := func(text string) string { return stamp + "stderr F " + text + "\n" }
+	write(t, path+".20260102-030405", full("a")+err("x")+full("b"))
+	write(t, path+".20260102-030406", err("y")+full("c"))
+	write(t, path, full("d")+full("e"))
+	for tail, want := range map[int]string{1: "e y", 2: "e x,e y", 9: "e x,e y"} {
+		if got := strings.Join(readAll(t, path, Options{Tail: tail, Stream: "stderr", Rotated: true}), ","); got != want {
+			t.Errorf("%d: got %q, want %q", tail, got, want)
+		}
+	}
+	if got := strings.Join(readAll(t, path, Options{Tail: 4, Stream: "stdout", Rotated: true}), ","); got != "o b,o c,o d,o e" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A link in the place of a file that was rotated away is not read.
+func TestOnlyRegularRotatedFilesAreRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	write(t, filepath.Join(dir, "secret"), "secret\n")
+	write(t, path, full("a"))
+	if err := os.Symlink("secret", path+".20260102-030405"); err != nil {
+		t.Fatal(err)
+	}
+	err := Read(t.Context(), path, Options{Tail: -1, Rotated: true}, func(l Line) error {
+		t.Errorf("read %q", l.Text)
+		return nil
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+}

@@ -3,59 +3,78 @@ package logs
 import (
 	"bytes"
 	"io"
-	"os"
 )
 
-// tailOffset finds where the last n lines start, reading backwards. Parts of
-// one line count as one: a line starts after a record that is not partial.
-func tailOffset(f *os.File, n int) (int64, error) {
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil || n == 0 {
-		return size, err
+const (
+	// block is how much is read at a time while looking for the end.
+	block = 64 << 10
+	// head is as much of a record as says what it is.
+	head = 128
+)
+
+// tailOffset finds where the last n lines start, reading backwards. With a
+// stream only its lines count. Records of one line count as one, and so do
+// those of a line that is not at its end. However long the file is and however
+// many lines are wanted, it takes the memory of a block.
+func tailOffset(f io.ReaderAt, size int64, o Options) (int64, error) {
+	if o.Tail == 0 {
+		return size, nil
 	}
-	const block = 64 << 10
-	var held []byte // from the end of what was looked at back to offset at
-	for at := size; at > 0; {
-		step := min(int64(block), at)
-		at -= step
-		chunk := make([]byte, step, step+int64(len(held)))
-		if _, err := f.ReadAt(chunk, at); err != nil {
+	count := counter{want: o.Tail, stream: o.Stream, start: size}
+	buf := make([]byte, block+head)
+	var after [head]byte // what follows the block
+	follows := 0
+	for end := size; end > 0; {
+		at := max(0, end-block)
+		step := int(end - at)
+		if _, err := f.ReadAt(buf[:step], at); err != nil {
 			return 0, err
 		}
-		held = append(chunk, held...)
-		if start, ok := lastLines(held, n, at == 0); ok {
-			return at + int64(start), nil
+		b := append(buf[:step], after[:follows]...)
+		// A record starts after a line break, but not at the end of the file.
+		for i := bytes.LastIndexByte(b[:step], '\n'); i >= 0; i = bytes.LastIndexByte(b[:i], '\n') {
+			start := at + int64(i) + 1
+			if start < size && count.add(b[i+1:], start) {
+				return count.start, nil
+			}
 		}
+		follows = copy(after[:], b)
+		if at == 0 && count.add(b, 0) {
+			return count.start, nil
+		}
+		end = at
 	}
 	return 0, nil
 }
 
-// lastLines finds where the last n lines of b start. Unless whole, the first
-// record of b may be cut and does not count.
-func lastLines(b []byte, n int, whole bool) (int, bool) {
-	var starts []int // of lines
-	first := true
-	for at := 0; at < len(b); {
-		end := bytes.IndexByte(b[at:], '\n')
-		if end < 0 {
-			end = len(b) - at - 1
-		}
-		cut := at == 0 && !whole
-		if first && !cut {
-			starts = append(starts, at)
-		}
-		if !cut {
-			first = true
-			if e, err := parse(b[at : at+end]); err == nil && e.partial {
-				first = false
-			}
-		} else {
-			first = true // unknown, so the count may stop within a line at worst
-		}
-		at += end + 1
+// counter counts lines from the last to the first.
+type counter struct {
+	want   int
+	stream string
+	seen   int
+	start  int64 // of the first record of the lines that were counted
+}
+
+// add takes the record before those that it has seen. It says whether the lines
+// are complete, so that this one does not belong to them.
+func (c *counter) add(b []byte, start int64) bool {
+	b = b[:min(len(b), head)]
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		b = b[:i]
 	}
-	if len(starts) < n || (!whole && len(starts) == n) {
-		return 0, false
+	e, err := parse(b)
+	if err != nil {
+		e = entry{stream: broken} // read shows it as it is
 	}
-	return starts[len(starts)-n], true
+	if c.stream != "" && e.stream != c.stream {
+		return false
+	}
+	if !e.partial || c.seen == 0 {
+		c.seen++
+	}
+	if c.seen > c.want {
+		return true
+	}
+	c.start = start
+	return false
 }
