@@ -29,6 +29,9 @@ type Options struct {
 	// Ended is closed when nothing more will be written: what is there is still
 	// read to its end. Nil means never.
 	Ended <-chan struct{}
+	// Idle is called when following has nothing more to read for now, so that
+	// what was kept back can be passed on. It may be nil.
+	Idle func() error
 }
 
 // broken is the stream of records that cannot be read.
@@ -59,6 +62,11 @@ func Read(ctx context.Context, path string, o Options, each func(Line) error) er
 		}
 		if ended {
 			return r.finish()
+		}
+		if o.Idle != nil {
+			if err := o.Idle(); err != nil {
+				return err
+			}
 		}
 		if err := r.watch.wait(ctx, o.Ended); err != nil {
 			return err

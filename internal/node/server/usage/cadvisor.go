@@ -32,7 +32,7 @@ func (c *Collector) Cadvisor(ctx context.Context, w io.Writer) error {
 		c.cfg.Log.Warn("metrics of cAdvisor lack the containers", "error", err)
 		failed = 1
 	}
-	f.add("container_scrape_error", gaugeKind, "1 if there was an error while getting metrics of containers, 0 otherwise.", float(failed))
+	f.add(about{"container_scrape_error", gaugeKind, "1 if there was an error while getting metrics of containers, 0 otherwise."}, float(failed))
 	return f.write(w)
 }
 
@@ -105,13 +105,14 @@ func (t *teller) tell(list []*runtimeapi.Metric) {
 		for i, key := range d.GetLabelKeys() {
 			t.labels = append(t.labels, key, m.GetLabelValues()[i])
 		}
-		t.families.add(m.GetName(), kind, d.GetHelp(), whole(m.GetValue().GetValue()).measured(m.GetTimestamp()), t.labels...)
+		t.families.add(about{m.GetName(), kind, d.GetHelp()}, whole(m.GetValue().GetValue()).measured(m.GetTimestamp()), t.labels...)
 	}
 }
 
-// labelsOf are those that cAdvisor gives to everything of a container.
-func labelsOf(container, id, image, name string, pod *runtimeapi.PodSandboxMetadata) []string {
-	return []string{"container", container, "id", id, "image", image, "name", name, "namespace", pod.GetNamespace(), "pod", pod.GetName()}
+// labelsOf are those that cAdvisor gives to everything of a container. Its id stands
+// for the name that it has at the runtime, too.
+func labelsOf(container, id, image string, pod *runtimeapi.PodSandboxMetadata) []string {
+	return []string{"container", container, "id", id, "image", image, "name", id, "namespace", pod.GetNamespace(), "pod", pod.GetName()}
 }
 
 // statsAsMetrics makes metrics of stats.
@@ -133,7 +134,7 @@ func (c *Collector) statsAsMetrics(ctx context.Context, f families) error {
 		for _, ctr := range p.GetLinux().GetContainers() {
 			a := ctr.GetAttributes()
 			name := a.GetMetadata().GetName()
-			containerLines(f, ctr, labelsOf(name, a.GetId(), images[containerOf{m.GetUid(), name}], a.GetId(), m))
+			containerLines(f, ctr, labelsOf(name, a.GetId(), images[containerOf{m.GetUid(), name}], m))
 		}
 		networkLines(f, p)
 	}
@@ -143,7 +144,7 @@ func (c *Collector) statsAsMetrics(ctx context.Context, f families) error {
 func containerLines(f families, c *runtimeapi.ContainerStats, labels []string) {
 	memory := c.GetMemory()
 	if v := number(c.GetCpu().GetUsageCoreNanoSeconds()); v != nil {
-		f.add("container_cpu_usage_seconds_total", counterKind, cpuHelp, seconds(*v).measured(c.GetCpu().GetTimestamp()), append([]string{"cpu", "total"}, labels...)...)
+		f.add(about{"container_cpu_usage_seconds_total", counterKind, cpuHelp}, seconds(*v).measured(c.GetCpu().GetTimestamp()), append([]string{"cpu", "total"}, labels...)...)
 	}
 	for _, g := range []struct {
 		name, help string
@@ -157,7 +158,7 @@ func containerLines(f families, c *runtimeapi.ContainerStats, labels []string) {
 		{"container_fs_usage_bytes", "What the container has written to its root file system, in bytes.", c.GetWritableLayer().GetUsedBytes(), c.GetWritableLayer().GetTimestamp()},
 	} {
 		if v := number(g.value); v != nil {
-			f.add(g.name, gaugeKind, g.help, whole(*v).measured(g.at), labels...)
+			f.add(about{g.name, gaugeKind, g.help}, whole(*v).measured(g.at), labels...)
 		}
 	}
 }
@@ -169,7 +170,7 @@ func networkLines(f families, p *runtimeapi.PodSandboxStats) {
 		list = []*runtimeapi.NetworkInterfaceUsage{n.GetDefaultInterface()}
 	}
 	for _, i := range list {
-		labels := append([]string{"interface", i.GetName()}, labelsOf("POD", p.GetAttributes().GetId(), "", p.GetAttributes().GetId(), p.GetAttributes().GetMetadata())...)
+		labels := append([]string{"interface", i.GetName()}, labelsOf("POD", p.GetAttributes().GetId(), "", p.GetAttributes().GetMetadata())...)
 		for _, g := range []struct {
 			name, help string
 			value      *runtimeapi.UInt64Value
@@ -180,7 +181,7 @@ func networkLines(f families, p *runtimeapi.PodSandboxStats) {
 			{"transmit_errors", "Errors while sending.", i.GetTxErrors()},
 		} {
 			if v := number(g.value); v != nil {
-				f.add("container_network_"+g.name+"_total", counterKind, g.help, whole(*v).measured(n.GetTimestamp()), labels...)
+				f.add(about{"container_network_" + g.name + "_total", counterKind, g.help}, whole(*v).measured(n.GetTimestamp()), labels...)
 			}
 		}
 	}
@@ -211,22 +212,22 @@ func (c *Collector) machineFacts(f families) {
 		{"machine_cpu_physical_cores", "Cores of the machine.", cores},
 		{"machine_cpu_sockets", "Sockets of the machine.", sockets},
 	} {
-		f.add(g.name, gaugeKind, g.help, whole(uint64(g.value)), c.machine...)
+		f.add(about{g.name, gaugeKind, g.help}, whole(uint64(g.value)), c.machine...)
 	}
 	if m, err := c.host.table("proc/meminfo"); err == nil {
-		f.add("machine_memory_bytes", gaugeKind, "Memory of the machine, in bytes.", whole(m["MemTotal"]), c.machine...)
-		f.add("machine_swap_bytes", gaugeKind, "Swap of the machine, in bytes.", whole(m["SwapTotal"]), c.machine...)
+		f.add(about{"machine_memory_bytes", gaugeKind, "Memory of the machine, in bytes."}, whole(m["MemTotal"]), c.machine...)
+		f.add(about{"machine_swap_bytes", gaugeKind, "Swap of the machine, in bytes."}, whole(m["SwapTotal"]), c.machine...)
 	}
 	at := time.Now().UnixNano()
-	root := labelsOf("", "/", "", "", nil)
+	root := []string{"container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}
 	if used, boot, err := c.host.processor(); err == nil {
-		f.add("container_cpu_usage_seconds_total", counterKind, cpuHelp, seconds(uint64(used)).measured(at), append([]string{"cpu", "total"}, root...)...)
-		f.add("container_start_time_seconds", gaugeKind, "When it was started, in seconds since 1970.", whole(uint64(max(0, boot.Unix()))).measured(at), root...)
+		f.add(about{"container_cpu_usage_seconds_total", counterKind, cpuHelp}, seconds(uint64(used)).measured(at), append([]string{"cpu", "total"}, root...)...)
+		f.add(about{"container_start_time_seconds", gaugeKind, "When it was started, in seconds since 1970."}, whole(uint64(max(0, boot.Unix()))).measured(at), root...)
 	}
 	if m, _, err := c.host.memory(); err == nil {
-		f.add("container_memory_working_set_bytes", gaugeKind, workingSetHelp, whole(*m.WorkingSetBytes).measured(at), root...)
-		f.add("container_memory_usage_bytes", gaugeKind, usageHelp, whole(*m.UsageBytes).measured(at), root...)
-		f.add("container_memory_rss", gaugeKind, rssHelp, whole(*m.RSSBytes).measured(at), root...)
+		f.add(about{"container_memory_working_set_bytes", gaugeKind, workingSetHelp}, whole(*m.WorkingSetBytes).measured(at), root...)
+		f.add(about{"container_memory_usage_bytes", gaugeKind, usageHelp}, whole(*m.UsageBytes).measured(at), root...)
+		f.add(about{"container_memory_rss", gaugeKind, rssHelp}, whole(*m.RSSBytes).measured(at), root...)
 	}
 }
 

@@ -78,9 +78,12 @@ func (f *family) line(name string, v value, labels ...string) {
 	f.lines.WriteByte('\n')
 }
 
-// add adds a line to the family of a name.
-func (f families) add(name, kind, help string, v value, labels ...string) {
-	f.family(name, kind, help).line(name, v, labels...)
+// about is what a family is.
+type about struct{ name, kind, help string }
+
+// add adds a line to a family.
+func (f families) add(a about, v value, labels ...string) {
+	f.family(a.name, a.kind, a.help).line(a.name, v, labels...)
 }
 
 // write writes all families by their names.

@@ -27,7 +27,7 @@ func (c *Collector) Resource(ctx context.Context, w io.Writer) error {
 		podResources(f, p, starts)
 	}
 	for _, name := range []string{"resource_scrape_error", "scrape_error"} {
-		f.add(name, gaugeKind, "1 if there was an error while getting metrics of containers, 0 otherwise.", float(failed))
+		f.add(about{name, gaugeKind, "1 if there was an error while getting metrics of containers, 0 otherwise."}, float(failed))
 	}
 	return f.write(w)
 }
@@ -43,9 +43,9 @@ func (c *Collector) nodeResources(f families) error {
 		return err
 	}
 	at := now.UnixNano()
-	f.add("node_cpu_usage_seconds_total", counterKind, "Processor time used by the node, in seconds.", seconds(*cpu.UsageCoreNanoSeconds).measured(at))
-	f.add("node_memory_working_set_bytes", gaugeKind, "Memory in use on the node without the files that nobody has used lately, in bytes.", whole(*memory.WorkingSetBytes).measured(at))
-	f.add("node_swap_usage_bytes", gaugeKind, "Swap in use on the node, in bytes.", whole(*swap.SwapUsageBytes).measured(at))
+	f.add(about{"node_cpu_usage_seconds_total", counterKind, "Processor time used by the node, in seconds."}, seconds(*cpu.UsageCoreNanoSeconds).measured(at))
+	f.add(about{"node_memory_working_set_bytes", gaugeKind, "Memory in use on the node without the files that nobody has used lately, in bytes."}, whole(*memory.WorkingSetBytes).measured(at))
+	f.add(about{"node_swap_usage_bytes", gaugeKind, "Swap in use on the node, in bytes."}, whole(*swap.SwapUsageBytes).measured(at))
 	return nil
 }
 
@@ -74,29 +74,36 @@ func podResources(f families, p *runtimeapi.PodSandboxStats, starts map[containe
 	for _, c := range linux.GetContainers() {
 		name := c.GetAttributes().GetMetadata().GetName()
 		labels := append([]string{"container", name}, labels...)
-		usageLines(f, "container", c.GetCpu(), c.GetMemory(), labels)
+		usageLines(f, "container", c, labels)
 		if at, ok := starts[containerOf{m.GetUid(), name}]; ok && !at.IsZero() {
-			f.add("container_start_time_seconds", gaugeKind, "When the container was started, in seconds since 1970.", float(float64(at.UnixNano())/1e9), labels...)
+			f.add(about{"container_start_time_seconds", gaugeKind, "When the container was started, in seconds since 1970."}, float(float64(at.UnixNano())/1e9), labels...)
 		}
 		if u := number(c.GetSwap().GetSwapUsageBytes()); u != nil {
 			swap, swapAt = sum(swap, u), c.GetSwap().GetTimestamp()
-			f.add("container_swap_usage_bytes", gaugeKind, "Swap in use by the container, in bytes.", whole(*u).measured(swapAt), labels...)
+			f.add(about{"container_swap_usage_bytes", gaugeKind, "Swap in use by the container, in bytes."}, whole(*u).measured(swapAt), labels...)
 			if left := number(c.GetSwap().GetSwapAvailableBytes()); left != nil {
-				f.add("container_swap_limit_bytes", gaugeKind, "Swap that the container may use, in bytes.", whole(*u+*left).measured(swapAt), labels...)
+				f.add(about{"container_swap_limit_bytes", gaugeKind, "Swap that the container may use, in bytes."}, whole(*u+*left).measured(swapAt), labels...)
 			}
 		}
 	}
-	usageLines(f, "pod", linux.GetCpu(), linux.GetMemory(), labels)
+	usageLines(f, "pod", linux, labels)
 	if swap != nil {
-		f.add("pod_swap_usage_bytes", gaugeKind, "Swap in use by the pod, in bytes.", whole(*swap).measured(swapAt), labels...)
+		f.add(about{"pod_swap_usage_bytes", gaugeKind, "Swap in use by the pod, in bytes."}, whole(*swap).measured(swapAt), labels...)
 	}
 }
 
-func usageLines(f families, of string, cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, labels []string) {
+// used is what a container or a pod has used.
+type used interface {
+	GetCpu() *runtimeapi.CpuUsage
+	GetMemory() *runtimeapi.MemoryUsage
+}
+
+func usageLines(f families, of string, u used, labels []string) {
+	cpu, memory := u.GetCpu(), u.GetMemory()
 	if v := number(cpu.GetUsageCoreNanoSeconds()); v != nil {
-		f.add(of+"_cpu_usage_seconds_total", counterKind, "Processor time used by the "+of+", in seconds.", seconds(*v).measured(cpu.GetTimestamp()), labels...)
+		f.add(about{of + "_cpu_usage_seconds_total", counterKind, "Processor time used by the " + of + ", in seconds."}, seconds(*v).measured(cpu.GetTimestamp()), labels...)
 	}
 	if v := number(memory.GetWorkingSetBytes()); v != nil {
-		f.add(of+"_memory_working_set_bytes", gaugeKind, "Memory in use by the "+of+" without the files that nobody has used lately, in bytes.", whole(*v).measured(memory.GetTimestamp()), labels...)
+		f.add(about{of + "_memory_working_set_bytes", gaugeKind, "Memory in use by the " + of + " without the files that nobody has used lately, in bytes."}, whole(*v).measured(memory.GetTimestamp()), labels...)
 	}
 }
