@@ -134,7 +134,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	code := codeOf(err)
-	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
+	var refused *failure // which is the caller's business alone
+	if code >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.As(err, &refused) {
 		s.cfg.Log.Warn("the node API could not do what was asked", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
