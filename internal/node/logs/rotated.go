@@ -176,10 +176,14 @@ func (r *reader) cutOff() error {
 }
 
 // fromTail leaves out what the last lines do not reach back to.
-func (r *reader) fromTail(list []Rotated, current io.ReadSeeker) ([]Rotated, error) {
+func (r *reader) fromTail(list []Rotated, current *os.File) ([]Rotated, error) {
 	left := r.options.Tail
-	if left < 0 {
+	if left < 0 || len(list) == 0 {
 		return list, nil
+	}
+	if enough, err := r.reached(current); enough || err != nil {
+		r.newest = list[len(list)-1].Stamp
+		return nil, err
 	}
 	n, err := countLines(current, r.options.Stream)
 	if err != nil {
@@ -210,6 +214,20 @@ func (r *reader) fromTail(list []Rotated, current io.ReadSeeker) ([]Rotated, err
 		r.newest = list[start-1].Stamp
 	}
 	return list[start:], nil
+}
+
+// reached says whether the last lines begin within a file, without reading all
+// of it.
+func (r *reader) reached(current *os.File) (bool, error) {
+	info, err := current.Stat()
+	if err != nil {
+		return false, fmt.Errorf("look at log %s: %w", r.path, err)
+	}
+	at, err := tailOffset(current, info.Size(), r.options)
+	if err != nil {
+		return false, fmt.Errorf("find the end of log %s: %w", r.path, err)
+	}
+	return at > 0, nil
 }
 
 // countLines counts the records that end a line, of one stream or of both.

@@ -30,7 +30,7 @@ type logOptions struct {
 }
 
 func parseLogOptions(q url.Values, now time.Time) (logOptions, error) {
-	o := logOptions{Options: logs.Options{Tail: -1, Follow: flag(q, "follow")}, previous: flag(q, "previous"), timestamps: flag(q, "timestamps"), limit: -1}
+	o := logOptions{Options: logs.Options{Tail: -1, Rotated: true, Follow: flag(q, "follow")}, previous: flag(q, "previous"), timestamps: flag(q, "timestamps"), limit: -1}
 	tail, err := count(q, "tailLines", 0)
 	if err != nil {
 		return o, err

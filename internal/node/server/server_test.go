@@ -153,6 +153,18 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
+// What was rotated away is in the log as long as it is kept.
+func TestLogsThatWereRotated(t *testing.T) {
+	dir, change := withLogs(t)
+	n := serveNode(t, change)
+	appendLog(t, filepath.Join(dir, "up-1.20260102-030405"), stamp+"stdout F before\n"+stamp+"stdout F last before\n")
+	for query, want := range map[string]string{"": "before\nlast before\nup-1\n", "tailLines=2": "last before\nup-1\n", "tailLines=1": "up-1\n", "limitBytes=3": "bef"} {
+		if code, got := n.get(t, "GET", "/containerLogs/default/web/up?"+query); code != 200 || got != want {
+			t.Errorf("%s: %d %q, want %q", query, code, got, want)
+		}
+	}
+}
+
 // A line so long that it comes in two has one time and one end.
 func TestTimeOfLongLines(t *testing.T) {
 	var b strings.Builder
