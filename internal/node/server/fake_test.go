@@ -27,8 +27,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
-
-	"fairlead.run/internal/telemetry"
 )
 
 // TestMain checks that nothing of a server, and no session, goes on when all
@@ -357,7 +355,7 @@ func serveNode(t *testing.T, change func(*Config, *fakeRuntime)) *node {
 		{Id: "s1", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "default", Name: "web", Uid: "u1"}, CreatedAt: 2},
 		{Id: "s2", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "default", Name: "other", Uid: "u2"}, CreatedAt: 3},
 	}
-	c := Config{Node: fakeNode{webPod()}, Runtime: n.runtime, Log: quietLog(t), Metrics: &telemetry.Registry{}}
+	c := Config{Node: fakeNode{webPod()}, Runtime: n.runtime, Log: quietLog(t)}
 	if change != nil {
 		change(&c, n.runtime)
 	}

@@ -29,6 +29,16 @@ func (s *Server) metrics(write func(r *http.Request, w io.Writer) error) func(ht
 	}
 }
 
+// ownMetrics are those of the agent, then those of the server.
+func (s *Server) ownMetrics(_ *http.Request, w io.Writer) error {
+	for _, write := range s.cfg.Metrics {
+		if err := write(w); err != nil {
+			return err
+		}
+	}
+	return s.registry.Write(w)
+}
+
 func acceptsGzip(r *http.Request) bool {
 	for _, v := range r.Header.Values("Accept-Encoding") {
 		for part := range strings.SplitSeq(v, ",") {

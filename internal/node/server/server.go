@@ -61,10 +61,11 @@ type Config struct {
 	Log     *slog.Logger
 	// Gate is nil where whoever can connect may do everything.
 	Gate Gate
-	// Metrics are the agent's own; those of the server are added.
-	Metrics *telemetry.Registry
-	// Probes are the metrics of probes.
-	Probes *telemetry.Registry
+	// Metrics write those of the agent and its parts; those of the server come
+	// after them.
+	Metrics []func(io.Writer) error
+	// Probes writes the metrics of probes.
+	Probes func(io.Writer) error
 	// Health are the checks beside "ping".
 	Health []Check
 	// Configz is the configuration that is shown under the name kubeletconfig.
@@ -113,6 +114,7 @@ type Server struct {
 	handler  http.Handler
 	streams  chan struct{}
 	requests chan struct{}
+	registry telemetry.Registry
 	counts   *counts
 	nodeLogs *os.Root
 }
@@ -129,9 +131,7 @@ func New(c Config) (*Server, error) {
 	if err := s.openNodeLogs(); err != nil {
 		return nil, err
 	}
-	if c.Metrics != nil {
-		s.counts = newCounts(c.Metrics)
-	}
+	s.counts = newCounts(&s.registry)
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		for _, path := range r.paths {
@@ -181,6 +181,7 @@ func (s *Server) routes() []route {
 	all := []route{
 		{"pods", []string{"GET /pods", "GET /pods/{$}"}, quick, s.pods},
 		{"runningpods", []string{"GET /runningpods", "GET /runningpods/{$}"}, quick, s.runningPods},
+		{"metrics", []string{"GET /metrics"}, quick, s.metrics(s.ownMetrics)},
 		{"healthz", []string{"GET /healthz", "GET /healthz/{name}"}, quick, s.healthz},
 		{"containerLogs", []string{"GET /containerLogs/{namespace}/{pod}/{container}"}, stream, s.containerLogs},
 		{"exec", both("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"), stream, s.exec},
@@ -197,8 +198,7 @@ func (s *Server) routes() []route {
 	add(c.Usage != nil, route{"stats", []string{"GET /stats/summary", "GET /stats/summary/{$}"}, quick, s.summary})
 	add(c.Usage != nil, route{"metrics/resource", []string{"GET /metrics/resource"}, quick, s.metrics(func(r *http.Request, w io.Writer) error { return c.Usage.Resource(r.Context(), w) })})
 	add(c.Usage != nil, route{"metrics/cadvisor", []string{"GET /metrics/cadvisor"}, quick, s.metrics(func(r *http.Request, w io.Writer) error { return c.Usage.Cadvisor(r.Context(), w) })})
-	add(c.Metrics != nil, route{"metrics", []string{"GET /metrics"}, quick, s.metrics(func(_ *http.Request, w io.Writer) error { return c.Metrics.Write(w) })})
-	add(c.Probes != nil, route{"metrics/probes", []string{"GET /metrics/probes"}, quick, s.metrics(func(_ *http.Request, w io.Writer) error { return c.Probes.Write(w) })})
+	add(c.Probes != nil, route{"metrics/probes", []string{"GET /metrics/probes"}, quick, s.metrics(func(_ *http.Request, w io.Writer) error { return c.Probes(w) })})
 	add(c.Configz != nil, route{"configz", []string{"GET /configz"}, quick, s.configz})
 	add(c.CheckpointDir != "", route{"checkpoint", []string{"POST /checkpoint/{namespace}/{pod}/{container}"}, slow, s.checkpoint})
 	add(c.NodeLogs != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs})

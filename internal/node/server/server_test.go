@@ -325,9 +325,12 @@ func (usage) Cadvisor(_ context.Context, w io.Writer) error {
 }
 
 func TestStatsAndMetrics(t *testing.T) {
-	probes := &telemetry.Registry{}
+	probes, agent := &telemetry.Registry{}, &telemetry.Registry{}
 	probes.Counter("prober_probe_total", "Probes.", "result").Add(1, "successful")
-	n := serveNode(t, func(c *Config, _ *fakeRuntime) { c.Usage, c.Probes = usage{}, probes })
+	agent.Counter("kubelet_started_pods_total", "Pods.").Add(3)
+	n := serveNode(t, func(c *Config, _ *fakeRuntime) {
+		c.Usage, c.Probes, c.Metrics = usage{}, probes.Write, []func(io.Writer) error{agent.Write}
+	})
 	for path, want := range map[string]string{
 		"/stats/summary": "brief false",
 		"/stats/summary?only_cpu_and_memory=true": "brief true",
@@ -339,6 +342,9 @@ func TestStatsAndMetrics(t *testing.T) {
 		if code, got := n.get(t, "GET", path); code != 200 || !strings.Contains(got, want) {
 			t.Errorf("%s: %d %q, want %q", path, code, got, want)
 		}
+	}
+	if _, got := n.get(t, "GET", "/metrics"); !strings.Contains(got, "kubelet_started_pods_total 3\n") {
+		t.Errorf("nothing of the agent in %s", got)
 	}
 	for accept, zipped := range map[string]bool{"gzip": true, "deflate, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.0": false, "identity": false, "": false} {
 		r := httptest.NewRequest("GET", "/metrics/cadvisor", nil)
