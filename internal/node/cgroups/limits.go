@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/component-helpers/resource"
 
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/priority"
 )
 
@@ -42,6 +43,7 @@ func (l Limits) equal(other Limits) bool {
 // itself (KEP-2837), and its overhead. A limit of containers counts only if each
 // of them has one.
 func PodLimits(pod *corev1.Pod) Limits {
+	pod = capacity.Defaulted(pod)
 	opts := podresources.PodResourcesOptions{}
 	requests, limits := podresources.PodRequests(pod, opts), podresources.PodLimits(pod, opts)
 	cpu, memory := limited(pod, corev1.ResourceCPU), limited(pod, corev1.ResourceMemory)
@@ -49,7 +51,7 @@ func PodLimits(pod *corev1.Pod) Limits {
 	if priority.Class(pod) == corev1.PodQOSBestEffort {
 		return out
 	}
-	out.CPUShares = shares(requested(pod, requests, limits))
+	out.CPUShares = shares(milli(requests.Cpu()))
 	if cpu {
 		out.CPUQuota = max(milli(limits.Cpu())*period/1000, minQuota)
 	}
@@ -57,15 +59,6 @@ func PodLimits(pod *corev1.Pod) Limits {
 		out.Memory = limits.Memory().Value()
 	}
 	return out
-}
-
-// requested is in thousandths of a CPU. An API server makes a request of a limit
-// that has none; a manifest did not pass one.
-func requested(pod *corev1.Pod, requests, limits corev1.ResourceList) int64 {
-	if _, ok := requests[corev1.ResourceCPU]; !ok && limited(pod, corev1.ResourceCPU) {
-		return milli(limits.Cpu())
-	}
-	return milli(requests.Cpu())
 }
 
 // limited says whether the pod or each of its containers has a limit.

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresources "k8s.io/component-helpers/resource"
 
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/priority"
 )
 
@@ -33,13 +33,6 @@ type Config struct {
 	// NoCPUQuota leaves out limits of CPU time; shares stay.
 	NoCPUQuota bool
 	Log        *slog.Logger
-}
-
-// Top is what all pods together may use. A zero sets no limit.
-type Top struct {
-	MilliCPU int64
-	Memory   int64 // bytes
-	Pids     int64
 }
 
 // Manager makes, changes and removes the cgroups of pods. Calls for different
@@ -109,9 +102,10 @@ func (m *Manager) has(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(list)), controller)
 }
 
-// Start makes the cgroup of all pods and those of the classes. What cannot be had
-// of the limits of all pods is a warning: pods run without it.
-func (m *Manager) Start(ctx context.Context, t Top) error {
+// Start makes the cgroup of all pods and those of the classes. A zero sets no
+// limit. What cannot be had of the limits of all pods is a warning: pods run
+// without it.
+func (m *Manager) Start(ctx context.Context, t capacity.Together) error {
 	all := Limits{CPUShares: shares(t.MilliCPU), CPUQuota: unlimited, Memory: orUnlimited(t.Memory), Pids: orUnlimited(t.Pids)}
 	if t.MilliCPU == 0 {
 		all.CPUShares = maxShares
@@ -147,7 +141,7 @@ func (m *Manager) Share(ctx context.Context, running []*corev1.Pod) error {
 	var asked int64
 	for _, pod := range running {
 		if priority.Class(pod) == corev1.PodQOSBurstable {
-			requests := podresources.PodRequests(pod, podresources.PodResourcesOptions{})
+			requests := capacity.Requests(pod)
 			asked = min(asked+milli(requests.Cpu()), maxMilli)
 		}
 	}

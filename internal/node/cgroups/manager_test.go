@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/node/capacity"
 )
 
 // tree is one of the test's own, of which nothing may be left at its end.
@@ -120,7 +122,7 @@ func ensure(t *testing.T, m *Manager, pod *corev1.Pod) {
 
 func TestTree(t *testing.T) {
 	both(t, Config{PodPids: 100}, func(t *testing.T, m *Manager) {
-		if err := m.Start(t.Context(), Top{MilliCPU: 1500, Memory: 8 << 30, Pids: 5000}); err != nil {
+		if err := m.Start(t.Context(), capacity.Together{MilliCPU: 1500, Memory: 8 << 30, Pids: 5000}); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, m, m.top, map[string]string{"cpu": weight(1536), "memory": strconv.Itoa(8 << 30), "pids": "5000", "quota": "none"})
