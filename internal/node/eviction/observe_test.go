@@ -1,18 +1,25 @@
 package eviction
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/cgroups"
 )
 
 func write(t *testing.T, file, text string) {
@@ -69,6 +76,59 @@ func TestObserve(t *testing.T) {
 	if len(seen) < 1 || seen[ImagefsAvailable].Capacity == 0 {
 		t.Errorf("the rest: %+v", seen)
 	}
+}
+
+// What a real process in a real cgroup of pods has is not available to the others.
+func TestObserveRealPods(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make cgroups")
+	}
+	const limit, used = 256 << 20, 16 << 20
+	root := fmt.Sprintf("fairlead-test-eviction-%d", os.Getpid())
+	m, err := cgroups.New(cgroups.Config{Driver: cgroups.Cgroupfs, Root: root, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := pod("web", asks("memory", "1Mi")).Pod
+	t.Cleanup(func() {
+		if err := errors.Join(m.Remove(context.Background(), web.UID), m.Clear(context.Background())); err != nil {
+			t.Error(err)
+		}
+		for _, dir := range []string{"/sys/fs/cgroup/" + root, "/sys/fs/cgroup/*/" + root} {
+			left, _ := filepath.Glob(dir)
+			for _, l := range left {
+				if err := os.Remove(l); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	if err := errors.Join(m.Start(t.Context(), capacity.Together{Memory: limit}), m.Ensure(t.Context(), web)); err != nil {
+		t.Fatal(err)
+	}
+	procs := filepath.Join(filepath.Dir(m.Top()), strings.TrimPrefix(m.Parent(web), "/"+root), "cgroup.procs")
+	eater := exec.CommandContext(t.Context(), "sh", "-c", `echo 0 >"$0" && x=$(head -c "$1" /dev/zero | tr "\0" x) && echo "${#x}" && read -r y`, procs, strconv.Itoa(used))
+	in, err := eater.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := eater.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eater.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != strconv.Itoa(used) {
+		t.Fatalf("%q, %v", line, err)
+	}
+	o := Observer{Proc: "/proc", Pods: m.Top(), Memory: limit, Pids: 1 << 20}
+	seen := must(t, o)[AllocatableMemory]
+	if seen.Capacity != limit || seen.Available > limit-used || seen.Available <= 0 {
+		t.Errorf("observed %+v while %d of %d are in use", seen, used, limit)
+	}
+	_ = in.Close()
+	_ = eater.Wait()
 }
 
 // disks mounts small file systems.
