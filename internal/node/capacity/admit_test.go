@@ -217,6 +217,39 @@ func TestDisplace(t *testing.T) {
 	}
 }
 
+func TestResize(t *testing.T) {
+	infeasible := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible}}
+	}
+	for _, tt := range []struct {
+		name         string
+		pod          *corev1.Pod
+		others       []*corev1.Pod
+		reason, text string
+	}{
+		{"fits", pod("p", asks("cpu", "2")), nil, "", ""},
+		{
+			"not now", pod("p", asks("cpu", "2")),
+			[]*corev1.Pod{pod("other", asks("cpu", "500m"))},
+			"Deferred", "Node didn't have enough resource: cpu, requested: 2000, used: 500, capacity: 2000",
+		},
+		{
+			"never", pod("p", asks("cpu", "3")),
+			[]*corev1.Pod{pod("other", asks("cpu", "500m"))},
+			"Infeasible", "Node didn't have enough capacity: cpu, requested: 3000, capacity: 2000",
+		},
+		{
+			"asked again, and still never", pod("p", asks("cpu", "3"), infeasible), nil,
+			"Infeasible", "Node didn't have enough capacity: cpu, requested: 3000, capacity: 2000",
+		},
+		{"static", pod("p", static), nil, "Infeasible", "In-place resize of static-pods is not supported"},
+	} {
+		if reason, text := Resize(tt.pod, node(), tt.others); reason != tt.reason || text != tt.text {
+			t.Errorf("%s: %q %q, want %q %q", tt.name, reason, text, tt.reason, tt.text)
+		}
+	}
+}
+
 // Whatever is displaced is enough, none of it is too much, and all of it may go.
 func FuzzDisplace(f *testing.F) {
 	f.Add([]byte{10, 1, 20, 0, 5, 2}, uint8(15))

@@ -9,14 +9,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/disruption"
 	"fairlead.run/internal/node/priority"
 )
 
-// What is told of a pod that had to make room.
-const (
-	ReasonPreempting  = "Preempting"
-	MessagePreempting = "Preempted in order to admit critical pod"
-)
+// Preempted is what is told of a pod that had to make room.
+var Preempted = disruption.Cause{
+	Reason: "Preempting", Message: "Preempted in order to admit critical pod",
+	Target: "Pod was preempted by Kubelet to accommodate a critical pod.",
+}
 
 // Displace says which of the running pods have to end so that the node takes a
 // critical pod which it has refused: the least important ones that free enough, and

@@ -117,6 +117,9 @@ func (m *Manager) Start(ctx context.Context, t capacity.Together) error {
 		m.log.Warn("the limit of all pods together cannot be set, so that only limits of pods hold", "error", err)
 	}
 	for class := range tiers {
+		if _, there := m.there(m.tier(class)); there {
+			continue // with pods in it, from before a restart; Share looks after it
+		}
 		if err := m.ensure(ctx, m.tier(class), floor()); err != nil {
 			return err
 		}
@@ -136,7 +139,8 @@ func floor() Limits {
 }
 
 // Share gives the Burstable pods together the CPU that they have asked for. It is
-// told of all that run, whenever one begins, ends or is resized.
+// told of all that run, whenever one begins, ends or is resized, and by one
+// goroutine at a time.
 func (m *Manager) Share(ctx context.Context, running []*corev1.Pod) error {
 	var asked int64
 	for _, pod := range running {

@@ -138,6 +138,17 @@ func TestTree(t *testing.T) {
 		}
 		expect(t, m, m.tier(corev1.PodQOSBurstable), map[string]string{"cpu": weight(1536)})
 
+		// A restart takes nothing from pods that run.
+		later, err := New(m.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := later.Start(t.Context(), capacity.Together{MilliCPU: 1500, Memory: 4 << 30}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, m, m.tier(corev1.PodQOSBurstable), map[string]string{"cpu": weight(1536)})
+		expect(t, m, m.top, map[string]string{"memory": strconv.Itoa(4 << 30), "pids": "none"})
+
 		// In place: other values, then none.
 		pod.Spec.Containers[0] = container(amounts("cpu", "1"), amounts("cpu", "1500m", "memory", "256Mi"))
 		ensure(t, m, pod)

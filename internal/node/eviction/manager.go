@@ -25,6 +25,7 @@ const (
 	every     = 10 * time.Second
 	soon      = time.Second // after an eviction, until what it freed can be seen
 	hardGrace = time.Second
+	beyond    = 30 * time.Second // its grace a pod may take before the next one has to go
 )
 
 // Node is what the Manager needs of its node.
@@ -34,8 +35,9 @@ type Node interface {
 	Observe(context.Context) (Observations, error)
 	// Pods are those with containers that run, as far as they were measured.
 	Pods(context.Context) ([]Pod, error)
-	// Evict ends a pod and returns when it has ended. The pod's status is that of
-	// Mark from then on.
+	// Evict ends a pod and returns when it has ended, or when ctx ends, with an
+	// error if the pod has not. The pod's status is that of Eviction.Mark from then
+	// on.
 	Evict(context.Context, Eviction) error
 	// RemoveContainers removes what is left of containers that have ended for good.
 	RemoveContainers(context.Context) error
@@ -134,11 +136,11 @@ func (m *Manager) set(now []corev1.NodeConditionType) {
 func (m *Manager) exceeded(ctx context.Context, pods []Pod) bool {
 	any := false
 	for _, p := range pods {
-		said := Exceeded(p)
+		limit, said := Exceeded(p)
 		if said == "" || priority.Critical(p.Pod) {
 			continue
 		}
-		any = m.evict(ctx, Eviction{Pod: p.Pod, Message: said, Grace: hardGrace}) || any
+		any = m.evict(ctx, Eviction{Pod: p.Pod, Signal: limit, Message: said, Grace: hardGrace}) || any
 	}
 	return any
 }
@@ -209,6 +211,8 @@ func (m *Manager) grace(pod *corev1.Pod, t Threshold) time.Duration {
 
 func (m *Manager) evict(ctx context.Context, e Eviction) bool {
 	m.cfg.Log.Warn("evict a pod", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "uid", e.Pod.UID, "why", e.Message)
+	ctx, cancel := context.WithTimeout(ctx, e.Grace+beyond)
+	defer cancel()
 	if err := m.node.Evict(ctx, e); err != nil {
 		m.cfg.Log.Error("a pod could not be evicted", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "error", err)
 		return false

@@ -22,6 +22,7 @@ type fake struct {
 	blind    error
 	pods     []Pod
 	refuse   string           // the pod that cannot be evicted
+	hangs    string           // the pod that does not end
 	frees    func(*fake)      // what removing images does
 	freesPod func(*fake, Pod) // what the end of a pod does
 	log      []string
@@ -40,9 +41,13 @@ func (f *fake) Observe(context.Context) (Observations, error) {
 
 func (f *fake) Pods(context.Context) ([]Pod, error) { return f.pods, nil }
 
-func (f *fake) Evict(_ context.Context, e Eviction) error {
+func (f *fake) Evict(ctx context.Context, e Eviction) error {
 	if e.Pod.Name == f.refuse {
 		return errors.New("it does not end")
+	}
+	if e.Pod.Name == f.hangs {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	why, _, _ := strings.Cut(e.Message, ".")
 	f.note("evict %s in %s: %s", e.Pod.Name, e.Grace, why)
@@ -179,6 +184,12 @@ func TestManager(t *testing.T) {
 			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, refuse: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
 			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "0 evict b in 1s: The node was low on resource: memory"},
+		},
+		{
+			"and if one hangs",
+			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, hangs: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
+			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
+			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "31 evict b in 1s: The node was low on resource: memory"},
 		},
 		{
 			"a pod beyond its own limit, though nothing is short",

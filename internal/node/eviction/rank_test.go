@@ -197,6 +197,9 @@ func TestMessages(t *testing.T) {
 		if e.Message != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, e.Message, tt.want)
 		}
+		if e.Signal != tt.threshold.Signal {
+			t.Errorf("%s: the signal is %s", tt.name, e.Signal)
+		}
 		if e.Annotations["offending_containers"] != tt.offenders || e.Annotations["starved_resource"] != string(starved[tt.threshold.Signal]) {
 			t.Errorf("%s: %v", tt.name, e.Annotations)
 		}
@@ -209,42 +212,37 @@ func TestExceeded(t *testing.T) {
 		return &corev1.EmptyDirVolumeSource{SizeLimit: &q, Medium: m}
 	}
 	for _, tt := range []struct {
-		name string
-		pod  Pod
-		want string
+		name  string
+		pod   Pod
+		want  string
+		limit Signal
 	}{
-		{"no limits", pod("p", layer(900), logs(900), volume("v", 900, &corev1.EmptyDirVolumeSource{})), ""},
-		{"a volume within its limit", pod("p", volume("v", 100, size("100", ""))), ""},
-		{"a volume", pod("p", volume("v", 101, size("100", ""))), `Usage of EmptyDir volume "v" exceeds the limit "100". `},
-		{"a volume in memory", pod("p", volume("v", 2<<20, size("1Mi", "Memory"))), `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `},
-		{"a limit of nothing is none", pod("p", volume("v", 101, size("0", ""))), ""},
+		{"no limits", pod("p", layer(900), logs(900), volume("v", 900, &corev1.EmptyDirVolumeSource{})), "", ""},
+		{"a volume within its limit", pod("p", volume("v", 100, size("100", ""))), "", ""},
+		{"a volume", pod("p", volume("v", 101, size("100", ""))), `Usage of EmptyDir volume "v" exceeds the limit "100". `, VolumeLimit},
+		{"a volume in memory", pod("p", volume("v", 2<<20, size("1Mi", "Memory"))), `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `, VolumeLimit},
+		{"a limit of nothing is none", pod("p", volume("v", 101, size("0", ""))), "", ""},
 		{
 			"the pod by a volume", pod("p", limited("ephemeral-storage", "100"), layer(50), logs(40), volume("v", 20, &corev1.EmptyDirVolumeSource{})),
-			"Pod ephemeral local storage usage exceeds the total limit of containers 100. ",
+			"Pod ephemeral local storage usage exceeds the total limit of containers 100. ", PodLimit,
 		},
 		{
 			"a container", pod("p", limited("ephemeral-storage", "100"), layer(60), logs(50), func(p *Pod) {
 				p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, corev1.Container{Name: "b", Resources: p.Pod.Spec.Containers[0].Resources})
 			}),
-			`Container app exceeded its local ephemeral storage limit "100". `,
+			`Container app exceeded its local ephemeral storage limit "100". `, ContainerLimit,
 		},
 	} {
-		if got := Exceeded(tt.pod); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		if limit, got := Exceeded(tt.pod); got != tt.want || limit != tt.limit {
+			t.Errorf("%s: %q %q, want %q %q", tt.name, limit, got, tt.limit, tt.want)
 		}
 	}
 }
 
 func TestMark(t *testing.T) {
 	var s corev1.PodStatus
-	s.Phase = corev1.PodRunning
-	s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady}}
-	for range 2 {
-		Mark(&s, "low", time.Unix(5, 0))
-	}
-	c := s.Conditions[len(s.Conditions)-1]
-	if s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "low" || len(s.Conditions) != 2 ||
-		c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" || c.LastTransitionTime.Unix() != 5 {
+	Eviction{Message: "low"}.Mark(&s, time.Unix(5, 0))
+	if s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "low" || len(s.Conditions) != 1 {
 		t.Errorf("marked %+v", s)
 	}
 }

@@ -7,13 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/node/disruption"
 )
 
 // What the status and the events of an evicted pod say.
 const (
 	Reason             = "Evicted"
-	reasonTermination  = "TerminationByKubelet" // of the condition DisruptionTarget
 	annotationStarved  = "starved_resource"
 	annotationOffender = "offending_containers"
 	annotationUsage    = "offending_containers_usage"
@@ -22,6 +22,7 @@ const (
 // Eviction is a pod that has to end, and why.
 type Eviction struct {
 	Pod     *corev1.Pod
+	Signal  Signal // for metrics: of the node, or a limit of the pod's own
 	Message string
 	Grace   time.Duration
 	// Annotations of the event tell programs what the message tells people.
@@ -29,19 +30,8 @@ type Eviction struct {
 }
 
 // Mark writes into the status of a pod that it was evicted.
-func Mark(s *corev1.PodStatus, message string, now time.Time) {
-	s.Phase, s.Reason, s.Message = corev1.PodFailed, Reason, message
-	c := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-		Reason: reasonTermination, Message: message, LastTransitionTime: metav1.NewTime(now),
-	}
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == c.Type {
-			s.Conditions[i] = c
-			return
-		}
-	}
-	s.Conditions = append(s.Conditions, c)
+func (e Eviction) Mark(s *corev1.PodStatus, now time.Time) {
+	disruption.Cause{Reason: Reason, Message: e.Message}.Mark(s, now)
 }
 
 func binary(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
@@ -61,7 +51,7 @@ func low(p Pod, t Threshold, o Observation) Eviction {
 		fmt.Fprintf(&said, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, binary(used), asked.String(), what)
 		names, usages = append(names, c.Name), append(usages, binary(used))
 	}
-	return Eviction{Pod: p.Pod, Message: said.String(), Annotations: map[string]string{
+	return Eviction{Pod: p.Pod, Signal: t.Signal, Message: said.String(), Annotations: map[string]string{
 		annotationStarved: string(what), annotationOffender: strings.Join(names, ","), annotationUsage: strings.Join(usages, ","),
 	}}
 }
@@ -90,18 +80,25 @@ func compared(pod *corev1.Pod, c Container, what corev1.ResourceName) (int64, re
 	return 0, asked, false
 }
 
-// Exceeded says by what a pod has gone past its own limits for disk, or "".
-func Exceeded(p Pod) string {
+// Limits of a pod's own, as metrics call them.
+const (
+	VolumeLimit    Signal = "emptydirfs.limit"
+	PodLimit       Signal = "ephemeralpodfs.limit"
+	ContainerLimit Signal = "ephemeralcontainerfs.limit"
+)
+
+// Exceeded says which of its own limits for disk a pod has gone past, or "".
+func Exceeded(p Pod) (limit Signal, said string) {
 	for _, v := range p.Pod.Spec.Volumes {
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
 			continue
 		}
 		if p.Volumes[v.Name].Bytes > v.EmptyDir.SizeLimit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			return VolumeLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}
 	if limit, text, ok := diskLimit(p.Pod); ok && p.on(OneDisk, NodefsAvailable).Bytes > limit {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", text)
+		return PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", text)
 	}
 	for _, c := range p.Containers {
 		ct := container(p.Pod, c.Name)
@@ -110,8 +107,8 @@ func Exceeded(p Pod) string {
 		}
 		limit, ok := ct.Resources.Limits[corev1.ResourceEphemeralStorage]
 		if ok && limit.Sign() > 0 && c.Layer.Bytes+c.Logs.Bytes > limit.Value() {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+			return ContainerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}
-	return ""
+	return "", ""
 }

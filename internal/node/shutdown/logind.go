@@ -97,7 +97,7 @@ func inhibit(ctx context.Context, conn *dbus.Conn) (*os.File, error) {
 // and what cannot be changed is only said: some time is better than none.
 func (m *Manager) lengthen(ctx context.Context, conn *dbus.Conn) {
 	wanted := total(m.cfg.Levels)
-	has, err := delay(conn)
+	has, err := delay(ctx, conn)
 	if err == nil && has >= wanted {
 		return
 	}
@@ -109,9 +109,12 @@ func (m *Manager) lengthen(ctx context.Context, conn *dbus.Conn) {
 	}
 }
 
-func delay(conn *dbus.Conn) (time.Duration, error) {
-	v, err := conn.Object(login, loginPath).GetProperty(loginSide + "." + maxDelay)
-	if err != nil {
+func delay(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	var v dbus.Variant
+	call := conn.Object(login, loginPath).CallWithContext(ctx, busSide+".Properties.Get", 0, loginSide, maxDelay)
+	if err := call.Store(&v); err != nil {
 		return 0, fmt.Errorf("ask logind how long it waits: %w", err)
 	}
 	us, ok := v.Value().(uint64)
@@ -138,7 +141,7 @@ func (m *Manager) rewrite(ctx context.Context, conn *dbus.Conn, wanted time.Dura
 		return 0, fmt.Errorf("make logind read %s: %w", file, err)
 	}
 	for end := time.Now().Add(reloadTime); ; {
-		has, err := delay(conn)
+		has, err := delay(ctx, conn)
 		if err != nil || has >= wanted || time.Now().After(end) {
 			return has, err
 		}

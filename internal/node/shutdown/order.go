@@ -15,9 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/disruption"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/priority"
 )
@@ -29,8 +29,7 @@ const (
 	ReasonRefuse = "NodeShutdown"
 	NodeMessage  = "node is shutting down" // of the node's condition Ready
 
-	messageRefuse     = "Pod was rejected as the node is shutting down."
-	reasonTermination = "TerminationByKubelet" // of the condition DisruptionTarget
+	messageRefuse = "Pod was rejected as the node is shutting down."
 )
 
 // Settings are either two periods or one for each priority. None switches it all
@@ -144,12 +143,7 @@ func rank(pod *corev1.Pod) int32 {
 
 // Mark writes into the status of a pod that it has ended with its node.
 func Mark(s *corev1.PodStatus, now time.Time) {
-	s.Phase, s.Reason, s.Message = corev1.PodFailed, Reason, Message
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-	s.Conditions = append(s.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-		Reason: reasonTermination, Message: Message, LastTransitionTime: metav1.NewTime(now),
-	})
+	disruption.Cause{Reason: Reason, Message: Message}.Mark(s, now)
 }
 
 func refusal() error {
