@@ -83,7 +83,7 @@ func TestObserveRealPods(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make cgroups")
 	}
-	const limit, used = 256 << 20, 16 << 20
+	const limit, used = 256 << 20, 4 << 20
 	root := fmt.Sprintf("fairlead-test-eviction-%d", os.Getpid())
 	m, err := cgroups.New(cgroups.Config{Driver: cgroups.Cgroupfs, Root: root, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
