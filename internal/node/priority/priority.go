@@ -5,7 +5,6 @@ package priority
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 
 	"fairlead.run/internal/node/podspec"
 )
@@ -59,15 +58,11 @@ func Before(a, b *corev1.Pod) bool {
 	return Critical(a) && !Critical(b) || Of(a) > Of(b)
 }
 
-// Class is the pod's class of service. Resources of the pod itself count in the
-// place of those of its containers (KEP-2837).
+// Class is the pod's class of service: what an API server has found it to be, else
+// what follows from what it asks for.
 func Class(pod *corev1.Pod) corev1.PodQOSClass {
 	if c := pod.Status.QOSClass; c != "" {
 		return c
 	}
-	if !resource.IsPodLevelResourcesSet(pod) {
-		return podspec.QOS(pod)
-	}
-	whole := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: *pod.Spec.Resources}}}}
-	return podspec.QOS(whole)
+	return podspec.QOS(pod)
 }
