@@ -85,7 +85,7 @@ func NewCache(client *Client, o Options) *Cache {
 
 // keep makes the store of a source, and has it fed if it is wanted.
 func keep[O object, T any](c *Cache, o Options, from source[O, T]) *Store[T] {
-	s := &Store[T]{resource: from.from.Resource, log: o.Log, objects: map[string]T{}}
+	s := newStore[T](from.from.Resource, o.Log)
 	if o.Only == nil || slices.Contains(o.Only, s.resource) {
 		c.feeds = append(c.feeds, &feed[O, T]{from, s})
 	}

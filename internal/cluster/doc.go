@@ -1,6 +1,7 @@
 // Package cluster is how Fairlead's commands see a Kubernetes cluster: which API
 // server it is (Config), requests of it (Client), and memories of RuntimeClasses,
-// RuntimeClassPolicies, namespaces, nodes and pods that watches keep fresh (Cache).
+// RuntimeClassPolicies, namespaces, nodes and pods that watches keep fresh (Cache),
+// or of what else is wanted of one resource (Follow).
 //
 // It has a scheme of its own, of the few groups that are needed, and no clientset:
 // that of k8s.io/client-go/kubernetes knows all of Kubernetes, and would cost the

@@ -21,6 +21,10 @@ import (
 // that a policy whose CRD has come back holds soon.
 var retry = wait.Backoff{Duration: 500 * time.Millisecond, Cap: 10 * time.Second, Steps: 20, Factor: 2, Jitter: 0.5}
 
+// listPatience is how long an API server may take over a list, or a part of one:
+// longer than the minute that it gives itself.
+const listPatience = 90 * time.Second
+
 // object is what the API server has, as a pointer.
 type object interface {
 	runtime.Object
@@ -29,11 +33,14 @@ type object interface {
 
 // source is where a store's objects come from, and what is kept of them.
 type source[O object, T any] struct {
-	from     schema.GroupVersionResource
-	selector fields.Selector // nil for all
-	like     O               // any of that type
-	strip    func(O) O       // must not be used afterwards: what it is given
-	keep     func(O) T
+	from      schema.GroupVersionResource
+	namespace string          // empty for all
+	selector  fields.Selector // nil for all
+	recent    bool            // what the API server has in memory will do
+	retry     *wait.Backoff   // nil for the usual
+	like      O               // any of that type
+	strip     func(O) O       // must not be used afterwards: what it is given
+	keep      func(O) T
 }
 
 // feed fills a store with what a reflector hears.
@@ -44,8 +51,12 @@ type feed[O object, T any] struct {
 
 // run keeps the store fresh until ctx ends.
 func (f *feed[O, T]) run(ctx context.Context, client *Client) {
+	backoff := retry
+	if f.retry != nil {
+		backoff = *f.retry
+	}
 	r := cache.NewReflectorWithOptions(f.listWatch(client), f.like, f, cache.ReflectorOptions{
-		Name: f.resource, Backoff: &retry,
+		Name: f.resource, Backoff: &backoff,
 	})
 	// What it logs is about requests, whose ends the store tells of itself.
 	r.RunWithContext(klog.NewContext(ctx, klog.Logger{}))
@@ -61,8 +72,12 @@ func (f *feed[O, T]) listWatch(client *Client) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			narrow(&o)
-			inPages(&o)
-			list, err := rest.Get().Resource(name).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Get()
+			if !f.recent {
+				inPages(&o)
+			}
+			bounded, cancel := context.WithTimeout(ctx, listPatience)
+			defer cancel()
+			list, err := rest.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(name).VersionedParams(&o, metav1.ParameterCodec).Do(bounded).Get()
 			f.ended(ctx, err)
 			if err != nil {
 				return nil, err
@@ -72,11 +87,36 @@ func (f *feed[O, T]) listWatch(client *Client) cache.ListerWatcher {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			narrow(&o)
 			o.Watch = true
-			w, err := rest.Get().Resource(name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+			bounded, cancel := context.WithTimeout(ctx, longest(o))
+			w, err := rest.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(name).VersionedParams(&o, metav1.ParameterCodec).Watch(bounded)
 			f.ended(ctx, err)
-			return w, err
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			return stopping{w, cancel}, nil
 		},
 	}
+}
+
+// longest is how long a watch may last. An API server ends it by itself after the
+// time that it is given. One that hangs does not, and has told nothing since.
+func longest(o metav1.ListOptions) time.Duration {
+	if o.TimeoutSeconds == nil {
+		return 10 * time.Minute
+	}
+	return time.Duration(*o.TimeoutSeconds)*time.Second + 30*time.Second
+}
+
+// stopping is a watch that gives up its context when it is stopped.
+type stopping struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+func (s stopping) Stop() {
+	s.Interface.Stop()
+	s.cancel()
 }
 
 // inPages asks for a part of a list, with the newest there is: API servers have

@@ -35,6 +35,11 @@ type Store[T any] struct {
 	revision uint64
 	status   Status
 	changed  []func(key string, old, now T)
+	changes  chan struct{}
+}
+
+func newStore[T any](resource string, log *slog.Logger) *Store[T] {
+	return &Store[T]{resource: resource, log: log, objects: map[string]T{}, changes: make(chan struct{}, 1)}
 }
 
 // Get is the object of that name, or namespace/name; nil if there is none.
@@ -89,13 +94,26 @@ func (s *Store[T]) OnChange(f func(key string, old, now T)) {
 	s.changed = append(s.changed, f)
 }
 
+// Changes has something in it when an object may have come, changed or gone since
+// it was last read from, and when a list has been read. It is for one reader.
+func (s *Store[T]) Changes() <-chan struct{} { return s.changes }
+
+// revised notes that an object may be another. The caller holds the lock.
+func (s *Store[T]) revised() {
+	s.revision++
+	select {
+	case s.changes <- struct{}{}:
+	default: // the reader has one to come
+	}
+}
+
 // set puts an object in.
 func (s *Store[T]) set(key string, now T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.objects[key]
 	s.objects[key] = now
-	s.revision++
+	s.revised()
 	s.tell(key, old, now)
 }
 
@@ -104,7 +122,7 @@ func (s *Store[T]) remove(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(key)
-	s.revision++
+	s.revised()
 }
 
 func (s *Store[T]) drop(key string) {
@@ -135,8 +153,8 @@ func (s *Store[T]) replace(all map[string]T) {
 		s.objects[key] = now
 		s.tell(key, old, now)
 	}
-	s.revision++
 	s.status.Synced = true
+	s.revised()
 }
 
 // heard notes that the API server has said something.
@@ -183,7 +201,7 @@ func (s *Store[T]) answered(err error) {
 	for key := range s.objects {
 		s.drop(key)
 	}
-	s.revision++
+	s.revised()
 }
 
 // dismissed says that an error is part of the protocol: the version to go on from

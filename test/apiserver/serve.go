@@ -18,8 +18,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	of, call := s.find(r)
 	s.mu.Lock()
 	s.calls[call]++
-	fail := s.fail
+	fail, intercept := s.fail, s.intercept
 	s.mu.Unlock()
+	if intercept != nil && intercept(call, w, r) {
+		return
+	}
 	if fail != nil {
 		if code := fail(call); code != 0 {
 			status(w, code, http.StatusText(code))
@@ -30,17 +33,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusNotFound, "NotFound")
 		return
 	}
-	key := call.Name
-	if call.Namespace != "" {
-		key = call.Namespace + "/" + call.Name
-	}
 	switch call.Verb {
 	case "list":
 		s.list(w, r, of)
 	case "watch":
 		s.watch(w, r, of)
 	default:
-		s.one(w, r, of, key)
+		s.one(w, r, call, of)
 	}
 }
 
@@ -61,6 +60,9 @@ func (s *Server) find(r *http.Request) (*resource, Call) {
 	}
 	if len(rest) > 0 {
 		call.Resource = rest[0]
+	}
+	if len(rest) > 2 {
+		call.Subresource = rest[2]
 	}
 	if prefix == 3 {
 		call.Group = parts[1]
@@ -196,13 +198,19 @@ func selects(r *http.Request, o Object) bool {
 		return false
 	}
 	inStatus, _ := o["status"].(map[string]any)
+	inSpec, _ := o["spec"].(map[string]any)
 	phase, _ := inStatus["phase"].(string)
+	node, _ := inSpec["nodeName"].(string)
 	name, _ := metaOf(o)["name"].(string)
-	return selector.Matches(fields.Set{"status.phase": phase, "metadata.name": name})
+	return selector.Matches(fields.Set{"status.phase": phase, "metadata.name": name, "spec.nodeName": node})
 }
 
 // one serves requests for a single object.
-func (s *Server) one(w http.ResponseWriter, r *http.Request, of *resource, key string) {
+func (s *Server) one(w http.ResponseWriter, r *http.Request, call Call, of *resource) {
+	key := call.Name
+	if call.Namespace != "" {
+		key = call.Namespace + "/" + call.Name
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -219,6 +227,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, of *resource, key s
 		return
 	}
 	if r.Method == http.MethodDelete {
+		if !allowed(had, body) {
+			status(w, http.StatusConflict, "Conflict")
+			return
+		}
 		s.drop(of, key)
 		answer(w, http.StatusOK, Object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 		return
@@ -252,12 +264,29 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c change) {
 			return
 		}
 	}
-	if version := metaOf(c.now)["resourceVersion"]; c.had != nil && version != nil && version != "" && version != metaOf(c.had)["resourceVersion"] {
+	if c.had != nil && (differs(metaOf(c.now)["resourceVersion"], metaOf(c.had)["resourceVersion"]) || differs(metaOf(c.now)["uid"], metaOf(c.had)["uid"])) {
 		status(w, http.StatusConflict, "Conflict")
 		return
 	}
 	s.store(c.of, c.now)
 	answer(w, code, c.now)
+}
+
+// differs says that a client insists on another value.
+func differs(wants, has any) bool { return wants != nil && wants != "" && wants != has }
+
+// allowed says whether an object is the one that a request to delete is about.
+func allowed(had Object, body []byte) bool {
+	var options struct{ Preconditions map[string]any }
+	if json.Unmarshal(body, &options) != nil {
+		return true
+	}
+	for field, wants := range options.Preconditions {
+		if differs(wants, metaOf(had)[field]) {
+			return false
+		}
+	}
+	return true
 }
 
 // patched applies a patch of a kind that API servers take.
@@ -268,6 +297,9 @@ func patched(had Object, patch []byte, kind string) ([]byte, error) {
 	}
 	if kind == "application/merge-patch+json" {
 		return jsonpatch.MergePatch(text, patch)
+	}
+	if kind == "application/strategic-merge-patch+json" {
+		return strategic(text, patch)
 	}
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {

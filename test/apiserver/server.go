@@ -23,7 +23,7 @@ type Resource struct {
 }
 
 // Call is a request, in the words of RBAC.
-type Call struct{ Verb, Group, Resource, Namespace, Name string }
+type Call struct{ Verb, Group, Resource, Namespace, Name, Subresource string }
 
 // Object is any object, as JSON has it.
 type Object = map[string]any
@@ -39,6 +39,7 @@ type Server struct {
 	resources map[string]*resource // by path
 	calls     map[Call]int
 	fail      func(Call) int
+	intercept func(Call, http.ResponseWriter, *http.Request) bool
 }
 
 type resource struct {
@@ -56,11 +57,7 @@ type event struct {
 
 // New starts a server that has these resources; it ends with the test.
 func New(t testing.TB, with ...Resource) *Server {
-	s := &Server{t: t, resources: map[string]*resource{}, calls: map[Call]int{}, version: 1}
-	s.changed = sync.NewCond(&s.mu)
-	for _, r := range with {
-		s.Serve(r)
-	}
+	s := InMemory(t, with...)
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
@@ -72,8 +69,22 @@ func New(t testing.TB, with ...Resource) *Server {
 	return s
 }
 
+// InMemory is a server without a socket: its clients' requests go no further than
+// this process, so that it can be used in a bubble of testing/synctest.
+func InMemory(t testing.TB, with ...Resource) *Server {
+	s := &Server{t: t, resources: map[string]*resource{}, calls: map[Call]int{}, version: 1}
+	s.changed = sync.NewCond(&s.mu)
+	for _, r := range with {
+		s.Serve(r)
+	}
+	return s
+}
+
 // Config is for a client of the server.
 func (s *Server) Config() *rest.Config {
+	if s.http == nil {
+		return &rest.Config{Host: "http://in-memory", QPS: -1, Transport: transport{s}}
+	}
 	return &rest.Config{Host: s.http.URL, QPS: -1}
 }
 
@@ -100,6 +111,14 @@ func (s *Server) FailWith(f func(Call) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = f
+}
+
+// Intercept has f see each request first; what f answers, nobody else does. It
+// says whether it has.
+func (s *Server) Intercept(f func(Call, http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intercept = f
 }
 
 // Disconnect ends all connections, watches too.
