@@ -1,0 +1,130 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"fairlead.run/internal/cluster"
+)
+
+// maxTokenAge is when a token is replaced however long it holds.
+const maxTokenAge = 24 * time.Hour
+
+// Account is whose token is wanted, and what for.
+type Account struct {
+	Pod       *corev1.Pod
+	Name      string   // of the ServiceAccount; empty for the pod's own
+	Audiences []string // none for the API server
+	Seconds   int64    // for which it should hold
+}
+
+// tokens are asked for once, and again when four fifths of their life are over.
+type tokens struct {
+	client rest.Interface
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	cached map[string]*token
+}
+
+type token struct {
+	pod types.UID
+
+	mu     sync.Mutex // held while it is asked for, so that nobody asks twice
+	status *authenticationv1.TokenRequestStatus
+	renew  time.Time
+	ends   time.Time
+}
+
+func newTokens(client *cluster.Client, log *slog.Logger) *tokens {
+	return &tokens{client: client.REST(corev1.SchemeGroupVersion), log: log, cached: map[string]*token{}}
+}
+
+// Token is a token that holds for a while yet, bound to the pod. Who keeps it in a
+// file asks again from time to time: it is another one when that is due.
+func (o *Objects) Token(ctx context.Context, a Account) (*authenticationv1.TokenRequestStatus, error) {
+	return o.tokens.get(ctx, a)
+}
+
+func (t *tokens) get(ctx context.Context, a Account) (*authenticationv1.TokenRequestStatus, error) {
+	if a.Name == "" {
+		a.Name = a.Pod.Spec.ServiceAccountName
+	}
+	k := t.of(a)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if k.status != nil && now.Before(k.renew) {
+		return k.status, nil
+	}
+	err := t.request(ctx, a, k)
+	if err == nil {
+		return k.status, nil
+	}
+	if k.status != nil && now.Before(k.ends) {
+		t.log.Warn("cannot renew the token of a pod, and keep the one it has", "error", err, "ends", k.ends)
+		return k.status, nil
+	}
+	return nil, err
+}
+
+func (t *tokens) of(a Account) *token {
+	key := fmt.Sprintf("%s/%s/%s/%d/%s", a.Pod.UID, a.Pod.Namespace, a.Name, a.Seconds, strings.Join(a.Audiences, "\n"))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cached[key] == nil {
+		t.cached[key] = &token{pod: a.Pod.UID}
+	}
+	return t.cached[key]
+}
+
+func (t *tokens) request(ctx context.Context, a Account, k *token) error {
+	got, asked := &authenticationv1.TokenRequest{}, time.Now()
+	want := &authenticationv1.TokenRequest{
+		TypeMeta: metav1.TypeMeta{Kind: "TokenRequest", APIVersion: authenticationv1.SchemeGroupVersion.String()},
+		Spec: authenticationv1.TokenRequestSpec{
+			Audiences:      a.Audiences,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: a.Pod.Name, UID: a.Pod.UID},
+		},
+	}
+	if a.Seconds > 0 {
+		want.Spec.ExpirationSeconds = &a.Seconds
+	}
+	err := t.client.Post().Namespace(a.Pod.Namespace).Resource("serviceaccounts").Name(a.Name).SubResource("token").Body(want).Do(ctx).Into(got)
+	if err != nil {
+		return fmt.Errorf("request a token of ServiceAccount %s/%s: %w", a.Pod.Namespace, a.Name, err)
+	}
+	if got.Status.Token == "" {
+		return fmt.Errorf("request a token of ServiceAccount %s/%s: the answer has none", a.Pod.Namespace, a.Name)
+	}
+	// What was agreed on counts from here by this machine's clock, which may
+	// differ from the API server's.
+	life := got.Status.ExpirationTimestamp.Sub(asked)
+	if s := got.Spec.ExpirationSeconds; s != nil {
+		life = time.Duration(*s) * time.Second
+	}
+	k.status, k.ends = &got.Status, asked.Add(life)
+	k.renew = asked.Add(min(life*4/5, maxTokenAge))
+	return nil
+}
+
+// forget ends the tokens of a pod that is gone.
+func (t *tokens) forget(pod types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, k := range t.cached {
+		if k.pod == pod {
+			delete(t.cached, key)
+		}
+	}
+}
