@@ -1,0 +1,155 @@
+package certificates
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+)
+
+// Bootstrap is how a new node gets its kubeconfig: with another one that is only
+// allowed to ask for a certificate.
+type Bootstrap struct {
+	Kubeconfig, With string // files: the one to make, and the one to begin with
+	Node             string
+	Folder           Folder // of the client certificate
+	Log              *slog.Logger
+}
+
+// Do makes the kubeconfig, unless there is one. Of one that names the certificate of
+// the folder that certificate must hold still: a node that was off for long begins
+// anew. It waits for somebody to allow the certificate.
+func (b Bootstrap) Do(ctx context.Context) error {
+	m := ForClient(b.Node, b.Folder, func() (*cluster.Client, error) {
+		config, err := cluster.Config(b.With, "")
+		if err != nil {
+			return nil, err
+		}
+		return cluster.NewClient(config)
+	}, b.Log)
+	ours, err := b.ours()
+	if err != nil {
+		return err
+	}
+	if c := m.Current(); !ours || c != nil && time.Now().Before(c.Leaf.NotAfter) && covers(c.Leaf, m.Template()) {
+		return b.write()
+	}
+	m.current.Store(nil)
+	if err := m.Ensure(ctx); err != nil {
+		return fmt.Errorf("get the first client certificate with %s: %w", b.With, err)
+	}
+	return b.write()
+}
+
+// ours says whether the kubeconfig stands or falls with the certificate: it is not
+// there yet, or names it.
+func (b Bootstrap) ours() (bool, error) {
+	config, err := clientcmd.LoadFromFile(b.Kubeconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read kubeconfig %s: %w", b.Kubeconfig, err)
+	}
+	for _, a := range config.AuthInfos {
+		if a.ClientCertificate == b.Folder.CurrentPath() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// write makes the kubeconfig, unless it is there.
+func (b Bootstrap) write() error {
+	if _, err := os.Stat(b.Kubeconfig); err == nil {
+		return nil
+	}
+	from, err := clientcmd.LoadFromFile(b.With)
+	if err != nil {
+		return fmt.Errorf("read bootstrap kubeconfig %s: %w", b.With, err)
+	}
+	if err := clientcmd.ResolveLocalPaths(from); err != nil {
+		return fmt.Errorf("read bootstrap kubeconfig %s: %w", b.With, err)
+	}
+	context := from.Contexts[from.CurrentContext]
+	if context == nil || from.Clusters[context.Cluster] == nil {
+		return fmt.Errorf("read bootstrap kubeconfig %s: its current context names no cluster of it: %w", b.With, errdefs.ErrInvalidArgument)
+	}
+	const name = "default"
+	out := clientcmdapi.NewConfig()
+	out.Clusters[name] = from.Clusters[context.Cluster]
+	out.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: b.Folder.CurrentPath(), ClientKey: b.Folder.CurrentPath()}
+	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	out.CurrentContext = name
+	text, err := clientcmd.Write(*out)
+	if err != nil {
+		return fmt.Errorf("encode kubeconfig %s: %w", b.Kubeconfig, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(b.Kubeconfig), 0o700); err != nil {
+		return fmt.Errorf("make the folder of kubeconfig %s: %w", b.Kubeconfig, err)
+	}
+	if err := atomicfile.WriteSync(b.Kubeconfig, text, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// selfSignedLife is that of a certificate that nobody vouches for.
+const selfSignedLife = 365 * 24 * time.Hour
+
+// SelfSigned is a serving certificate that nobody vouches for, kept in a folder. It
+// is made anew when it is due, or for other names.
+func SelfSigned(folder Folder, names []string, ips []net.IP, now time.Time) (*tls.Certificate, error) {
+	wants := &x509.CertificateRequest{DNSNames: names, IPAddresses: ips}
+	if len(names) > 0 {
+		wants.Subject.CommonName = names[0]
+	}
+	if has, err := folder.Current(); err == nil && now.Before(due(has.Leaf)) && covers(has.Leaf, wants) {
+		return has, nil
+	}
+	if err := os.MkdirAll(folder.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of certificates: %w", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: wants.Subject, DNSNames: names, IPAddresses: ips,
+		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(selfSignedLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate: %w", err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return folder.Put(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), now)
+}

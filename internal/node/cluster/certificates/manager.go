@@ -1,0 +1,162 @@
+package certificates
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/cluster/pace"
+)
+
+// How often it is looked whether a certificate is due, by a clock that may jump.
+const look = time.Minute
+
+// Config says which certificate a Manager is for.
+type Config struct {
+	Folder Folder
+	Client func() (*cluster.Client, error) // who asks for it
+	Signer string
+	Usages []certificatesv1.KeyUsage
+	// Template is what the certificate must say: subject, names, addresses. It is
+	// nil as long as that is not known.
+	Template func() *x509.CertificateRequest
+	Log      *slog.Logger
+}
+
+// Manager gets one certificate, and the next before it ends.
+type Manager struct {
+	Config
+	current atomic.Pointer[tls.Certificate]
+	asked   atomic.Pointer[string] // the name of the request under way
+}
+
+// ForClient is the certificate by which a node is itself for the API server.
+func ForClient(node string, folder Folder, client func() (*cluster.Client, error), log *slog.Logger) *Manager {
+	return newManager(Config{
+		Folder: folder, Client: client, Log: log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(node)} },
+	})
+}
+
+// ForServing is the certificate of the node's own API. Addresses are those that it
+// is called by; names and addresses may change.
+func ForServing(node string, folder Folder, client func() (*cluster.Client, error), addresses func() (names []string, ips []net.IP), log *slog.Logger) *Manager {
+	return newManager(Config{
+		Folder: folder, Client: client, Log: log, Signer: certificatesv1.KubeletServingSignerName,
+		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+		Template: func() *x509.CertificateRequest {
+			names, ips := addresses()
+			if len(names)+len(ips) == 0 {
+				return nil
+			}
+			return &x509.CertificateRequest{Subject: subject(node), DNSNames: slices.Sorted(slices.Values(names)), IPAddresses: ips}
+		},
+	})
+}
+
+func newManager(c Config) *Manager {
+	m := &Manager{Config: c}
+	if has, err := c.Folder.Current(); err == nil {
+		m.current.Store(has)
+	}
+	return m
+}
+
+// Current is the certificate, or nil.
+func (m *Manager) Current() *tls.Certificate { return m.current.Load() }
+
+// GetCertificate is for a tls.Config.
+func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := m.current.Load(); c != nil {
+		return c, nil
+	}
+	if name := m.asked.Load(); name != nil {
+		return nil, fmt.Errorf("the cluster has not given this node a serving certificate yet; allow it with kubectl certificate approve %s: %w", *name, errdefs.ErrUnavailable)
+	}
+	return nil, fmt.Errorf("this node has no serving certificate yet: %w", errdefs.ErrUnavailable)
+}
+
+// Run gets and renews the certificate until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	p := pace.Pace{First: time.Second, Most: 5 * time.Minute}
+	for {
+		wait := look
+		if err := m.Ensure(ctx); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot get a certificate, and try again", "signer", m.Signer, "error", err)
+			wait = p.After(err)
+		} else {
+			p.Reset()
+		}
+		if !pace.Sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// Ensure gets a certificate if there is none, if it is due, or if it is for other
+// names. It waits for somebody to allow it.
+func (m *Manager) Ensure(ctx context.Context) error {
+	template := m.Template()
+	if template == nil {
+		return nil
+	}
+	if m.Good(time.Now()) && covers(m.current.Load().Leaf, template) {
+		return nil
+	}
+	c, err := m.request(ctx, template)
+	if err != nil {
+		return err
+	}
+	m.current.Store(c)
+	m.Log.Info("the cluster has given this node a certificate", "signer", m.Signer, "until", c.Leaf.NotAfter)
+	return nil
+}
+
+// Good says that there is a certificate that need not be renewed yet.
+func (m *Manager) Good(now time.Time) bool {
+	c := m.current.Load()
+	return c != nil && now.Before(due(c.Leaf))
+}
+
+// due is when a certificate is renewed: after 70 to 90% of its life, another share
+// for each certificate, so that nodes made at once do not ask at once.
+func due(c *x509.Certificate) time.Time {
+	h := fnv.New32a()
+	_, _ = h.Write(c.Raw)
+	share := 0.7 + 0.2*float64(h.Sum32()%1000)/1000
+	return c.NotBefore.Add(time.Duration(share * float64(c.NotAfter.Sub(c.NotBefore))))
+}
+
+// covers says that a certificate says all that it must.
+func covers(c *x509.Certificate, t *x509.CertificateRequest) bool {
+	if c.Subject.CommonName != t.Subject.CommonName {
+		return false
+	}
+	for _, name := range t.DNSNames {
+		if !slices.Contains(c.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range t.IPAddresses {
+		if !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// errRefused is the end of a request: another one, with another key, may do better.
+var errRefused = errors.New("refused")
