@@ -70,14 +70,6 @@ func NewStatus(client *cluster.Client, node string, facts func(context.Context) 
 // Node is the object as it was last heard of, or nil. It is read only.
 func (s *Status) Node() *corev1.Node { return s.store.Get(s.node) }
 
-// UID is that of the Node object, or empty.
-func (s *Status) UID() types.UID {
-	if n := s.Node(); n != nil {
-		return n.UID
-	}
-	return ""
-}
-
 // Changed has the facts looked at now.
 func (s *Status) Changed() {
 	select {
