@@ -28,7 +28,10 @@ import (
 
 // Config says which node this is, and who is told what.
 type Config struct {
-	Client       *cluster.Client
+	Client *cluster.Client
+	// Events is the client for events, which have limits of their own: they must
+	// not delay a status. Nil is Client.
+	Events       *cluster.Client
 	Registration membership.Registration
 	// Said is what the node says of itself now. It is called often.
 	Said func(context.Context) membership.Said
@@ -75,7 +78,10 @@ func New(cfg Config) *Cluster {
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
 	c.statuses = statuses.New(cfg.Client, log)
 	c.mirrors = mirror.New(cfg.Client, node, c.uid, log)
-	c.recorder = events.New(cfg.Client, node, log)
+	if cfg.Events == nil {
+		cfg.Events = cfg.Client
+	}
+	c.recorder = events.New(cfg.Events, node, log)
 	c.objects = objects.New(cfg.Client, cfg.Changed, log)
 	c.pods, c.follow = cluster.Follow(cfg.Client, cluster.Query{
 		From: corev1.SchemeGroupVersion.WithResource(cluster.Pods), Selector: fields.OneTermEqualSelector("spec.nodeName", node), Log: log,

@@ -39,13 +39,7 @@ type Bootstrap struct {
 // the folder that certificate must hold still: a node that was off for long begins
 // anew. It waits for somebody to allow the certificate.
 func (b Bootstrap) Do(ctx context.Context) error {
-	m := ForClient(b.Node, b.Folder, func() (*cluster.Client, error) {
-		config, err := cluster.Config(b.With, "")
-		if err != nil {
-			return nil, err
-		}
-		return cluster.NewClient(config)
-	}, b.Log)
+	m := ForClient(Asker{Node: b.Node, Folder: b.Folder, Client: b.client, Log: b.Log})
 	ours, err := b.ours()
 	if err != nil {
 		return err
@@ -58,6 +52,15 @@ func (b Bootstrap) Do(ctx context.Context) error {
 		return fmt.Errorf("get the first client certificate with %s: %w", b.With, err)
 	}
 	return b.write()
+}
+
+// client is that of who may only ask.
+func (b Bootstrap) client() (*cluster.Client, error) {
+	config, err := cluster.Config(b.With, "")
+	if err != nil {
+		return nil, err
+	}
+	return cluster.NewClient(config)
 }
 
 // ours says whether the kubeconfig stands or falls with the certificate: it is not

@@ -59,6 +59,10 @@ func newSigner(t *testing.T, server *apiserver.Server) *signer {
 
 func (s *signer) client() (*cluster.Client, error) { return cluster.NewClient(s.Config()) }
 
+func (s *signer) asker(folder Folder) Asker {
+	return Asker{Node: "n", Folder: folder, Client: s.client, Log: quiet}
+}
+
 // open are the requests that nobody has answered.
 func (s *signer) open() []certificatesv1.CertificateSigningRequest {
 	s.t.Helper()
@@ -130,7 +134,7 @@ func TestTheClientCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t, apiserver.InMemory(t, requests))
 		folder := Folder{dir, "kubelet-client"}
-		m := ForClient("n", folder, s.client, quiet)
+		m := ForClient(s.asker(folder))
 		run(t, m)
 		csr := s.answer(certificatesv1.CertificateApproved, 10*time.Hour)
 		if csr.Subject.CommonName != "system:node:n" || len(csr.Subject.Organization) != 1 || csr.Subject.Organization[0] != "system:nodes" {
@@ -175,12 +179,12 @@ func TestARequestGoesOnAfterARestart(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = ForClient("n", Folder{dir, "c"}, s.client, quiet).Run(ctx)
+			_ = ForClient(s.asker(Folder{dir, "c"})).Run(ctx)
 		}()
 		synctest.Wait()
 		cancel()
 		<-done
-		m := ForClient("n", Folder{dir, "c"}, s.client, quiet)
+		m := ForClient(s.asker(Folder{dir, "c"}))
 		run(t, m)
 		s.answer(certificatesv1.CertificateApproved, time.Hour)
 		if m.Current() == nil {
@@ -194,7 +198,9 @@ func TestADeniedRequestIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t, apiserver.InMemory(t, requests))
 		var log strings.Builder
-		m := ForClient("n", Folder{dir, "c"}, s.client, slog.New(slog.NewTextHandler(&log, nil)))
+		asker := s.asker(Folder{dir, "c"})
+		asker.Log = slog.New(slog.NewTextHandler(&log, nil))
+		m := ForClient(asker)
 		run(t, m)
 		first := s.answer(certificatesv1.CertificateDenied, 0)
 		time.Sleep(10 * time.Second)
@@ -213,14 +219,14 @@ func TestTheServingCertificateFollowsTheAddresses(t *testing.T) {
 		s := newSigner(t, apiserver.InMemory(t, requests))
 		var mu sync.Mutex
 		var ips []net.IP
-		m := ForServing("n", Folder{dir, "kubelet-server"}, s.client, func() ([]string, []net.IP) {
+		m := ForServing(s.asker(Folder{dir, "kubelet-server"}), func() ([]string, []net.IP) {
 			mu.Lock()
 			defer mu.Unlock()
 			if ips == nil {
 				return nil, nil
 			}
 			return []string{"n"}, ips
-		}, quiet)
+		})
 		set := func(to ...net.IP) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -35,6 +35,14 @@ type Config struct {
 	Log      *slog.Logger
 }
 
+// Asker is the node that asks for a certificate.
+type Asker struct {
+	Node   string
+	Folder Folder
+	Client func() (*cluster.Client, error)
+	Log    *slog.Logger
+}
+
 // Manager gets one certificate, and the next before it ends.
 type Manager struct {
 	Config
@@ -43,26 +51,26 @@ type Manager struct {
 }
 
 // ForClient is the certificate by which a node is itself for the API server.
-func ForClient(node string, folder Folder, client func() (*cluster.Client, error), log *slog.Logger) *Manager {
+func ForClient(a Asker) *Manager {
 	return newManager(Config{
-		Folder: folder, Client: client, Log: log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Folder: a.Folder, Client: a.Client, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(node)} },
+		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(a.Node)} },
 	})
 }
 
-// ForServing is the certificate of the node's own API. Addresses are those that it
-// is called by; names and addresses may change.
-func ForServing(node string, folder Folder, client func() (*cluster.Client, error), addresses func() (names []string, ips []net.IP), log *slog.Logger) *Manager {
+// ForServing is the certificate of the node's own API. Addresses are the names and
+// the addresses that it is called by, which may change.
+func ForServing(a Asker, addresses func() (names []string, ips []net.IP)) *Manager {
 	return newManager(Config{
-		Folder: folder, Client: client, Log: log, Signer: certificatesv1.KubeletServingSignerName,
+		Folder: a.Folder, Client: a.Client, Log: a.Log, Signer: certificatesv1.KubeletServingSignerName,
 		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		Template: func() *x509.CertificateRequest {
 			names, ips := addresses()
 			if len(names)+len(ips) == 0 {
 				return nil
 			}
-			return &x509.CertificateRequest{Subject: subject(node), DNSNames: slices.Sorted(slices.Values(names)), IPAddresses: ips}
+			return &x509.CertificateRequest{Subject: subject(a.Node), DNSNames: slices.Sorted(slices.Values(names)), IPAddresses: ips}
 		},
 	})
 }

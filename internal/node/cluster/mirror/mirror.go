@@ -139,16 +139,21 @@ func (m *Mirrors) Run(ctx context.Context) error {
 				continue
 			}
 			if err := m.do(ctx, todo[k]); err != nil && ctx.Err() == nil {
-				if t.why != err.Error() {
-					m.log.Warn("cannot show a static pod in the API server, and try again", "error", err)
-				}
-				wait := t.After(err)
-				t.at, t.why = time.Now().Add(wait), err.Error()
-				again = min(again, wait)
+				again = min(again, m.failed(t, err))
 			}
 		}
 		timer.Reset(again)
 	}
+}
+
+// failed says how long to wait for the next try.
+func (m *Mirrors) failed(t *trial, err error) time.Duration {
+	if t.why != err.Error() {
+		m.log.Warn("cannot show a static pod in the API server, and try again", "error", err)
+	}
+	wait := t.After(err)
+	t.at, t.why = time.Now().Add(wait), err.Error()
+	return wait
 }
 
 // change is what is wrong with one mirror: has goes, and wants is made.

@@ -380,6 +380,24 @@ func TestThePodGoesAfterItsLastStatus(t *testing.T) {
 	})
 }
 
+// Somebody has deleted it without waiting for the node.
+func TestAPodThatIsGoneThereFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newPod("a"))
+		p := r.pod("a")
+		r.w.Observe([]*corev1.Pod{p})
+		r.Delete(podKind, "default/a")
+		r.w.Observe(nil)
+		r.w.Set(p, running("10.0.0.1"))
+		synctest.Wait()
+		r.w.Gone(p)
+		r.w.Observe(nil)
+		if r.known() != 0 {
+			t.Error("the pod is not forgotten")
+		}
+	})
+}
+
 // A finalizer keeps the object; it is not deleted over and over.
 func TestAFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ func (w *Writer) Observe(pods []*corev1.Pod) {
 		switch {
 		case p != nil:
 			e.api, e.watched = newer(e.api, p), true
-		case e.watched: // it was there, and is no more
+		case e.watched || e.gone: // it was there, and is no more
 			delete(w.pods, uid)
 		}
 	}
