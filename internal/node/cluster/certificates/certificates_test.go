@@ -240,6 +240,12 @@ func TestTheServingCertificateFollowsTheAddresses(t *testing.T) {
 		if _, err := m.GetCertificate(nil); !errors.Is(err, errdefs.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
+		set(net.ParseIP("10.0.0.9")) // nobody approves this one
+		time.Sleep(2 * time.Minute)
+		for _, r := range s.open() {
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Seen", Status: corev1.ConditionTrue}}
+			s.Put(requests, &r)
+		}
 		set(net.ParseIP("10.0.0.1"))
 		time.Sleep(2 * time.Minute)
 		if _, err := m.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "kubectl certificate approve node-csr-") {

@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -49,7 +50,7 @@ func (m *Manager) request(ctx context.Context, template *x509.CertificateRequest
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	certificate, err := m.ask(ctx, client, csr)
+	certificate, err := m.ask(ctx, client, csr, template)
 	if errors.Is(err, errRefused) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, errors.Join(err, m.Folder.dropPending())
 	}
@@ -85,8 +86,9 @@ func (m *Manager) csr(key crypto.Signer, template *x509.CertificateRequest) (*ce
 	}, nil
 }
 
-// ask makes the request, if it is not there yet, and waits for its end.
-func (m *Manager) ask(ctx context.Context, client *cluster.Client, csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+// ask makes the request, if it is not there yet, and waits for its end, or until it
+// is another certificate that is needed.
+func (m *Manager) ask(ctx context.Context, client *cluster.Client, csr *certificatesv1.CertificateSigningRequest, template *x509.CertificateRequest) ([]byte, error) {
 	gv := certificatesv1.SchemeGroupVersion
 	err := client.REST(gv).Post().Resource(resource).Body(csr).Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -110,6 +112,10 @@ func (m *Manager) ask(ctx context.Context, client *cluster.Client, csr *certific
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for certificate request %s: nobody has approved it: %w", csr.Name, ctx.Err())
+		case <-time.After(look):
+			if !reflect.DeepEqual(m.Template(), template) {
+				return nil, fmt.Errorf("wait for certificate request %s: the node has other names or addresses by now: %w", csr.Name, errRefused)
+			}
 		case <-store.Changes():
 		}
 		now := store.Get(csr.Name)
