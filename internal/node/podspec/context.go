@@ -25,6 +25,9 @@ type Node struct {
 	IPs         []string // the first is the main one
 	MemoryBytes int64
 	CPUs        int
+	// Allocatable is what pods may have of it, for the downward API; what it does
+	// not name is all that the node has.
+	Allocatable corev1.ResourceList
 	DNS         DNS
 	// ClusterDNS are the servers of the cluster, and ClusterDomain its domain, as
 	// cluster.local; empty where there is none.
@@ -54,7 +57,8 @@ type DNS struct {
 	Options  []string
 }
 
-// Lookup finds the objects that a pod refers to. Missing ones are nil.
+// Lookup finds the objects that a pod refers to. Missing ones are nil. It may know
+// Services too.
 type Lookup interface {
 	ConfigMap(namespace, name string) *corev1.ConfigMap
 	Secret(namespace, name string) *corev1.Secret
@@ -77,6 +81,9 @@ type Context struct {
 	IPs []string
 	// Userns are the ids of a pod with hostUsers false; nil leaves them to the runtime.
 	Userns *runtimeapi.UserNamespace
+	// File reads a file in a volume of the pod, at most MaxEnvFile bytes and one more,
+	// without leaving the volume; nil if nobody can.
+	File func(volume, path string) ([]byte, error)
 	// CgroupParent is the pod's cgroup, in the style of cgroupfs or systemd; empty
 	// leaves it to the runtime.
 	CgroupParent string

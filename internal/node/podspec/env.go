@@ -1,8 +1,8 @@
 package podspec
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +18,7 @@ import (
 type variables struct {
 	order  []string
 	values map[string]string
+	links  map[string]string // of Services: these are used where there is no other
 }
 
 func (v *variables) set(name, value string) {
@@ -28,11 +29,16 @@ func (v *variables) set(name, value string) {
 }
 
 // environment is the container's environment: envFrom first, then env, each
-// seeing what came before it.
+// seeing what came before it, then what tells of Services and was not set.
 func environment(c *Context, ct *corev1.Container) (*variables, error) {
-	vars := &variables{values: map[string]string{}}
+	services := serviceVariables(c)
+	vars := &variables{values: map[string]string{}, links: services.values}
 	for _, from := range ct.EnvFrom {
-		for _, kv := range fromObject(c, from) {
+		list, err := fromObject(c, from)
+		if err != nil {
+			return nil, fmt.Errorf("container %s: envFrom: %w", ct.Name, err)
+		}
+		for _, kv := range list {
 			if name := from.Prefix + kv[0]; len(validation.IsRelaxedEnvVarName(name)) == 0 {
 				vars.set(name, kv[1])
 			}
@@ -52,27 +58,41 @@ func environment(c *Context, ct *corev1.Container) (*variables, error) {
 		}
 		vars.set(e.Name, value)
 	}
+	for _, name := range services.order {
+		if _, known := vars.values[name]; !known {
+			vars.set(name, services.values[name])
+		}
+	}
 	return vars, nil
 }
 
-func fromObject(c *Context, from corev1.EnvFromSource) [][2]string {
+// fromObject is all that an object has, by its keys.
+func fromObject(c *Context, from corev1.EnvFromSource) ([][2]string, error) {
 	var out [][2]string
 	if r := from.ConfigMapRef; r != nil {
-		if cm := c.Objects.ConfigMap(c.Pod.Namespace, r.Name); cm != nil {
+		cm := c.Objects.ConfigMap(c.Pod.Namespace, r.Name)
+		if cm == nil && !isTrue(r.Optional) {
+			return nil, fmt.Errorf("configmap %q not found: %w", r.Name, errdefs.ErrNotFound)
+		}
+		if cm != nil {
 			for k, v := range cm.Data {
 				out = append(out, [2]string{k, v})
 			}
 		}
 	}
 	if r := from.SecretRef; r != nil {
-		if s := c.Objects.Secret(c.Pod.Namespace, r.Name); s != nil {
+		s := c.Objects.Secret(c.Pod.Namespace, r.Name)
+		if s == nil && !isTrue(r.Optional) {
+			return nil, fmt.Errorf("secret %q not found: %w", r.Name, errdefs.ErrNotFound)
+		}
+		if s != nil {
 			for k, v := range s.Data {
 				out = append(out, [2]string{k, string(v)})
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
-	return out
+	return out, nil
 }
 
 // fromSource resolves valueFrom. It skips an optional key that is not there.
@@ -84,6 +104,8 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 	case from.ResourceFieldRef != nil:
 		value, err = ResourceValue(c, ct, from.ResourceFieldRef)
 		return value, false, err
+	case from.FileKeyRef != nil:
+		return fromFile(c, from.FileKeyRef)
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
 		if cm := c.Objects.ConfigMap(c.Pod.Namespace, r.Name); cm != nil {
@@ -114,11 +136,12 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 func FieldValue(c *Context, path string) (string, error) {
 	pod := c.Pod
 	if name, rest, ok := strings.Cut(path, "['"); ok {
-		key := strings.TrimSuffix(rest, "']")
-		switch name {
-		case "metadata.labels":
+		key, closed := strings.CutSuffix(rest, "']")
+		switch {
+		case !closed:
+		case name == "metadata.labels":
 			return pod.Labels[key], nil
-		case "metadata.annotations":
+		case name == "metadata.annotations":
 			return pod.Annotations[key], nil
 		}
 	}
@@ -136,7 +159,7 @@ func FieldValue(c *Context, path string) (string, error) {
 	case "spec.nodeName":
 		return c.Node.Name, nil
 	case "spec.serviceAccountName":
-		return "default", nil
+		return cmp.Or(pod.Spec.ServiceAccountName, "default"), nil
 	case "status.hostIP":
 		return first(c.Node.IPs), nil
 	case "status.hostIPs":
@@ -166,7 +189,7 @@ func lines(m map[string]string) string {
 }
 
 // ResourceValue resolves a resourceFieldRef. A limit that is not set is what
-// the node has.
+// the node has. In a volume the container is the one that the reference names.
 func ResourceValue(c *Context, ct *corev1.Container, r *corev1.ResourceFieldSelector) (string, error) {
 	if r.ContainerName != "" && r.ContainerName != ct.Name {
 		ct = findContainer(c.Pod, r.ContainerName)
@@ -174,32 +197,63 @@ func ResourceValue(c *Context, ct *corev1.Container, r *corev1.ResourceFieldSele
 			return "", fmt.Errorf("the pod has no container %q: %w", r.ContainerName, errdefs.ErrNotFound)
 		}
 	}
-	list, name, _ := strings.Cut(r.Resource, ".")
-	q, set := ct.Resources.Limits[corev1.ResourceName(name)]
-	if list == "requests" {
-		if request, ok := ct.Resources.Requests[corev1.ResourceName(name)]; ok {
-			q, set = request, true
-		}
+	list, word, _ := strings.Cut(r.Resource, ".")
+	name := corev1.ResourceName(word)
+	if list != "limits" && list != "requests" || !downward(name) {
+		return "", fmt.Errorf("resource %q is not known; a container has limits and requests of cpu, memory, ephemeral-storage and hugepages-SIZE: %w", r.Resource, errdefs.ErrInvalidArgument)
 	}
-	if !set && list == "limits" {
-		if name == "cpu" {
-			q = *resource.NewQuantity(int64(c.Node.CPUs), resource.DecimalSI)
-		} else {
-			q = *resource.NewQuantity(c.Node.MemoryBytes, resource.BinarySI)
+	q, set := ct.Resources.Limits[name]
+	if list == "requests" {
+		if request, ok := ct.Resources.Requests[name]; ok {
+			q = request
 		}
+	} else if !set {
+		q = c.Node.allocatable(name)
 	}
 	divisor := r.Divisor
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
-	if name == "cpu" {
+	if name == corev1.ResourceCPU {
 		return strconv.FormatInt(ceil(milli(&q), milli(&divisor)), 10), nil
 	}
 	return strconv.FormatInt(ceil(q.Value(), divisor.Value()), 10), nil
 }
 
+// downward says that a resource can be told by the downward API.
+func downward(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return true
+	}
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// allocatable is what the node has of a resource for pods, nothing of huge pages:
+// who has no limit for them may use none.
+func (n *Node) allocatable(name corev1.ResourceName) resource.Quantity {
+	q, known := n.Allocatable[name]
+	switch {
+	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		return resource.Quantity{}
+	case known:
+		return q
+	case name == corev1.ResourceCPU:
+		return *resource.NewQuantity(int64(n.CPUs), resource.DecimalSI)
+	case name == corev1.ResourceMemory:
+		return *resource.NewQuantity(n.MemoryBytes, resource.BinarySI)
+	}
+	return resource.Quantity{}
+}
+
+// ceil divides and rounds up.
 func ceil(a, b int64) int64 {
-	return int64(math.Ceil(float64(a) / float64(b)))
+	b = max(b, 1)
+	n := a / b
+	if a%b > 0 {
+		n++
+	}
+	return n
 }
 
 func findContainer(pod *corev1.Pod, name string) *corev1.Container {
@@ -233,6 +287,14 @@ func (v *variables) expandAll(list []string) []string {
 	return out
 }
 
+func (v *variables) known(name string) (string, bool) {
+	if value, ok := v.values[name]; ok {
+		return value, true
+	}
+	value, ok := v.links[name]
+	return value, ok
+}
+
 // expand replaces $(NAME) by the value of a known variable. An unknown one
 // stays as it is written, and $$ stands for one $.
 func (v *variables) expand(s string) string {
@@ -254,7 +316,7 @@ func (v *variables) expand(s string) string {
 				b.WriteString(s[i:])
 				return b.String()
 			}
-			if value, ok := v.values[s[i+2:i+end]]; ok {
+			if value, ok := v.known(s[i+2 : i+end]); ok {
 				b.WriteString(value)
 			} else {
 				b.WriteString(s[i : i+end+1])

@@ -53,7 +53,7 @@ func TestEnvironment(t *testing.T) {
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("1500m")}},
 		EnvFrom: []corev1.EnvFromSource{
 			{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}}},
-			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}},
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: ptr(true)}},
 		},
 		Env: []corev1.EnvVar{
 			{Name: "A", Value: "a"},
