@@ -177,6 +177,9 @@ func (m *maker) terminated(s *runtimeapi.ContainerStatus, words string) *corev1.
 		ExitCode: s.GetExitCode(), Reason: s.GetReason(), Message: s.GetMessage(), ContainerID: m.id(s),
 		StartedAt: nanoseconds(s.GetStartedAt()), FinishedAt: nanoseconds(s.GetFinishedAt()),
 	}
+	if out.StartedAt.IsZero() {
+		out.StartedAt = out.FinishedAt // it could not be started
+	}
 	switch {
 	case words == "" || words == out.Message:
 	case out.Message == "":

@@ -69,6 +69,37 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+// TestNeverStarted wants a start of what has an end.
+func TestNeverStarted(t *testing.T) {
+	in := running(status.Input{Pod: wanted("a"), Containers: has("a=128")})
+	in.Containers["a"].Now.StartedAt, in.Containers["a"].Now.Reason = 0, "StartError"
+	got := status.Of(in).ContainerStatuses[0].State.Terminated
+	if got.FinishedAt.IsZero() || !got.StartedAt.Equal(&got.FinishedAt) || got.Reason != "StartError" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPodResources(t *testing.T) {
+	pod := wanted("a b")
+	list := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
+	pod.Spec.Containers[0].Resources.Requests, pod.Spec.Containers[1].Resources.Requests = list("1"), list("500m")
+	pod.Spec.Overhead = list("3")
+	s := status.Of(running(status.Input{Pod: pod}))
+	if got := s.AllocatedResources.Cpu(); got.String() != "1500m" || s.Resources != nil {
+		t.Errorf("%s, %v", got, s.Resources)
+	}
+	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2")}
+	s = status.Of(running(status.Input{Pod: pod}))
+	if got := s.AllocatedResources.Cpu(); got.String() != "2" || s.Resources.Requests.Cpu().String() != "2" {
+		t.Errorf("%s, %v", got, s.Resources)
+	}
+	pod.Spec.Resources.Requests = list("4")
+	s = status.Of(running(status.Input{Pod: pod, Previous: &s, Conditions: []corev1.PodCondition{{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}}}))
+	if got := s.AllocatedResources.Cpu(); got.String() != "4" || s.Resources.Requests.Cpu().String() != "2" {
+		t.Errorf("amid a resize: %s, %v", got, s.Resources)
+	}
+}
+
 func TestBackOff(t *testing.T) {
 	for crashes, want := range map[int]string{2: "10s", 4: "40s", 20: "5m0s"} {
 		in := running(status.Input{Pod: wanted("a"), Containers: has("a=1")})
@@ -236,7 +267,7 @@ func (c chance) input(pod *corev1.Pod, before *corev1.PodStatus) status.Input {
 
 // FuzzOf follows a pod through facts of chance: what must hold whatever happens.
 func FuzzOf(f *testing.F) {
-	for seed := range uint64(300) {
+	for seed := range uint64(60) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {

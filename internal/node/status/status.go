@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podresources "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/plan"
@@ -73,6 +74,7 @@ func Of(in Input) corev1.PodStatus {
 	m.over = ending && !m.alive()
 	m.out = base(in.Pod)
 	m.out.StartTime = m.startTime()
+	m.resources()
 	m.addresses()
 	m.statuses()
 	m.out.Conditions = m.foreign()
@@ -94,6 +96,18 @@ func base(pod *corev1.Pod) corev1.PodStatus {
 		ExtendedResourceClaimStatus:          theirs.ExtendedResourceClaimStatus,
 		NodeAllocatableResourceClaimStatuses: theirs.NodeAllocatableResourceClaimStatuses,
 		VolumeHealth:                         theirs.VolumeHealth,
+	}
+}
+
+// resources are those of the pod as a whole (KEP-5419). Until a resize is done, what
+// was told of them stays.
+func (m *maker) resources() {
+	if list := podresources.PodRequests(m.Pod, podresources.PodResourcesOptions{ExcludeOverhead: true}); len(list) > 0 {
+		m.out.AllocatedResources = list
+	}
+	m.out.Resources = m.Pod.Spec.Resources.DeepCopy()
+	if c := find(m.Conditions, corev1.PodResizeInProgress); c != nil && c.Status == corev1.ConditionTrue && m.before.Resources != nil {
+		m.out.Resources = m.before.Resources.DeepCopy()
 	}
 }
 
@@ -221,7 +235,7 @@ func (m *maker) settle(initialized bool) {
 	case m.Ended != nil:
 		m.out.Reason, m.out.Message = m.Ended.Reason, m.Ended.Message
 	case m.Plan.Reason == plan.DeadlineExceeded:
-		m.out.Reason, m.out.Message = m.Plan.Reason, "the pod was active longer than its activeDeadlineSeconds allow"
+		m.out.Reason, m.out.Message = m.Plan.Reason, "Pod was active on the node longer than the specified deadline"
 	case m.Plan.Reason != "":
 		m.out.Reason = m.Plan.Reason
 	}
