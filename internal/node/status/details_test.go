@@ -304,7 +304,8 @@ func holds(t *testing.T, pod *corev1.Pod, before, got *corev1.PodStatus) {
 		}
 		seen[c.Type] = true
 	}
-	if len(got.InitContainerStatuses) != len(pod.Spec.InitContainers) || len(got.ContainerStatuses) != len(pod.Spec.Containers) || len(got.EphemeralContainerStatuses) != len(pod.Spec.EphemeralContainers) {
+	none := got.Phase == corev1.PodFailed && len(got.InitContainerStatuses)+len(got.ContainerStatuses)+len(got.EphemeralContainerStatuses) == 0
+	if !none && len(got.InitContainerStatuses) != len(pod.Spec.InitContainers) || !none && len(got.ContainerStatuses) != len(pod.Spec.Containers) || !none && len(got.EphemeralContainerStatuses) != len(pod.Spec.EphemeralContainers) {
 		t.Fatal("there is not one status for each container")
 	}
 	for i, c := range slices.Concat(got.InitContainerStatuses, got.ContainerStatuses, got.EphemeralContainerStatuses) {
@@ -324,5 +325,42 @@ func holds(t *testing.T, pod *corev1.Pod, before, got *corev1.PodStatus) {
 	}
 	if status.Ready(got) && status.Terminal(got.Phase) {
 		t.Fatal("a pod that ended is ready")
+	}
+}
+
+// TestWithoutSandbox has pods that end with nothing of them there.
+func TestWithoutSandbox(t *testing.T) {
+	before := func(in status.Input) *corev1.PodStatus {
+		in.Pod = wanted("a")
+		s := status.Of(running(in))
+		return &s
+	}
+	again := plan.Plan{Phase: corev1.PodPending, Waiting: waits("a=ContainerCreating")}
+	for name, tt := range map[string]struct {
+		in   status.Input
+		want string
+	}{
+		"not admitted": {
+			status.Input{Pod: wanted("i a"), Ended: &status.Ended{Reason: "OutOfcpu"}},
+			"Failed (OutOfcpu) !Sandbox() !Initialized(Incomplete) !Ready(PodFailed) !Containers(PodFailed)",
+		},
+		"not admitted, asked again": {
+			status.Input{Pod: wanted("a"), Plan: again, Previous: &corev1.PodStatus{Phase: "Failed", Reason: "OutOfcpu"}},
+			"Failed (OutOfcpu) !Sandbox() Initialized !Ready(PodFailed) !Containers(PodFailed)",
+		},
+		"evicted before it began": {
+			status.Input{Pod: wanted("a"), Ended: &status.Ended{Reason: "Evicted"}, Previous: before(status.Input{})},
+			"Failed (Evicted) a=ContainerStatusUnknown137 !Sandbox() Initialized !Ready(PodFailed) !Containers(PodFailed)",
+		},
+		"its containers are removed": {
+			status.Input{Pod: wanted("a"), Plan: again, Previous: before(status.Input{Plan: plan.Plan{Phase: "Succeeded"}, Containers: has("a=0"), Sandbox: box(false)})},
+			"Succeeded a=Completed0 !Sandbox() Initialized !Ready(PodCompleted) !Containers(PodCompleted)",
+		},
+	} {
+		in := running(tt.in)
+		in.Sandbox = nil
+		if d := cmp.Diff(tt.want, short(status.Of(in))); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
 	}
 }

@@ -59,7 +59,7 @@ type Container struct {
 type maker struct {
 	Input
 	before *corev1.PodStatus
-	over   bool // the pod is ending, and nothing of it is left
+	over   bool // the pod is ending or has ended, and nothing of it is left
 	out    corev1.PodStatus
 }
 
@@ -70,7 +70,7 @@ func Of(in Input) corev1.PodStatus {
 	if m.before == nil {
 		m.before = &in.Pod.Status
 	}
-	ending := in.Ended != nil || in.Plan.Reason != "" || in.Pod.DeletionTimestamp != nil
+	ending := in.Ended != nil || in.Plan.Reason != "" || in.Pod.DeletionTimestamp != nil || Terminal(in.Plan.Phase) || Terminal(m.before.Phase)
 	m.over = ending && !m.alive()
 	m.out = base(in.Pod)
 	m.out.StartTime = m.startTime()
@@ -81,7 +81,25 @@ func Of(in Input) corev1.PodStatus {
 	initialized := m.initialized()
 	m.settle(initialized.Status == corev1.ConditionTrue)
 	m.conditions(initialized)
+	if m.never() {
+		m.out.InitContainerStatuses, m.out.ContainerStatuses, m.out.EphemeralContainerStatuses = nil, nil, nil
+	}
 	return m.out
+}
+
+// never says that the pod failed before anything was done for it, as one that was
+// not admitted. Its containers have no status then: an exit code would count as one
+// in a Job's podFailurePolicy.
+func (m *maker) never() bool {
+	if m.out.Phase != corev1.PodFailed || m.Ended == nil && !Terminal(m.before.Phase) || m.Sandbox != nil {
+		return false
+	}
+	for _, c := range m.Containers {
+		if c.Now != nil || c.Last != nil {
+			return false
+		}
+	}
+	return len(m.before.InitContainerStatuses)+len(m.before.ContainerStatuses) == 0
 }
 
 // base is what does not depend on what runs.
