@@ -459,3 +459,37 @@ func perform(in *plan.Input, a plan.Action) {
 }
 
 func settled(in plan.Input) bool { return len(plan.Next(in).Actions) == 0 }
+
+// TestRestarts wants what runs again for certain; TestNext has the rest.
+func TestRestarts(t *testing.T) {
+	rule := func(action corev1.ContainerRestartRuleAction) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+				Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
+		}
+	}
+	policy := func(is corev1.RestartPolicy) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.RestartPolicy = is }
+	}
+	for _, tt := range []struct {
+		pod       *corev1.Pod
+		code      int32
+		want, all bool
+	}{
+		{wanted("a"), 0, true, false},
+		{wanted("a", policy("OnFailure")), 0, false, false},
+		{wanted("a", policy("OnFailure")), 1, true, false},
+		{wanted("a", policy("Never")), 1, false, false},
+		{wanted("a", policy("Never"), rule("Restart")), 42, true, false},
+		{wanted("a", policy("Never"), rule("Restart")), 1, false, false},
+		{wanted("a", policy("Never"), rule("RestartAllContainers")), 42, true, true},
+	} {
+		if got := plan.Restarts(tt.pod, &tt.pod.Spec.Containers[0], tt.code); got != tt.want {
+			t.Errorf("%s after %d: %v", tt.pod.Spec.RestartPolicy, tt.code, got)
+		}
+		if got := plan.RestartsAll(tt.pod); got != tt.all {
+			t.Errorf("%s: all: %v", tt.pod.Spec.RestartPolicy, got)
+		}
+	}
+}

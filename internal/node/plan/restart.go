@@ -85,3 +85,24 @@ func Policy(pod *corev1.Pod) corev1.RestartPolicy {
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
+
+// Restarts says that a container which ended with this code runs again, by its own
+// rules, its own policy, and the pod's; an init container that succeeded with the
+// policy Always does so if its pod begins anew.
+func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
+	return ended(pod, c, false, code) != stays
+}
+
+// RestartsAll says that the end of a container may restart all of the pod's.
+func RestartsAll(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if slices.ContainsFunc(list[i].RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+				return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/plan"
 )
@@ -115,7 +116,8 @@ func (m *maker) initialized() corev1.PodCondition {
 	var missing []string
 	for i := range m.Pod.Spec.InitContainers {
 		s := &m.out.InitContainerStatuses[i]
-		done := s.Ready && !m.stale(s.Name)
+		now := m.Containers[s.Name].Now
+		done := s.Ready && !m.stale(s.Name) && (now == nil || now.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED)
 		if plan.Sidecar(&m.Pod.Spec.InitContainers[i]) {
 			done = s.Started != nil && *s.Started
 		}

@@ -89,6 +89,7 @@ func (m *maker) container(ct *corev1.Container, k kind) corev1.ContainerStatus {
 		m.present(&out, before)
 		m.describe(&out, ct)
 	}
+	m.keep(&out, before, ct, k)
 	readiness(&out, seen, k)
 	return out
 }
@@ -154,10 +155,30 @@ func (m *maker) present(out, before *corev1.ContainerStatus) {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
 		out.State.Waiting = &waiting
 	default:
-		out.State.Terminated = &corev1.ContainerStateTerminated{
-			ExitCode: unknownCode, Reason: unknownReason, ContainerID: out.ContainerID, StartedAt: nanoseconds(now.GetStartedAt()),
-			Message: "the runtime does not know what the container does",
-		}
+		m.unknown(out, before)
+	}
+}
+
+// unknown is a container of which the runtime does not know what it does. It may
+// know again soon, so an end is not made up.
+func (m *maker) unknown(out, before *corev1.ContainerStatus) {
+	if before.State.Running != nil && before.ContainerID == out.ContainerID {
+		out.State.Running = before.State.Running.DeepCopy()
+		return
+	}
+	out.State.Waiting = &corev1.ContainerStateWaiting{Reason: unknownReason, Message: "the runtime does not know what the container does"}
+}
+
+// keep keeps the end of a container that its policy does not restart: the API server
+// refuses a status in which such a one runs again, and with it all that is new. So it
+// is with an init container whose work is done again in another sandbox.
+func (m *maker) keep(out, before *corev1.ContainerStatus, ct *corev1.Container, k kind) {
+	end := before.State.Terminated
+	if end == nil || out.State.Terminated != nil || k == sidecar {
+		return
+	}
+	if k == ephemeral || !plan.RestartsAll(m.Pod) && !plan.Restarts(m.Pod, ct, end.ExitCode) {
+		out.State, out.LastTerminationState = *before.State.DeepCopy(), *before.LastTerminationState.DeepCopy()
 	}
 }
 

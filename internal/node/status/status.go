@@ -172,7 +172,7 @@ func (m *maker) sandboxReady() bool {
 // addresses writes the node's and the pod's. A pod that ended keeps those that it
 // had.
 func (m *maker) addresses() {
-	for _, ip := range m.HostIPs {
+	for _, ip := range ofEachFamily(m.HostIPs, first(m.HostIPs)) {
 		m.out.HostIPs = append(m.out.HostIPs, corev1.HostIP{IP: ip})
 	}
 	m.out.HostIP = first(m.HostIPs)

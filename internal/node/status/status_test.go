@@ -167,6 +167,8 @@ func TestOf(t *testing.T) {
 		s := status.Of(running(in))
 		return &s
 	}
+	never := wanted("i a")
+	never.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	gate := wanted("a")
 	gate.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}}
 	open := gate.DeepCopy()
@@ -239,7 +241,15 @@ func TestOf(t *testing.T) {
 		},
 		"nobody knows what it does": {
 			status.Input{Pod: wanted("a"), Plan: planned("Running", ""), Containers: has("a=?")},
-			"Running a=ContainerStatusUnknown137 " + notReady,
+			"Running a=ContainerStatusUnknown " + notReady,
+		},
+		"nobody knows any more what it does": {
+			status.Input{Pod: wanted("a"), Plan: planned("Running", ""), Containers: has("a=?"), Previous: before("a", status.Input{Plan: planned("Running", ""), Containers: has("a=+")})},
+			"Running a=running " + notReady,
+		},
+		"its init containers work again": {
+			status.Input{Pod: never, Plan: planned("Pending", "a=PodInitializing"), Containers: has("i=-#1"), Previous: before("i a", status.Input{Containers: has("i=0")})},
+			"Pending i=Completed0#1,ready a=PodInitializing " + incomplete,
 		},
 		"its end was removed": {
 			status.Input{Pod: wanted("a b"), Plan: planned("Running", ""), Containers: has("b=+"), Previous: before("a b", status.Input{Plan: planned("Running", ""), Containers: has("a=0#1 b=+")})},
