@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -343,7 +344,7 @@ func TestKept(t *testing.T) {
 func TestMany(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxFiles + 1 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.yaml", i)), []byte("{}"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.yaml", i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -356,5 +357,55 @@ func TestMany(t *testing.T) {
 	}
 	if !strings.Contains(r.last.Problems[0].Err.Error(), "it holds 5001 manifests, and only the first 5000") {
 		t.Errorf("%v", r.last.Problems[0])
+	}
+}
+
+// TestStorm does everything to a few files at once, and ends with something that is
+// right.
+func TestStorm(t *testing.T) {
+	r, _ := start(t, t.TempDir(), keep.Folder(t.TempDir()))
+	path := func(i int) string { return filepath.Join(r.dir, fmt.Sprintf("f%d.yaml", i)) }
+	stormed := make(chan struct{})
+	go func() {
+		defer close(stormed)
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 2000 {
+			i, j := random.IntN(10), random.IntN(10)
+			switch random.IntN(6) {
+			case 0:
+				_ = os.Remove(path(i))
+			case 1:
+				_ = os.Rename(path(i), path(j))
+			case 2:
+				_ = os.WriteFile(path(i), []byte("broken"), 0o600)
+			case 3:
+				_ = os.Symlink(path(j), path(i))
+			default:
+				_ = os.WriteFile(path(i), []byte(pod(fmt.Sprintf("p%d", j))), 0o600)
+			}
+		}
+		for i := range 10 {
+			_ = os.Remove(path(i))
+			_ = os.WriteFile(path(i), []byte(pod(fmt.Sprintf("p%d", i))), 0o600)
+		}
+	}()
+	r.wait("p0 p1 p2 p3 p4 p5 p6 p7 p8 p9")
+	<-stormed
+}
+
+// TestQuiet hands on nothing when nothing has changed.
+func TestQuiet(t *testing.T) {
+	r, _ := start(t, t.TempDir(), "")
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	now := time.Now()
+	r.do(os.Chtimes(filepath.Join(r.dir, "a.yaml"), now, now))
+	r.do(os.Chmod(filepath.Join(r.dir, "a.yaml"), 0o640))
+	r.write("a.yaml", pod("a")) // the same again
+	r.write("notes.txt", "x")
+	r.write("b.yaml", pod("b"))
+	if r.last = <-r.sets; pods(r.last) != "a b" {
+		t.Errorf("a set in between: %q", pods(r.last))
 	}
 }
