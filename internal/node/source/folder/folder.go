@@ -43,6 +43,7 @@ type Source struct {
 	log     *slog.Logger
 	set     func(source.Set)
 	files   files
+	most    int // files
 	watch   *watch
 	place   place // that was read last
 	known   bool  // whether the files are those of the folder, or of an earlier agent
@@ -56,7 +57,7 @@ type place struct{ device, inode uint64 }
 // New makes a source that calls set, from the goroutine of Run, at the beginning
 // and whenever anything has changed.
 func New(c Config, set func(source.Set)) *Source {
-	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, files: newFiles(filepath.Clean(c.Path), c.Keep, c.Log)}
+	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, files: newFiles(filepath.Clean(c.Path), c.Keep, c.Log)}
 }
 
 // Run follows the folder until ctx ends. It returns nil then, and never before.
@@ -128,9 +129,9 @@ func (s *Source) look() time.Duration {
 	if s.watch == nil {
 		problem, again = fmt.Errorf("manifest folder %s: changes are noticed late, as it cannot be watched (see the sysctls fs.inotify)", s.path), retry
 	}
-	if len(names) > maxFiles {
-		problem = fmt.Errorf("manifest folder %s: it holds %d manifests, and only the first %d by name are read; put several objects into one file", s.path, len(names), maxFiles)
-		names = names[:maxFiles]
+	if len(names) > s.most {
+		problem = fmt.Errorf("manifest folder %s: it holds %d manifests, and only the first %d by name are read; put several objects into one file", s.path, len(names), s.most)
+		names = names[:s.most]
 	}
 	s.report(problem)
 	changed, soon := s.files.take(names, time.Now())

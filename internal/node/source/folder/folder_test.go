@@ -342,21 +342,18 @@ func TestKept(t *testing.T) {
 
 // TestMany has more files than are read.
 func TestMany(t *testing.T) {
-	dir := t.TempDir()
-	for i := range maxFiles + 1 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.yaml", i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	r := running{t: t, dir: t.TempDir()}
+	for _, name := range []string{"a", "b", "c"} {
+		r.write(name+".yaml", pod(name))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "00000.yaml"), []byte(pod("a")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r, _ := start(t, dir, "")
-	for len(r.last.Problems) == 0 {
-		r.last = <-r.sets
-	}
-	if !strings.Contains(r.last.Problems[0].Err.Error(), "it holds 5001 manifests, and only the first 5000") {
-		t.Errorf("%v", r.last.Problems[0])
+	s := New(Config{Path: r.dir, Log: slog.New(slog.DiscardHandler)}, nil)
+	defer s.unwatch()
+	s.most = 2
+	s.files.dirty = map[string]bool{"a.yaml": true, "b.yaml": true} // nobody is writing them
+	s.look()
+	got := s.all()
+	if pods(got) != "a b" || len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err.Error(), "it holds 3 manifests, and only the first 2") {
+		t.Errorf("%s, %v", pods(got), got.Problems)
 	}
 }
 
