@@ -1,6 +1,8 @@
 package cron
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -63,6 +65,38 @@ func TestNext(t *testing.T) {
 	first := s.Next(at(t, "2026-10-25 00:00", berlin))
 	if second := s.Next(first); second.Sub(first) != time.Hour || second.Format("15:04") != "02:30" {
 		t.Errorf("%s, %s", first, second)
+	}
+}
+
+// TestByTheMinute goes through every minute around the days on which clocks are set,
+// by an hour at two, by an hour at midnight and by half an hour.
+func TestByTheMinute(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	number := func(most int) string {
+		return []string{"*", strconv.Itoa(random.IntN(most)), "*/" + strconv.Itoa(1+random.IntN(most))}[random.IntN(3)]
+	}
+	for _, from := range []time.Time{
+		at(t, "2026-03-27 12:00", "Europe/Berlin"), at(t, "2026-10-23 12:00", "Europe/Berlin"),
+		at(t, "2026-03-27 12:00", "Asia/Beirut"), at(t, "2026-10-23 12:00", "Asia/Beirut"),
+		at(t, "2026-04-03 12:00", "Australia/Lord_Howe"), at(t, "2026-10-02 12:00", "Australia/Lord_Howe"),
+	} {
+		for range 100 {
+			text := number(60) + " " + number(24) + " * * " + number(7)
+			s, err := Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := s.Next(from)
+			for now := from.Add(time.Minute); now.Sub(from) < 4*24*time.Hour; now = now.Add(time.Minute) {
+				due := s.minute&(1<<now.Minute()) != 0 && s.hour&(1<<now.Hour()) != 0 && s.weekday&(1<<now.Weekday()) != 0
+				if due != now.Equal(next) {
+					t.Fatalf("%s from %s: %t at %s, and Next says %s", text, from, due, now, next)
+				}
+				if due {
+					next = s.Next(now)
+				}
+			}
+		}
 	}
 }
 
