@@ -44,7 +44,7 @@ func (s *Set) Resolve(p *manifest.Pod, classes map[string]*nodev1.RuntimeClass) 
 		}
 		return choice, nil
 	}
-	if err := s.check(d.Class.Handler); err != nil {
+	if err := s.Check(d.Class.Handler); err != nil {
 		return Choice{}, fmt.Errorf("%s: RuntimeClass %q asks for the runtime handler %q, %w", p.Origin, d.Class.Name, d.Class.Handler, err)
 	}
 	choice.Class, choice.Handler = d.Class.Name, d.Class.Handler
@@ -128,10 +128,18 @@ func (s *Set) noDefault() string {
 	return "no default handler works here"
 }
 
-// check says why a handler cannot be used.
-func (s *Set) check(name string) error {
+// Check says why a handler cannot be used: errdefs.ErrNotFound if it is not here, and
+// errdefs.ErrUnavailable if it does not work. The empty name means the default. Of a
+// runtime that does not tell its handlers all are taken to work.
+func (s *Set) Check(name string) error {
 	if !s.known {
 		return nil
+	}
+	if name == "" {
+		if s.unnamed || s.Default() != "" {
+			return nil
+		}
+		return fmt.Errorf("and %s; %s: %w", s.noDefault(), s.describe(), errdefs.ErrUnavailable)
 	}
 	for _, h := range s.list {
 		if h.Name == name && h.Ready {

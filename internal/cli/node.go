@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/cluster/certificates"
+	"fairlead.run/internal/node/cluster/join"
+	"fairlead.run/internal/node/cluster/nodestatus"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/runner"
+)
+
+// nodeFlags are the settings of a node, by the names that they have for a kubelet.
+type nodeFlags struct {
+	kubeconfig, bootstrap, certDir string
+	runtime, images                string
+	name, ip, provider             string
+	labels                         map[string]string
+	taints                         []string
+	address                        string
+	port                           int
+	certFile, keyFile, clientCA    string
+	rotateServer, anonymous        bool
+	alwaysAllow, profiling         bool
+	dns                            []string
+	domain, logs                   string
+	reserved, kubeReserved         map[string]string
+	maxPods                        int
+}
+
+func (a *app) nodeCommand() *cobra.Command {
+	f := nodeFlags{}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Make this machine a node of a cluster",
+		Long: "Make this machine a node of a Kubernetes cluster, as a kubelet does: register it, run the pods that are bound\n" +
+			"to it, say how they are, and serve the node API for kubectl logs, exec, port-forward and top.\n\n" +
+			"The runtime runs within this process unless a daemon serves already, or --container-runtime-endpoint names\n" +
+			"another one, such as containerd or CRI-O. A signal ends the command and not the pods.",
+		Example: "  fairlead node --kubeconfig /etc/kubernetes/kubelet.conf --client-ca-file /etc/kubernetes/pki/ca.crt",
+		Args:    args(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.node(cmd.Context(), &f) },
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *nodeFlags) add(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the node; with --bootstrap-kubeconfig it is made")
+	s.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig file by which a new node may ask for its certificate")
+	s.StringVar(&f.certDir, "cert-dir", "/var/lib/fairlead/pki", "folder of the certificates that the node asks for")
+	s.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of the CRI runtime (default that of --endpoint)")
+	s.StringVar(&f.images, "image-service-endpoint", "", "socket of the CRI image service (default that of the runtime)")
+	s.StringVar(&f.name, "hostname-override", "", "name of the node (default the host name)")
+	s.StringVar(&f.ip, "node-ip", "", "address of the node (default that by which it reaches the API server)")
+	s.StringVar(&f.provider, "provider-id", "", "what a cloud calls this machine")
+	s.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node when it is registered")
+	s.StringSliceVar(&f.taints, "register-with-taints", nil, "taints of the node when it is registered: KEY=VALUE:EFFECT")
+	s.StringVar(&f.address, "address", "0.0.0.0", "address to serve the node API at")
+	s.IntVar(&f.port, "port", 10250, "port to serve the node API at")
+	s.StringVar(&f.certFile, "tls-cert-file", "", "certificate of the node API (default a certificate of the node's own making)")
+	s.StringVar(&f.keyFile, "tls-private-key-file", "", "key of that certificate")
+	s.BoolVar(&f.rotateServer, "rotate-server-certificates", false, "ask the cluster for the certificate of the node API, and renew it")
+	s.StringVar(&f.clientCA, "client-ca-file", "", "authority of the clients of the node API, such as the API server")
+	s.BoolVar(&f.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
+	s.BoolVar(&f.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
+	s.BoolVar(&f.profiling, "enable-profiling", false, "serve profiles of this process with the node API")
+	s.StringSliceVar(&f.dns, "cluster-dns", nil, "addresses of the DNS of the cluster")
+	s.StringVar(&f.domain, "cluster-domain", "cluster.local", "domain of the cluster")
+	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
+	s.StringToStringVar(&f.reserved, "system-reserved", nil, "what is kept for the services of the machine: cpu=500m,memory=1Gi")
+	s.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "what is kept for the agent and the runtime")
+	s.IntVar(&f.maxPods, "max-pods", 110, "pods that the node takes")
+}
+
+// node runs until ctx ends.
+func (a *app) node(ctx context.Context, f *nodeFlags) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("only root can run pods: %w", errdefs.ErrPrecondition)
+	}
+	if f.kubeconfig == "" {
+		return usageError{errors.New("--kubeconfig is missing: it says where the API server is, and who this node is")}
+	}
+	if f.runtime != "" {
+		a.endpoint = f.runtime
+	}
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	return a.with(ctx, func(s *session) error {
+		if f.images != "" && f.images != f.runtime {
+			other, err := endpoint.Dial(ctx, f.images)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = other.Close() }()
+			s.Images = other.Images
+		}
+		return f.run(ctx, s, log)
+	})
+}
+
+func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {
+	node := runner.ThisNode(s.cfg.Root)
+	if f.name != "" {
+		node.Name = f.name
+	}
+	node.Name = strings.ToLower(node.Name)
+	node.ClusterDNS, node.ClusterDomain = f.dns, f.domain
+	if err := f.bootstrapped(ctx, node.Name, log); err != nil {
+		return err
+	}
+	client, events, err := f.clients()
+	if err != nil {
+		return err
+	}
+	if node.IPs, err = f.addresses(client.Host()); err != nil {
+		return err
+	}
+	cfg := join.Config{
+		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
+		Registration: join.Registration{Labels: f.labels, ProviderID: f.provider},
+		API: join.API{
+			Address: net.JoinHostPort(f.address, fmt.Sprint(f.port)), ClientCA: f.clientCA, AlwaysAllow: f.alwaysAllow, Anonymous: f.anonymous, Profiling: f.profiling,
+		},
+		Capacity: capacity.Settings{MaxPods: f.maxPods},
+	}
+	if cfg.Taints, err = parseTaints(f.taints); err != nil {
+		return err
+	}
+	if cfg.Capacity.SystemReserved, err = capacity.ParseReserved(f.reserved); err != nil {
+		return fmt.Errorf("--system-reserved: %w", err)
+	}
+	if cfg.Capacity.KubeReserved, err = capacity.ParseReserved(f.kubeReserved); err != nil {
+		return fmt.Errorf("--kube-reserved: %w", err)
+	}
+	keep, err := f.certificate(&cfg, log)
+	if err != nil {
+		return err
+	}
+	n, err := join.New(cfg)
+	if err != nil {
+		return err
+	}
+	return together(ctx, append(keep, n.Run)...)
+}
+
+// together runs parts until ctx ends or one does.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, run := range parts {
+		all.Go(func() {
+			errs[i] = run(ctx)
+			cancel()
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// folder is where a certificate of that name is kept.
+func (f *nodeFlags) folder(name string) certificates.Folder {
+	return certificates.Folder{Dir: f.certDir, Name: name}
+}
+
+func (f *nodeFlags) bootstrapped(ctx context.Context, node string, log *slog.Logger) error {
+	if f.bootstrap == "" {
+		return nil
+	}
+	b := certificates.Bootstrap{Kubeconfig: f.kubeconfig, With: f.bootstrap, Node: node, Folder: f.folder("fairlead-client"), Log: log}
+	return b.Do(ctx)
+}
+
+// clients are one for everything, and one for events, which have limits of their own.
+func (f *nodeFlags) clients() (client, events *cluster.Client, err error) {
+	config, err := cluster.Config(f.kubeconfig, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	config.QPS, config.Burst = 100, 200
+	if client, err = cluster.NewClient(config); err != nil {
+		return nil, nil, err
+	}
+	events, err = cluster.NewClient(config)
+	return client, events, err
+}
+
+func (f *nodeFlags) addresses(server string) ([]string, error) {
+	if f.ip != "" {
+		if _, err := netip.ParseAddr(f.ip); err != nil {
+			return nil, usageError{fmt.Errorf("--node-ip: %w", err)}
+		}
+		return []string{f.ip}, nil
+	}
+	ip, err := nodestatus.DefaultIP(server)
+	if err != nil {
+		return nil, fmt.Errorf("find the address of this node, which --node-ip can give: %w", err)
+	}
+	return []string{ip.String()}, nil
+}
+
+// certificate finds the certificates of the node, and returns what keeps them.
+func (f *nodeFlags) certificate(cfg *join.Config, log *slog.Logger) (keep []func(context.Context) error, err error) {
+	own := func() (*cluster.Client, error) { return cfg.Client, nil }
+	if f.bootstrap != "" {
+		m := certificates.ForClient(certificates.Asker{Node: cfg.Node.Name, Folder: f.folder("fairlead-client"), Client: own, Log: log})
+		keep = append(keep, m.Run)
+	}
+	var ips []net.IP
+	for _, ip := range cfg.Node.IPs {
+		ips = append(ips, net.ParseIP(ip))
+	}
+	names := []string{cfg.Node.Name}
+	switch {
+	case f.certFile != "":
+		if _, err := tls.LoadX509KeyPair(f.certFile, f.keyFile); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(f.certFile, f.keyFile) // it may have been renewed
+			return &c, err
+		}
+	case f.rotateServer:
+		m := certificates.ForServing(certificates.Asker{Node: cfg.Node.Name, Folder: f.folder("fairlead-server"), Client: own, Log: log},
+			func() ([]string, []net.IP) { return names, ips })
+		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
+	default:
+		c, err := certificates.SelfSigned(f.folder("fairlead-self"), names, ips, time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("make a certificate in %s: %w", filepath.Clean(f.certDir), err)
+		}
+		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, nil }
+	}
+	return keep, nil
+}
+
+// parseTaints reads KEY=VALUE:EFFECT and KEY:EFFECT.
+func parseTaints(list []string) ([]corev1.Taint, error) {
+	var out []corev1.Taint
+	for _, text := range list {
+		left, effect, ok := strings.Cut(text, ":")
+		key, value, _ := strings.Cut(left, "=")
+		t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+		switch t.Effect {
+		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+		default:
+			ok = false
+		}
+		if !ok || key == "" {
+			return nil, usageError{fmt.Errorf("--register-with-taints: %q is not KEY=VALUE:EFFECT with an effect of NoSchedule, PreferNoSchedule or NoExecute", text)}
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}

@@ -1,0 +1,135 @@
+package join
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/advert"
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/cluster/membership"
+	"fairlead.run/internal/node/cluster/nodestatus"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/handlers"
+)
+
+// How often the runtime is asked how it is, and which images it has.
+const (
+	runtimeEvery = 10 * time.Second
+	imagesEvery  = time.Minute
+)
+
+// facts is what the node says of itself. What changes is asked of the runtime now and
+// then, and not each time that somebody wants to know.
+type facts struct {
+	endpoint *endpoint.Endpoint
+	info     corev1.NodeSystemInfo
+	fixed    nodestatus.Facts
+
+	*latest
+}
+
+// latest is the runtime's last answers.
+type latest struct {
+	mu       sync.Mutex
+	runtime  nodestatus.Runtime
+	handlers []advert.Handler
+	images   []corev1.ContainerImage
+}
+
+func factsOf(cfg Config, has capacity.Node) (facts, error) {
+	f := facts{endpoint: cfg.Endpoint, latest: &latest{}}
+	f.runtime.NotReady = []string{"the container runtime was not asked yet"}
+	info, err := nodestatus.Machine("/", cfg.Endpoint.Name+"://"+cfg.Endpoint.Version)
+	if err != nil {
+		return f, err
+	}
+	f.info = info
+	var ips []netip.Addr
+	for _, text := range cfg.Node.IPs {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return f, err
+		}
+		ips = append(ips, ip)
+	}
+	_, port, err := net.SplitHostPort(cfg.Address)
+	if err != nil {
+		return f, err
+	}
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		return f, err
+	}
+	f.fixed = nodestatus.Facts{
+		Capacity: has.Capacity, Allocatable: has.Allocatable, Info: info, Port: int32(number), Addresses: nodestatus.Addresses(cfg.Node.Name, ips...),
+	}
+	return f, nil
+}
+
+// run asks the runtime until ctx ends.
+func (f *facts) run(ctx context.Context) error {
+	var asked time.Time
+	for {
+		f.ask(ctx, time.Since(asked) >= imagesEvery)
+		if time.Since(asked) >= imagesEvery {
+			asked = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(runtimeEvery):
+		}
+	}
+}
+
+func (f *facts) ask(ctx context.Context, images bool) {
+	ctx, cancel := context.WithTimeout(ctx, runtimeEvery)
+	defer cancel()
+	answer, err := f.endpoint.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	f.mu.Lock()
+	f.runtime = nodestatus.FromRuntime(answer, err)
+	f.mu.Unlock()
+	if set, err := handlers.List(ctx, f.endpoint.Runtime); err == nil {
+		f.mu.Lock()
+		f.handlers = set.Advert()
+		f.mu.Unlock()
+	}
+	if !images {
+		return
+	}
+	list, err := f.endpoint.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return // the last answer is better than none
+	}
+	var out []corev1.ContainerImage
+	for _, i := range list.GetImages() {
+		out = append(out, corev1.ContainerImage{Names: slices.Concat(i.GetRepoDigests(), i.GetRepoTags()), SizeBytes: int64(i.GetSize())})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.images = out
+}
+
+// now is what there is to say.
+func (f *facts) now() membership.Said {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	said := membership.Said{Facts: f.fixed, Handlers: f.handlers}
+	said.Runtime, said.Images = f.runtime, f.images
+	return said
+}
+
+func (n *Node) said(context.Context) membership.Said { return n.facts.now() }
+
+// status is the first one of a node that is new.
+func (n *Node) status() corev1.NodeStatus {
+	return nodestatus.Of(n.facts.now().Facts, nil, time.Now())
+}

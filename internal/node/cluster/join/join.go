@@ -1,0 +1,213 @@
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/capacity"
+	api "fairlead.run/internal/node/cluster"
+	"fairlead.run/internal/node/cluster/membership"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/server"
+	"fairlead.run/internal/node/server/access"
+	"fairlead.run/internal/node/server/usage"
+	"fairlead.run/internal/node/volume"
+)
+
+// Name marks the pods of a node; see agent.Config.
+const Name = "node"
+
+// Config is what a Node works with. What is not said to be optional is required.
+type Config struct {
+	Endpoint       *endpoint.Endpoint
+	Client, Events *cluster.Client // the second one for events alone
+	Node           podspec.Node    // with its name and addresses
+	Registration
+	API
+	Capacity    capacity.Settings
+	Root, State string // persistent folder, and one on a tmpfs
+	Logs        string // folder of the logs of pods
+	Log         *slog.Logger
+}
+
+// Registration is what the node says of itself when it comes.
+type Registration struct {
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	ProviderID string
+}
+
+// API is how the node's own API is served.
+type API struct {
+	Address     string // to listen at
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCA    string // file; empty accepts no certificate
+	AlwaysAllow bool   // else the API server says who may do what
+	Anonymous   bool
+	Profiling   bool
+}
+
+// Node is a machine that is one. Make it by New.
+type Node struct {
+	cfg     Config
+	agent   *agent.Agent
+	cluster *api.Cluster
+	server  *server.Server
+	has     capacity.Node
+	facts   facts
+}
+
+// New makes a Node. Nothing is asked of the API server before Run.
+func New(cfg Config) (*Node, error) {
+	n := &Node{cfg: cfg}
+	machine, err := capacity.Host{}.Read()
+	if err != nil {
+		return nil, fmt.Errorf("find out what this machine has: %w", err)
+	}
+	if n.has, err = cfg.Capacity.Of(machine); err != nil {
+		return nil, err
+	}
+	if n.facts, err = factsOf(cfg, n.has); err != nil {
+		return nil, err
+	}
+	pictures, err := images.New(images.Config{Client: cfg.Endpoint.Images, Parallel: parallelPulls, Records: filepath.Join(cfg.Root, "images"), Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	n.cluster = api.New(api.Config{
+		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.take, Changed: n.changed, Log: cfg.Log,
+		Registration: membership.Registration{
+			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
+			Status: n.status, MachineID: n.facts.info.MachineID,
+		},
+	})
+	n.agent = agent.New(agent.Config{
+		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: pictures, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
+		Place: n.place, Around: volume.Around{Allocatable: n.has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
+		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
+	})
+	if n.server, err = n.newServer(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// parallelPulls is how many images are pulled at a time.
+const parallelPulls = 5
+
+func (n *Node) newServer() (*server.Server, error) {
+	gate := access.Config{
+		Tokens: reviews{n.cfg.Client}, Access: reviews{n.cfg.Client}, AlwaysAllow: n.cfg.AlwaysAllow, Anonymous: n.cfg.Anonymous,
+		NodeName: n.cfg.Node.Name, Log: n.cfg.Log,
+	}
+	if n.cfg.ClientCA != "" {
+		bundle, err := access.NewBundle(n.cfg.ClientCA, n.cfg.Log)
+		if err != nil {
+			return nil, err
+		}
+		gate.Clients = bundle
+	}
+	made, err := access.New(gate)
+	if err != nil {
+		return nil, err
+	}
+	measures, err := usage.New(usage.Config{
+		NodeName: n.cfg.Node.Name, Runtime: n.cfg.Endpoint.Runtime, Images: n.cfg.Endpoint.Images, Pods: n.agent.Pods,
+		Root: n.cfg.Root, Logs: n.logDir, Log: n.cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return server.New(server.Config{
+		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
+		Metrics: []func(io.Writer) error{n.agent.Metrics},
+	})
+}
+
+// Run is a node of the cluster until ctx ends. The pods go on then.
+func (n *Node) Run(ctx context.Context) error {
+	l, err := net.Listen("tcp", n.cfg.Address)
+	if err != nil {
+		return fmt.Errorf("serve the node API: %w", err)
+	}
+	config, err := access.TLS{Certificate: n.cfg.Certificate}.Config()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := []func(context.Context) error{
+		n.agent.Run, n.cluster.Run, n.facts.run,
+		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
+	}
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, run := range parts {
+		all.Go(func() {
+			errs[i] = run(ctx)
+			cancel() // none goes on alone
+		})
+	}
+	all.Wait()
+	for i, err := range errs {
+		if errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(append(errs, n.server.Close())...)
+}
+
+// take is the pods that are to run here. Those that have ended for the API server stay
+// so, and those that are not known to be here need no worker.
+func (n *Node) take(pods []*corev1.Pod) { n.agent.Set(pods) }
+
+// changed is that what pods refer to may be another.
+func (n *Node) changed(pods []types.UID) { n.agent.Touch(pods...) }
+
+func (n *Node) logDir(p *corev1.Pod) string {
+	return filepath.Join(n.cfg.Logs, p.Namespace+"_"+p.Name+"_"+string(p.UID))
+}
+
+// reporter tells the cluster how pods are.
+type reporter struct{ n *Node }
+
+func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.n.cluster.Report(p, &s) }
+
+func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
+	r.n.cluster.Event(p, kind, reason, message)
+}
+
+func (r reporter) Gone(p *corev1.Pod) { r.n.cluster.Gone(p) }
+
+// pods are the agent's, as the node API asks for them.
+type pods struct{ *agent.Agent }
+
+func (p pods) Pod(namespace, name string, uid types.UID) (*corev1.Pod, bool) {
+	for _, one := range p.Pods() {
+		if one.Namespace == namespace && one.Name == name && (uid == "" || uid == one.UID) {
+			return one, true
+		}
+	}
+	return nil, false
+}
+
+// soon bounds a question to the API server by a pod that waits for the answer.
+func soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 30*time.Second)
+}

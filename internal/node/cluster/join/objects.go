@@ -1,0 +1,142 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/cluster/objects"
+	"fairlead.run/internal/node/handlers"
+)
+
+// lookup finds what pods refer to. What cannot be had in time counts as missing: the
+// pod waits for it, and asks again.
+type lookup struct{ *objects.Objects }
+
+// ConfigMap implements podspec.Lookup.
+func (l lookup) ConfigMap(namespace, name string) *corev1.ConfigMap {
+	ctx, cancel := soon()
+	defer cancel()
+	got, err := l.Objects.ConfigMap(ctx, namespace, name)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+// Secret implements podspec.Lookup.
+func (l lookup) Secret(namespace, name string) *corev1.Secret {
+	ctx, cancel := soon()
+	defer cancel()
+	got, err := l.Objects.Secret(ctx, namespace, name)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+// Services implements podspec.Services.
+func (l lookup) Services(namespace string) []*corev1.Service {
+	got, err := l.Objects.Services(namespace)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+// Claim implements volume.Claims.
+func (l lookup) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	ctx, cancel := soon()
+	defer cancel()
+	got, err := l.Objects.Claim(ctx, namespace, name)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+// Volume implements volume.Claims.
+func (l lookup) Volume(name string) *corev1.PersistentVolume {
+	ctx, cancel := soon()
+	defer cancel()
+	got, err := l.Objects.Volume(ctx, name)
+	if err != nil {
+		return nil
+	}
+	return got
+}
+
+// tokens are those of service accounts.
+type tokens struct{ objects *objects.Objects }
+
+// Token implements volume.Tokens.
+func (t tokens) Token(ctx context.Context, pod *corev1.Pod, audience string, seconds int64, _ string) (string, time.Time, error) {
+	account := objects.Account{Pod: pod, Seconds: seconds}
+	if audience != "" {
+		account.Audiences = []string{audience}
+	}
+	got, err := t.objects.Token(ctx, account)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	left := time.Until(got.ExpirationTimestamp.Time)
+	return got.Token, time.Now().Add(left * 8 / 10), nil
+}
+
+// reviews ask the API server who somebody is, and what they may do.
+type reviews struct{ client *cluster.Client }
+
+func (r reviews) ReviewToken(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	out := &authenticationv1.TokenReview{}
+	err := r.client.REST(authenticationv1.SchemeGroupVersion).Post().Resource("tokenreviews").Body(review).Do(ctx).Into(out)
+	return out, err
+}
+
+func (r reviews) ReviewAccess(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	out := &authorizationv1.SubjectAccessReview{}
+	err := r.client.REST(authorizationv1.SchemeGroupVersion).Post().Resource("subjectaccessreviews").Body(review).Do(ctx).Into(out)
+	return out, err
+}
+
+// place finds the handler of a pod by its class. The API server has admitted the pod
+// by then; a class that is gone, and a handler that is not here, are refusals.
+func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
+	p := agent.Placement{Overhead: pod.Spec.Overhead}
+	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
+		class, err := n.cluster.Objects().Class(ctx, *name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return p, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: fmt.Sprintf("the RuntimeClass %q of the pod does not exist; create it, and the pod anew", *name)}
+		case err != nil:
+			return p, fmt.Errorf("find RuntimeClass %s: %w", *name, err)
+		}
+		p.Class, p.Handler = class.Name, class.Handler
+	}
+	set, err := handlers.List(ctx, n.cfg.Endpoint.Runtime, p.Handler)
+	if err != nil {
+		return p, fmt.Errorf("ask the runtime for its handlers: %w", err)
+	}
+	if why := set.Check(p.Handler); why != nil {
+		return p, refusal(p, why)
+	}
+	p.Features = set.Features(p.Handler)
+	return p, nil
+}
+
+// refusal tells what never works here from what may work soon.
+func refusal(p agent.Placement, why error) error {
+	text := fmt.Sprintf("RuntimeClass %q asks for the runtime handler %q, %v", p.Class, p.Handler, why)
+	if errors.Is(why, errdefs.ErrNotFound) {
+		return &agent.Refusal{Reason: "RuntimeHandlerNotFound", Message: text}
+	}
+	return fmt.Errorf("%s: %w", text, errdefs.ErrUnavailable)
+}
