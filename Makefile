@@ -142,6 +142,7 @@ E2E_LDFLAGS  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 E2E_BUILD    = CGO_ENABLED=0 go build -C $(E2E_MODULE) -trimpath -ldflags '$(E2E_LDFLAGS)' -o $(E2E)/
 E2E_SPECS    = cd $(E2E_MODULE) && CGO_ENABLED=0 go test -c -vet=off -trimpath -ldflags '-s -w' -o $(E2E)/
 RUNTIME     ?= fairlead
+AGENT       ?= kubelet
 HANDLER     ?= runc
 DRIVER      ?= cgroupfs
 PROCS       ?= 4
@@ -149,7 +150,7 @@ FOCUS       ?=
 SKIP        ?=
 E2E_TESTS    = $(or $(RUN),$(if $(FOCUS),TestSpecs,.))
 E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
-	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -handler $(HANDLER) \
+	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -agent $(AGENT) -handler $(HANDLER) \
 	-procs $(PROCS) -skip '$(SKIP)'
 
 # What a cluster needs, and what runs specs in it, without the specs.

@@ -31,18 +31,33 @@ import (
 type nodeFlags struct {
 	kubeconfig, bootstrap, certDir string
 	runtime, images                string
-	name, ip, provider             string
-	labels                         map[string]string
-	taints                         []string
-	address                        string
-	port                           int
-	certFile, keyFile, clientCA    string
-	rotateServer, anonymous        bool
-	alwaysAllow, profiling         bool
 	dns                            []string
 	domain, logs                   string
-	reserved, kubeReserved         map[string]string
-	maxPods                        int
+	self                           selfFlags
+	api                            apiFlags
+	room                           roomFlags
+}
+
+// selfFlags are what the node says of itself.
+type selfFlags struct {
+	name, ip, provider string
+	labels             map[string]string
+	taints             []string
+}
+
+// apiFlags say how the node API is served.
+type apiFlags struct {
+	address                     string
+	port                        int
+	certFile, keyFile, clientCA string
+	rotate, anonymous           bool
+	alwaysAllow, profiling      bool
+}
+
+// roomFlags say what pods may have.
+type roomFlags struct {
+	system, kube map[string]string
+	maxPods      int
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -69,26 +84,26 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.certDir, "cert-dir", "/var/lib/fairlead/pki", "folder of the certificates that the node asks for")
 	s.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of the CRI runtime (default that of --endpoint)")
 	s.StringVar(&f.images, "image-service-endpoint", "", "socket of the CRI image service (default that of the runtime)")
-	s.StringVar(&f.name, "hostname-override", "", "name of the node (default the host name)")
-	s.StringVar(&f.ip, "node-ip", "", "address of the node (default that by which it reaches the API server)")
-	s.StringVar(&f.provider, "provider-id", "", "what a cloud calls this machine")
-	s.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node when it is registered")
-	s.StringSliceVar(&f.taints, "register-with-taints", nil, "taints of the node when it is registered: KEY=VALUE:EFFECT")
-	s.StringVar(&f.address, "address", "0.0.0.0", "address to serve the node API at")
-	s.IntVar(&f.port, "port", 10250, "port to serve the node API at")
-	s.StringVar(&f.certFile, "tls-cert-file", "", "certificate of the node API (default a certificate of the node's own making)")
-	s.StringVar(&f.keyFile, "tls-private-key-file", "", "key of that certificate")
-	s.BoolVar(&f.rotateServer, "rotate-server-certificates", false, "ask the cluster for the certificate of the node API, and renew it")
-	s.StringVar(&f.clientCA, "client-ca-file", "", "authority of the clients of the node API, such as the API server")
-	s.BoolVar(&f.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
-	s.BoolVar(&f.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
-	s.BoolVar(&f.profiling, "enable-profiling", false, "serve profiles of this process with the node API")
+	s.StringVar(&f.self.name, "hostname-override", "", "name of the node (default the host name)")
+	s.StringVar(&f.self.ip, "node-ip", "", "address of the node (default that by which it reaches the API server)")
+	s.StringVar(&f.self.provider, "provider-id", "", "what a cloud calls this machine")
+	s.StringToStringVar(&f.self.labels, "node-labels", nil, "labels of the node when it is registered")
+	s.StringSliceVar(&f.self.taints, "register-with-taints", nil, "taints of the node when it is registered: KEY=VALUE:EFFECT")
+	s.StringVar(&f.api.address, "address", "0.0.0.0", "address to serve the node API at")
+	s.IntVar(&f.api.port, "port", 10250, "port to serve the node API at")
+	s.StringVar(&f.api.certFile, "tls-cert-file", "", "certificate of the node API (default a certificate of the node's own making)")
+	s.StringVar(&f.api.keyFile, "tls-private-key-file", "", "key of that certificate")
+	s.BoolVar(&f.api.rotate, "rotate-server-certificates", false, "ask the cluster for the certificate of the node API, and renew it")
+	s.StringVar(&f.api.clientCA, "client-ca-file", "", "authority of the clients of the node API, such as the API server")
+	s.BoolVar(&f.api.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
+	s.BoolVar(&f.api.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
+	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API")
 	s.StringSliceVar(&f.dns, "cluster-dns", nil, "addresses of the DNS of the cluster")
 	s.StringVar(&f.domain, "cluster-domain", "cluster.local", "domain of the cluster")
 	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
-	s.StringToStringVar(&f.reserved, "system-reserved", nil, "what is kept for the services of the machine: cpu=500m,memory=1Gi")
-	s.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "what is kept for the agent and the runtime")
-	s.IntVar(&f.maxPods, "max-pods", 110, "pods that the node takes")
+	s.StringToStringVar(&f.room.system, "system-reserved", nil, "what is kept for the services of the machine: cpu=500m,memory=1Gi")
+	s.StringToStringVar(&f.room.kube, "kube-reserved", nil, "what is kept for the agent and the runtime")
+	s.IntVar(&f.room.maxPods, "max-pods", 110, "pods that the node takes")
 }
 
 // node runs until ctx ends.
@@ -118,8 +133,8 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 
 func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {
 	node := runner.ThisNode(s.cfg.Root)
-	if f.name != "" {
-		node.Name = f.name
+	if f.self.name != "" {
+		node.Name = f.self.name
 	}
 	node.Name = strings.ToLower(node.Name)
 	node.ClusterDNS, node.ClusterDomain = f.dns, f.domain
@@ -135,19 +150,19 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 	}
 	cfg := join.Config{
 		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
-		Registration: join.Registration{Labels: f.labels, ProviderID: f.provider},
+		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
 		API: join.API{
-			Address: net.JoinHostPort(f.address, fmt.Sprint(f.port)), ClientCA: f.clientCA, AlwaysAllow: f.alwaysAllow, Anonymous: f.anonymous, Profiling: f.profiling,
+			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
 		},
-		Capacity: capacity.Settings{MaxPods: f.maxPods},
+		Capacity: capacity.Settings{MaxPods: f.room.maxPods},
 	}
-	if cfg.Taints, err = parseTaints(f.taints); err != nil {
+	if cfg.Taints, err = parseTaints(f.self.taints); err != nil {
 		return err
 	}
-	if cfg.Capacity.SystemReserved, err = capacity.ParseReserved(f.reserved); err != nil {
+	if cfg.Capacity.SystemReserved, err = capacity.ParseReserved(f.room.system); err != nil {
 		return fmt.Errorf("--system-reserved: %w", err)
 	}
-	if cfg.Capacity.KubeReserved, err = capacity.ParseReserved(f.kubeReserved); err != nil {
+	if cfg.Capacity.KubeReserved, err = capacity.ParseReserved(f.room.kube); err != nil {
 		return fmt.Errorf("--kube-reserved: %w", err)
 	}
 	keep, err := f.certificate(&cfg, log)
@@ -205,11 +220,11 @@ func (f *nodeFlags) clients() (client, events *cluster.Client, err error) {
 }
 
 func (f *nodeFlags) addresses(server string) ([]string, error) {
-	if f.ip != "" {
-		if _, err := netip.ParseAddr(f.ip); err != nil {
+	if f.self.ip != "" {
+		if _, err := netip.ParseAddr(f.self.ip); err != nil {
 			return nil, usageError{fmt.Errorf("--node-ip: %w", err)}
 		}
-		return []string{f.ip}, nil
+		return []string{f.self.ip}, nil
 	}
 	ip, err := nodestatus.DefaultIP(server)
 	if err != nil {
@@ -231,15 +246,15 @@ func (f *nodeFlags) certificate(cfg *join.Config, log *slog.Logger) (keep []func
 	}
 	names := []string{cfg.Node.Name}
 	switch {
-	case f.certFile != "":
-		if _, err := tls.LoadX509KeyPair(f.certFile, f.keyFile); err != nil {
+	case f.api.certFile != "":
+		if _, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
 		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			c, err := tls.LoadX509KeyPair(f.certFile, f.keyFile) // it may have been renewed
+			c, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile) // it may have been renewed
 			return &c, err
 		}
-	case f.rotateServer:
+	case f.api.rotate:
 		m := certificates.ForServing(certificates.Asker{Node: cfg.Node.Name, Folder: f.folder("fairlead-server"), Client: own, Log: log},
 			func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)

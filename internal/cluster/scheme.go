@@ -6,6 +6,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,7 +25,7 @@ import (
 var kinds = sync.OnceValues(func() (*runtime.Scheme, serializer.CodecFactory) {
 	s := runtime.NewScheme()
 	groups := runtime.NewSchemeBuilder(corev1.AddToScheme, nodev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
-		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme,
 		v1alpha1.AddToScheme)
 	if err := groups.AddToScheme(s); err != nil { // the same types are always the same
 		panic("cluster: make a scheme: " + err.Error())

@@ -22,6 +22,7 @@ var (
 	fairlead = flag.String("fairlead", "", "absolute path of the folder of fairlead and fairlead-monitor")
 	peers    = flag.String("peers", "", "absolute path of the folder of containerd and its shim")
 	kind     = flag.String("runtime", string(cluster.Fairlead), "what the kubelet uses: fairlead or containerd")
+	agent    = flag.String("agent", string(cluster.Kubelet), "what makes the machine a node: kubelet or fairlead")
 	handler  = flag.String("handler", "runc", "Fairlead's default handler")
 	output   = flag.String("output", "", "absolute path of the folder for what the programs say, and for reports")
 	specs    = flag.String("specs", "e2e.test", "the program among -programs that has the specs")
@@ -69,7 +70,7 @@ func run(m *testing.M, a arena.Arena) int {
 	var err error
 	node, err = cluster.Start(context.Background(), cluster.Config{
 		Arena: a, Programs: *programs, Specs: *specs, Fairlead: *fairlead, Peers: *peers,
-		Output: *output, Runtime: cluster.Runtime(*kind), Handler: *handler,
+		Output: *output, Runtime: cluster.Runtime(*kind), Agent: cluster.Agent(*agent), Handler: *handler,
 		Guest: *guest, Systemd: *driver == "systemd", Patience: patience, APIServer: flags,
 	})
 	if err != nil {

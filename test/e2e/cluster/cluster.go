@@ -39,6 +39,8 @@ type Config struct {
 	Output string
 	// Runtime is what the kubelet uses.
 	Runtime Runtime
+	// Agent is what makes the machine a node; empty is the kubelet.
+	Agent Agent
 	// Handler is the default handler, runc or crun.
 	Handler string
 	// Guest is the program that runs a command in a virtual machine, test/guest/guest,
@@ -59,7 +61,7 @@ type Cluster struct {
 	Kubeconfig string
 	// Daemon is Fairlead or containerd.
 	Daemon *Process
-	// Kubelet is the kubelet.
+	// Kubelet is the kubelet, or the agent in its place.
 	Kubelet *Process
 	// APIServer is kube-apiserver.
 	APIServer *Process
@@ -94,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		{"start the control plane", c.controlPlane},
 		{"start the node's machine", c.machine},
 		{"start the runtime", c.runtime},
-		{"start the kubelet", c.kubelet},
+		{"start the node agent", c.agent},
 	} {
 		if err := step.do(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", step.what, err), c.Stop())

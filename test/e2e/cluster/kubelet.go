@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"fairlead.run/test/e2e/machine"
 )
 
 // kubeletConfig leaves everything as it comes, but for places, cgroup v1, which
@@ -48,10 +50,45 @@ imageGCLowThresholdPercent: 99
 // StaticPods is the folder of the kubelet's static pods.
 const StaticPods = "/etc/kubernetes/manifests"
 
-func (c *Cluster) kubelet(ctx context.Context) (err error) {
+// Agent is what makes a machine a node.
+type Agent string
+
+// The agents.
+const (
+	Kubelet      Agent = "kubelet"
+	FairleadNode Agent = "fairlead"
+)
+
+func (c *Cluster) agent(ctx context.Context) error {
 	if err := c.cgroups(); err != nil {
 		return err
 	}
+	switch c.cfg.Agent {
+	case "", Kubelet:
+		return c.kubelet(ctx)
+	case FairleadNode:
+		return c.fairleadNode(ctx)
+	}
+	return fmt.Errorf("agent %q is unknown; there are %s and %s", c.cfg.Agent, Kubelet, FairleadNode)
+}
+
+// fairleadNode has fairlead node do what a kubelet does, by the socket of the runtime.
+func (c *Cluster) fairleadNode(ctx context.Context) error {
+	memory := c.node.memory
+	argv := []string{
+		filepath.Join(c.cfg.Fairlead, "fairlead"), "node", "--root", filepath.Join(c.node.disk, "agent"), "--state", filepath.Join(memory, "agent"),
+		"--container-runtime-endpoint", "unix://" + c.socket(), "--kubeconfig", c.ca.file("node.kubeconfig"),
+		"--hostname-override", NodeName, "--node-ip", c.node.address, "--address", c.node.address,
+		"--tls-cert-file", c.ca.file("kubelet.crt"), "--tls-private-key-file", c.ca.file("kubelet.key"), "--client-ca-file", c.ca.file("ca.crt"),
+		"--cluster-dns", "10.96.0.10", "--pod-logs-dir", "/var/log/pods", "--cert-dir", filepath.Join(memory, "pki"),
+	}
+	c.Kubelet = &Process{machine.Program{
+		Name: "fairlead-node", Argv: argv, Env: c.environment(c.node), Output: filepath.Join(c.cfg.Output, "fairlead-node.log"),
+	}, c.node}
+	return c.begin(ctx, c.Kubelet, c.NodeReady)
+}
+
+func (c *Cluster) kubelet(ctx context.Context) (err error) {
 	memory := c.node.memory
 	config, resolv := filepath.Join(memory, "kubelet.yaml"), filepath.Join(memory, "resolv.conf")
 	if err := c.node.Write(resolv, "nameserver "+HostAddress+"\n"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -76,7 +77,10 @@ type Node struct {
 // New makes a Node. Nothing is asked of the API server before Run.
 func New(cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg}
-	machine, err := capacity.Host{}.Read()
+	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
+		return nil, err
+	}
+	machine, err := capacity.Host{Proc: "/proc", Sys: "/sys", Folder: cfg.Root}.Read()
 	if err != nil {
 		return nil, fmt.Errorf("find out what this machine has: %w", err)
 	}
