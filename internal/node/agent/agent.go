@@ -33,8 +33,8 @@ type Config struct {
 	Node    podspec.Node
 	Place   Place
 	Reporter
-	Root, State string // persistent folder, and one on a tmpfs
-	volume.Around // what volumes need; may be empty
+	Root, State   string // persistent folder, and one on a tmpfs
+	volume.Around        // what volumes need; may be empty
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
 	Log    *slog.Logger
