@@ -118,7 +118,11 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 		a.endpoint = f.runtime
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	return a.with(ctx, func(s *session) error {
+	s, err := a.patiently(ctx, log)
+	if err != nil {
+		return err
+	}
+	do := func() error {
 		if f.images != "" && f.images != f.runtime {
 			other, err := endpoint.Dial(ctx, f.images)
 			if err != nil {
@@ -128,7 +132,26 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 			s.Images = other.Images
 		}
 		return f.run(ctx, s, log)
-	})
+	}
+	return errors.Join(do(), s.close())
+}
+
+// patiently connects to a runtime that may not be there yet: agent and runtime are
+// started at the same time when a machine is.
+func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
+		s, err := a.connect(ctx)
+		away := errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, errdefs.ErrNotFound)
+		if err == nil || a.endpoint == "" || !away {
+			return s, err
+		}
+		log.Warn("the runtime does not answer, and is asked again", "error", err, "again", pause.String())
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"fairlead.run/internal/node/changes"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/volume"
@@ -325,4 +327,24 @@ func (s slots) take(ctx context.Context) (release func(), err error) {
 		timer.Stop()
 		back()
 	}, nil
+}
+
+// Running are the containers that run, with their logs, for whoever rotates these.
+func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
+	var out []rotate.Container
+	for _, w := range a.all() {
+		p := w.shown.withStatus()
+		if p == nil {
+			continue
+		}
+		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses) {
+			_, id, ok := strings.Cut(c.ContainerID, "://")
+			if !ok || c.State.Running == nil {
+				continue
+			}
+			log := podspec.Attempt{Container: &corev1.Container{Name: c.Name}, Number: uint32(c.RestartCount)}.LogPath()
+			out = append(out, rotate.Container{ID: id, Path: filepath.Join(w.logDir(p), log)})
+		}
+	}
+	return out, nil
 }

@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/source"
@@ -90,7 +91,11 @@ func (m *Machine) Run(ctx context.Context) error {
 	files := folder.New(folder.Config{Path: m.cfg.Manifests, Keep: keep.Folder(filepath.Join(m.cfg.Root, "manifests")), Log: m.cfg.Log}, merged.From(source.File))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, m.serve}
+	logs, err := rotate.New(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Log: m.cfg.Log})
+	if err != nil {
+		return err
+	}
+	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
@@ -156,8 +157,12 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	logs, err := rotate.New(rotate.Config{Runtime: n.cfg.Endpoint.Runtime, List: n.agent.Running, Log: n.cfg.Log})
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	parts := []func(context.Context) error{
-		n.agent.Run, n.cluster.Run, n.facts.run,
+		logs.Run, n.agent.Run, n.cluster.Run, n.facts.run,
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
 	errs := make([]error, len(parts))
