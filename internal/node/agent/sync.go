@@ -169,7 +169,7 @@ func (w *worker) findPlace(ctx context.Context) error {
 		return ctx.Err()
 	case errors.As(err, &refusal):
 		w.refused, w.stray = refusal, true
-		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
+		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", refusal.Message)
 		return nil
 	case err != nil:
 		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())

@@ -2,7 +2,6 @@ package join
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"fairlead.run/internal/cluster"
-	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/cluster/objects"
 	"fairlead.run/internal/node/handlers"
@@ -108,7 +106,8 @@ func (r reviews) ReviewAccess(ctx context.Context, review *authorizationv1.Subje
 }
 
 // place finds the handler of a pod by its class. The API server has admitted the pod
-// by then; a class that is gone, and a handler that is not here, are refusals.
+// by then. A class that is gone is a refusal. For a handler that is not here the pod
+// waits, as upstream's specs want it: the next one may be installed at any time.
 func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
 	p := agent.Placement{Overhead: pod.Spec.Overhead}
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
@@ -126,17 +125,8 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 		return p, fmt.Errorf("ask the runtime for its handlers: %w", err)
 	}
 	if why := set.Check(p.Handler); why != nil {
-		return p, refusal(p, why)
+		return p, fmt.Errorf("RuntimeClass %q asks for the runtime handler %q, %w", p.Class, p.Handler, why)
 	}
 	p.Features = set.Features(p.Handler)
 	return p, nil
-}
-
-// refusal tells what never works here from what may work soon.
-func refusal(p agent.Placement, why error) error {
-	text := fmt.Sprintf("RuntimeClass %q asks for the runtime handler %q, %v", p.Class, p.Handler, why)
-	if errors.Is(why, errdefs.ErrNotFound) {
-		return &agent.Refusal{Reason: "RuntimeHandlerNotFound", Message: text}
-	}
-	return fmt.Errorf("%s: %w", text, errdefs.ErrUnavailable)
 }
