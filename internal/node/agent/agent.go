@@ -117,6 +117,13 @@ func (a *Agent) Set(pods []*corev1.Pod) {
 	poke(a.poked)
 }
 
+// Remembered are the pods of which the agent knows how they have ended, from before it
+// was started: their names and statuses.
+func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.ended() }
+
+// Forget forgets how a pod has ended that is not here any more.
+func (a *Agent) Forget(uid types.UID) error { return a.ledger.remove(uid) }
+
 // Ended says that the agent remembers how a pod has ended, so that it would not run it
 // again.
 func (a *Agent) Ended(uid types.UID) bool {

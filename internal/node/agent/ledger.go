@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,9 @@ type ledger struct{ root string }
 
 // record is what is known of a pod.
 type record struct {
-	Accepted time.Time `json:"accepted"` // status.startTime
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Accepted  time.Time `json:"accepted"` // status.startTime
 	// Ended is the status of a pod that has ended, so that it is not run again when
 	// its containers are gone; nil for others.
 	Ended *corev1.PodStatus `json:"ended,omitempty"`
@@ -53,6 +56,27 @@ func (l ledger) read(uid types.UID) (r record, found bool, err error) {
 		return record{}, false, fmt.Errorf("read the record of the pod: %w", err)
 	}
 	return r, true, nil
+}
+
+// ended are the pods of which it is known how they have ended. What cannot be read is
+// left out: the worker of such a pod says so.
+func (l ledger) ended() []*corev1.Pod {
+	files, err := os.ReadDir(filepath.Join(l.root, "agent"))
+	if err != nil {
+		return nil // there was no pod yet
+	}
+	var out []*corev1.Pod
+	for _, f := range files {
+		uid := types.UID(strings.TrimSuffix(f.Name(), ".json"))
+		r, found, err := l.read(uid)
+		if err != nil || !found || r.Ended == nil {
+			continue
+		}
+		p := &corev1.Pod{Status: *r.Ended}
+		p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
+		out = append(out, p)
+	}
+	return out
 }
 
 func (l ledger) write(uid types.UID, r record) error {

@@ -140,7 +140,7 @@ func (w *worker) accept() error {
 		w.a.cfg.Log.Warn("what was known of a pod is lost", "pod", w.name, "error", err)
 	}
 	if !found {
-		r = record{Accepted: time.Now()}
+		r = record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now()}
 		if t := w.pod.Status.StartTime; t != nil {
 			r.Accepted = t.Time
 		}

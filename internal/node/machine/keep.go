@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/node/manifest"
@@ -24,6 +26,9 @@ func (m *Machine) keep(ctx context.Context) error {
 	records, err := m.readRecords()
 	if err != nil {
 		return err
+	}
+	for _, p := range m.agent.Remembered() {
+		m.remembered.Store(p.UID, p)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -46,12 +51,30 @@ func (m *Machine) keep(ctx context.Context) error {
 			continue
 		}
 		records = all.Records
-		m.agent.Set(m.wanted(objects, all))
+		pods := m.wanted(objects, all)
+		if len(unread) == 0 {
+			m.forgetOthers(pods)
+		}
+		m.agent.Set(pods)
 		timer.Stop()
 		if !all.Again.IsZero() {
 			timer.Reset(time.Until(all.Again))
 		}
 	}
+}
+
+// forgetOthers forgets the ends of pods that nobody asks for any more.
+func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
+	m.remembered.Range(func(uid, _ any) bool {
+		if slices.ContainsFunc(wanted, func(p *corev1.Pod) bool { return p.UID == uid }) {
+			return true
+		}
+		m.remembered.Delete(uid)
+		if err := m.agent.Forget(uid.(types.UID)); err != nil {
+			m.cfg.Log.Warn("cannot forget a pod that is gone", "uid", uid, "error", err)
+		}
+		return true
+	})
 }
 
 // retryRecords is when a folder that cannot be written to is tried again.
@@ -75,10 +98,22 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.
 	return out
 }
 
-// seen is what the agent has of pods.
+// seen is what the agent has of pods, and what it remembers of such as it has not come
+// to since it was started.
 func (m *Machine) seen() []workload.Seen {
+	pods := m.agent.Pods()
+	there := map[types.UID]bool{}
+	for _, p := range pods {
+		there[p.UID] = true
+	}
+	m.remembered.Range(func(uid, p any) bool {
+		if !there[uid.(types.UID)] {
+			pods = append(pods, p.(*corev1.Pod))
+		}
+		return true
+	})
 	var out []workload.Seen
-	for _, p := range m.agent.Pods() {
+	for _, p := range pods {
 		s := workload.Seen{Namespace: p.Namespace, Name: p.Name, Phase: p.Status.Phase, Ready: status.Ready(&p.Status)}
 		for _, c := range p.Status.ContainerStatuses {
 			s.Restarts += int(c.RestartCount)

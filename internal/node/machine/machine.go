@@ -59,6 +59,8 @@ type Machine struct {
 	agent   *agent.Agent
 	events  journal
 	changed chan struct{} // manifests or pods have
+	// remembered are pods that have ended before the agent was started, by UID.
+	remembered sync.Map
 
 	mu       sync.Mutex
 	objects  *manifest.Objects // nil before the manifests were read
@@ -237,6 +239,7 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 }
 
 func (r reporter) Gone(p *corev1.Pod) {
+	r.m.remembered.Delete(p.UID)
 	r.m.poke()
 	r.m.cfg.Gone(p)
 }
