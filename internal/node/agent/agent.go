@@ -136,7 +136,7 @@ func (a *Agent) Ended(uid types.UID) bool {
 func (a *Agent) Touch(pods ...types.UID) {
 	for _, uid := range pods {
 		if w := a.worker(uid); w != nil {
-			w.in.wake()
+			w.in.reconsider()
 		}
 	}
 }

@@ -225,8 +225,8 @@ func TestKilledAgent(t *testing.T) {
 		if after := len(n.did("start")) + len(n.did("run")); after != before {
 			t.Errorf("something was started: %q", n.calls)
 		}
-		if !slices.Equal(n.gone, []string{"p3"}) {
-			t.Errorf("gone %q", n.gone)
+		if stops := n.did("stop z"); !slices.Equal(n.gone, []string{"p3"}) || !slices.Equal(stops, []string{"stop z in 30s"}) {
+			t.Errorf("gone %q, %q", n.gone, stops)
 		}
 		n.kill()
 		// After a reboot nothing of any pod is left. What has ended does not run again.
@@ -379,6 +379,16 @@ func TestCannotStart(t *testing.T) {
 		for _, name := range []string{"p1", "p2", "p3"} {
 			n.expect(t, name, corev1.PodRunning, true)
 		}
+		// A change is tried at once, whatever the pause.
+		n.pictures.Store("broken", &images.Error{Reason: "ImagePullBackOff", Message: "no such image", Until: time.Now().Add(time.Hour)})
+		late := pod(4, corev1.RestartPolicyAlways, "broken")
+		n.Set([]*corev1.Pod{late})
+		time.Sleep(time.Minute)
+		mended := late.DeepCopy()
+		mended.Spec.Containers[0].Image = "fine"
+		n.Set([]*corev1.Pod{mended})
+		synctest.Wait()
+		n.expect(t, "p4", corev1.PodRunning, true)
 		if creates := n.did("create p1/fine"); len(creates) != 1 {
 			t.Errorf("%q", n.calls)
 		}

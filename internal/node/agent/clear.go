@@ -9,6 +9,9 @@ import (
 	"fairlead.run/internal/node/volume"
 )
 
+// leftOver says that nothing is known of the pod but what a runtime has.
+func (w *worker) leftOver() bool { return len(w.pod.Spec.Containers) == 0 }
+
 // clear removes all that there is of a pod that has ended. Of a left-over the
 // containers have to be ended first: there was no plan for it.
 func (w *worker) clear(ctx context.Context) error {
@@ -18,7 +21,7 @@ func (w *worker) clear(ctx context.Context) error {
 	}
 	var errs []error
 	for _, id := range boxes {
-		if len(w.pod.Spec.Containers) > 0 {
+		if !w.leftOver() {
 			errs = append(errs, w.removeSandbox(ctx, id))
 			continue
 		}

@@ -16,7 +16,7 @@ type inbox struct {
 	woken chan struct{}
 
 	mu     sync.Mutex
-	again  bool        // its place is to be asked for once more
+	again  bool        // what it waits for may be there now
 	unseen bool        // the runtime has something new of the pod
 	next   *corev1.Pod // its newest definition
 	ending *ending     // nil as long as it is to run
@@ -45,7 +45,7 @@ func (in *inbox) look() {
 	in.wake()
 }
 
-// reconsider has the worker ask once more where a pod can run that was refused.
+// reconsider has the worker try once more what was refused, or could not be started.
 func (in *inbox) reconsider() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

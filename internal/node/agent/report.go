@@ -44,8 +44,8 @@ func (s *shown) withStatus() *corev1.Pod {
 
 // tell tells how the pod is, if that has changed.
 func (w *worker) tell(p plan.Plan) {
-	if len(w.pod.Spec.Containers) == 0 {
-		return // a left-over, of which nothing is known
+	if w.leftOver() {
+		return
 	}
 	w.tellPauses(p)
 	_, before := w.shown.get()

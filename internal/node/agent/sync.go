@@ -31,6 +31,9 @@ func (w *worker) sync(ctx context.Context) (again time.Time, err error) {
 			w.tell(plan.Plan{Phase: corev1.PodPending})
 			return again, err
 		}
+		if w.leftOver() {
+			return again, w.clear(step)
+		}
 		p := w.plan()
 		w.tell(p)
 		if len(p.Actions) == 0 {
@@ -55,8 +58,12 @@ func (w *worker) take(l letter) {
 	if w.pod != l.pod {
 		w.pod = l.pod
 		w.spec.Pod = l.pod
+		clear(w.waits) // what could not be started may be another thing now
 	}
 	w.ending = l.ending
+	if l.again {
+		clear(w.waits)
+	}
 	if l.again && w.stray {
 		w.refused, w.stray = nil, false
 		w.shown.set(nil, nil)
