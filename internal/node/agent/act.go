@@ -112,7 +112,7 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 }
 
 func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
-	release, err := w.a.starts.take(ctx)
+	release, err := w.a.starts.Take(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	if err != nil {
 		return fmt.Errorf("ask for its address: %w", err)
 	}
-	w.view.box, w.spec.IPs = answer.GetStatus(), addresses(answer.GetStatus())
+	w.view.box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
 	return w.writeHosts()
 }
 

@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
+	"fairlead.run/internal/node/slots"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -80,8 +81,8 @@ type Reporter interface {
 // Agent keeps pods.
 type Agent struct {
 	cfg    Config
-	starts slots // for what starts sandboxes and containers
-	probes probe.Slots
+	starts *slots.Slots // for what starts sandboxes and containers
+	probes *slots.Slots
 	ledger ledger
 	poked  chan struct{} // there is something to arrange
 	stats  *metrics
@@ -93,8 +94,10 @@ type Agent struct {
 	done    map[types.UID]bool // pods that are gone, and still asked to go
 }
 
-// What begins at a time: sandboxes and containers that start, and probes.
+// What begins at a time: sandboxes and containers that start, and probes; and how long
+// a start counts.
 const (
+	held           = 2 * time.Second
 	parallelStarts = 8
 	parallelProbes = 16
 )
@@ -102,7 +105,7 @@ const (
 // New makes an Agent.
 func New(cfg Config) *Agent {
 	return &Agent{
-		cfg: cfg, starts: make(slots, parallelStarts), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root},
+		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root},
 		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
 	}
 }
@@ -314,26 +317,6 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// slots bound how much starts at a time. What takes long gives its slot back, so that
-// what hangs holds up nobody.
-type slots chan struct{}
-
-const held = 2 * time.Second
-
-func (s slots) take(ctx context.Context) (release func(), err error) {
-	select {
-	case s <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	back := sync.OnceFunc(func() { <-s })
-	timer := time.AfterFunc(held, back)
-	return func() {
-		timer.Stop()
-		back()
-	}, nil
 }
 
 // Running are the containers that run, with their logs, for whoever rotates these.

@@ -65,7 +65,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	if err != nil {
 		return err
 	}
-	release, err := w.a.starts.take(ctx)
+	release, err := w.a.starts.Take(ctx)
 	if err != nil {
 		return err
 	}

@@ -84,21 +84,10 @@ func (w *worker) lookAtSandboxes(ctx context.Context, list []*runtimeapi.PodSand
 	default:
 		w.view.box = resp.GetStatus()
 	}
-	if ips := addresses(w.view.box); len(ips) > 0 {
+	if ips := podspec.AddressesOf(w.view.box); len(ips) > 0 {
 		w.spec.IPs = ips
 	}
 	return nil
-}
-
-func addresses(s *runtimeapi.PodSandboxStatus) []string {
-	var out []string
-	if ip := s.GetNetwork().GetIp(); ip != "" {
-		out = append(out, ip)
-	}
-	for _, ip := range s.GetNetwork().GetAdditionalIps() {
-		out = append(out, ip.GetIp())
-	}
-	return out
 }
 
 func (w *worker) lookAtContainers(ctx context.Context, list []*runtimeapi.Container) error {

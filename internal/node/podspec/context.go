@@ -96,3 +96,16 @@ func (c *Context) Addresses() []string {
 	}
 	return c.IPs
 }
+
+// AddressesOf are those that a sandbox has, the main one first. One on the node's
+// network has none of its own.
+func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
+	var out []string
+	if ip := s.GetNetwork().GetIp(); ip != "" {
+		out = append(out, ip)
+	}
+	for _, ip := range s.GetNetwork().GetAdditionalIps() {
+		out = append(out, ip.GetIp())
+	}
+	return out
+}

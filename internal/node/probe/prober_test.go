@@ -22,6 +22,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/slots"
 )
 
 // portOf is where a server listens.
@@ -279,7 +281,7 @@ func TestExec(t *testing.T) {
 }
 
 // watchOf runs a watch whose changes come by the channel.
-func watchOf(t *testing.T, target Target, s Slots) (w *Watch, changed chan struct{}, warnings chan string) {
+func watchOf(t *testing.T, target Target, s *slots.Slots) (w *Watch, changed chan struct{}, warnings chan string) {
 	t.Helper()
 	changed, warnings = make(chan struct{}, 100), make(chan string, 100)
 	w = NewWatch(target, time.Now(), s, Told{
@@ -348,32 +350,5 @@ func TestHungTriesDelayNobody(t *testing.T) {
 	<-changed
 	if !w.Status().Ready {
 		t.Error("it is not ready")
-	}
-}
-
-// TestSlots wants no more tries at a time than there are slots, if none hangs.
-func TestSlots(t *testing.T) {
-	slots := NewSlots(2)
-	one, _ := slots.take(t.Context())
-	two, _ := slots.take(t.Context())
-	if len(slots) != 2 {
-		t.Error("the slots are not taken")
-	}
-	one()
-	one()
-	if len(slots) != 1 {
-		t.Error("a slot was given back twice")
-	}
-	two()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 3 { // they are given back after a while
-		if _, err := slots.take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	full := NewSlots(0)
-	if _, err := full.take(ctx); !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }

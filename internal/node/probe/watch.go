@@ -4,38 +4,20 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"fairlead.run/internal/node/slots"
 )
 
-// Slots bound how many tries begin at a time, so that the probes of a full node
-// do not all start their commands in the same moment. A try gives its slot back
-// soon, even if it hangs: so none waits for another one's timeout.
-type Slots chan struct{}
-
-// NewSlots makes n.
-func NewSlots(n int) Slots { return make(Slots, n) }
-
-// held is how long a try may keep its slot.
+// held is how long a try may keep its slot: none waits for another one's timeout.
 const held = 50 * time.Millisecond
 
-// take waits for a slot. It is given back by a call, or when its time is over.
-func (s Slots) take(ctx context.Context) (release func(), err error) {
-	select {
-	case s <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	back := sync.OnceFunc(func() { <-s })
-	timer := time.AfterFunc(held, back)
-	return func() {
-		timer.Stop()
-		back()
-	}, nil
-}
+// NewSlots bounds how many tries begin at a time.
+func NewSlots(n int) *slots.Slots { return slots.New(n, held) }
 
 // Watch probes one attempt at a container for as long as it runs.
 type Watch struct {
 	target Target
-	slots  Slots
+	slots  *slots.Slots
 	told   Told
 
 	mu      sync.Mutex
@@ -52,7 +34,7 @@ type Told struct {
 }
 
 // NewWatch makes the watch over a container that began to run then.
-func NewWatch(t Target, began time.Time, s Slots, told Told) *Watch {
+func NewWatch(t Target, began time.Time, s *slots.Slots, told Told) *Watch {
 	return &Watch{
 		target: t, slots: s, told: told,
 		machine: NewMachine(t.Container, began), warned: map[Kind]string{},
@@ -112,7 +94,7 @@ func (w *Watch) begin() ([]Kind, <-chan time.Time) {
 }
 
 func (w *Watch) try(ctx context.Context, k Kind) Result {
-	release, err := w.slots.take(ctx)
+	release, err := w.slots.Take(ctx)
 	if err != nil {
 		return Result{Unknown, err.Error()}
 	}

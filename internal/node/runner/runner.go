@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/slots"
 	"fairlead.run/internal/node/tend"
 )
 
@@ -84,7 +85,7 @@ type Runner struct {
 	images  refs
 	pods    []*worker
 	starts  chan struct{} // slots for what starts sandboxes and containers
-	slots   probe.Slots
+	slots   *slots.Slots
 	changed chan struct{} // a pod is not as it was
 }
 

@@ -197,7 +197,7 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 	if err != nil {
 		return w.fail("ask for its address", err)
 	}
-	w.spec.IPs = addresses(status.GetStatus())
+	w.spec.IPs = podspec.AddressesOf(status.GetStatus())
 	w.change(func(s *Status) {
 		s.Addresses = w.spec.Addresses()
 		if h := handlers.Of(status); h != "" {
@@ -208,17 +208,6 @@ func (w *worker) startSandbox(ctx context.Context, attempt uint32) error {
 		return w.fail("write its hosts file", err)
 	}
 	return nil
-}
-
-func addresses(s *runtimeapi.PodSandboxStatus) []string {
-	var out []string
-	if ip := s.GetNetwork().GetIp(); ip != "" {
-		out = append(out, ip)
-	}
-	for _, ip := range s.GetNetwork().GetAdditionalIps() {
-		out = append(out, ip.GetIp())
-	}
-	return out
 }
 
 // launch creates and starts the next attempt of a container.

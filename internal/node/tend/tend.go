@@ -15,13 +15,14 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/slots"
 )
 
 // Pod is what the containers of one pod have in common.
 type Pod struct {
 	Spec    *podspec.Context // with the addresses of the pod
 	Runtime runtimeapi.RuntimeServiceClient
-	Slots   probe.Slots
+	Slots   *slots.Slots
 	// Wake is called when what a container is told to be has changed. It must not
 	// wait, nor must Told.
 	Wake func()
