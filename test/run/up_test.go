@@ -229,6 +229,9 @@ func TestUpFiles(t *testing.T) {
 		}
 	}
 	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
+	if r := m.run("", "up", "--manifests", m.dir+"/others"); r.code != 1 || !strings.Contains(r.err, "another") {
+		t.Errorf("a second one: %+v", r)
+	}
 	j.signal(syscall.SIGINT)
 	j.ends(0)
 	if r := m.run("", "get", "pods"); r.code != 1 || !strings.Contains(r.err, "fairlead up") {

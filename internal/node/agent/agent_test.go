@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/podspec"
 )
@@ -237,6 +238,21 @@ func TestKilledAgent(t *testing.T) {
 		if runs := n.did("run"); len(runs) != 4 || runs[3] != "run p1" {
 			t.Errorf("%q", runs)
 		}
+		n.stop()
+	})
+}
+
+// TestOneAgent lets no second agent near the pods of the first.
+func TestOneAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		other := New(n.cfg)
+		other.Set(nil)
+		if err := other.Run(t.Context()); !errors.Is(err, errdefs.ErrAlreadyExists) {
+			t.Errorf("%v", err)
+		}
+		n.expect(t, "p1", corev1.PodRunning, true)
 		n.stop()
 	})
 }

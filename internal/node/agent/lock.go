@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// lock makes sure that nobody else keeps the pods of this agent's name: two agents
+// would each take away what the other one starts. It ends with the process, too.
+func (a *Agent) lock() (release func(), err error) {
+	path := filepath.Join(a.cfg.State, "agent-"+a.cfg.Name+".lock")
+	if err := os.MkdirAll(a.cfg.State, 0o711); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another process keeps the pods of this machine, and holds %s; end that first: %w", path, errdefs.ErrAlreadyExists)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
