@@ -212,12 +212,22 @@ func (l *leaker) monitorRequests(tty bool) []request {
 			_, err := l.n.Runtime.ReopenContainerLog(l.n.Ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.ID})
 			return err
 		}},
-		{name: "attach", do: func() error { return l.attachTo(c) }},
+		{name: "attach", do: func() error { return l.attachTo(c, "\n") }}, // input that was used is closed with the session
+		{name: "have the input closed", do: l.inputClosed},
 	}
 	if !tty { // once is enough, as it takes a second
 		all = append(all, request{name: "exec beyond its time", do: func() error { return beyondItsTime(c) }})
 	}
 	return all
+}
+
+// inputClosed waits for the monitor to close the input of a session that has ended,
+// which nobody is told of. Whether it came there is for the test to say in the end.
+func (l *leaker) inputClosed() error {
+	settled(func() []string {
+		return slices.DeleteFunc(l.aimed(), func(place string) bool { return place != "monitor.close-stdin.recorded" })
+	})
+	return nil
 }
 
 func (l *leaker) execIn(c *node.Container, tty bool) error {

@@ -310,10 +310,10 @@ func (st *story) exec() error {
 }
 
 // attach joins the container's streams, and hangs up when it has seen something.
-func (st *story) attach() error { return st.attachTo(st.first) }
+func (st *story) attach() error { return st.attachTo(st.first, "") }
 
 // attachTo is attach to any container that says something.
-func (st *story) attachTo(c *node.Container) error {
+func (st *story) attachTo(c *node.Container, input string) error {
 	r, err := st.n.Runtime.Attach(st.n.Ctx(), &runtimeapi.AttachRequest{ContainerId: c.ID, Stdin: true, Stdout: true, Tty: c.Config.Tty, Stderr: !c.Config.Tty})
 	if err != nil {
 		return err
@@ -327,6 +327,9 @@ func (st *story) attachTo(c *node.Container) error {
 	out := &eye{saw: hangUp}
 	stdin, write := io.Pipe()
 	defer write.Close()
+	if input != "" {
+		go func() { _, _ = io.WriteString(write, input) }()
+	}
 	streams := remotecommand.StreamOptions{Stdin: stdin, Stdout: out, Tty: c.Config.Tty}
 	if !streams.Tty {
 		streams.Stderr = io.Discard
