@@ -81,7 +81,8 @@ func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
 const retryRecords = 10 * time.Second
 
 // wanted are the pods of manifests and workloads. Of those that stay to be looked at
-// only such are asked for as the agent knows to have ended: no other one may start.
+// only such are asked for as the agent has, or knows to have ended: no other one may
+// start.
 func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.Pod {
 	list := append([]*manifest.Pod(nil), objects.Pods...)
 	list = append(list, all.Want...)
@@ -90,8 +91,12 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.
 	for _, p := range source.Static(list, node) {
 		out = append(out, p.Pod)
 	}
+	there := map[types.UID]bool{} // also those that have just ended, and are not in the ledger yet
+	for _, p := range m.agent.Pods() {
+		there[p.UID] = true
+	}
 	for _, p := range source.Static(all.Keep, node) {
-		if m.agent.Ended(p.UID) {
+		if there[p.UID] || m.agent.Ended(p.UID) {
 			out = append(out, p.Pod)
 		}
 	}
