@@ -113,7 +113,7 @@ var layers = []layer{
 	{place: "internal/streaming/...", may: []string{"internal/streaming/...", "@coredown"}},
 	// Clients of an API server, which know nothing of the daemon.
 	{place: "internal/cluster", may: []string{"@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
-	// Its benchmark runs the whole program.
+	// Its manifests name flags of the command.
 	{place: "internal/webhook/...", may: []string{"internal/webhook/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "internal/cli"}},
 	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
 	// The one part of a node that is a client of an API server, too.
