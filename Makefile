@@ -148,6 +148,8 @@ DRIVER      ?= cgroupfs
 PROCS       ?= 4
 FOCUS       ?=
 SKIP        ?=
+# Results are in a folder of the runtime's name, and those of fairlead node in one beside it.
+E2E_NODE     = $(RUNTIME)$(if $(filter fairlead,$(AGENT)),-node)
 E2E_TESTS    = $(or $(RUN),$(if $(FOCUS),TestSpecs,.))
 E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
 	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -agent $(AGENT) -handler $(HANDLER) \
@@ -168,10 +170,10 @@ $(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 $(E2E)/programs: $(E2E)/cluster
 	$(E2E_SPECS)e2e.test k8s.io/kubernetes/test/e2e
 
-## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs that it fits (needs root)
+## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs; AGENT=fairlead takes its place (needs root)
 .PHONY: e2e
 e2e: $(E2E)/programs
-	$(E2E_RUN) -output $(E2E)/$(RUNTIME) -focus '$(FOCUS)'
+	$(E2E_RUN) -output $(E2E)/$(E2E_NODE) -focus '$(FOCUS)'
 
 ## e2e-short: run a real kubelet, our tests and upstream's specs of RuntimeClass, and build only what these need (needs root)
 .PHONY: e2e-short
@@ -187,7 +189,7 @@ e2e-webhook: $(E2E)/cluster
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 
 # The program of e2e-short has all specs of e2e-full.
-E2E_GUEST_OUTPUT = $(E2E)/$(RUNTIME)-v2$(if $(filter systemd,$(DRIVER)),-systemd)
+E2E_GUEST_OUTPUT = $(E2E)/$(E2E_NODE)-v2$(if $(filter systemd,$(DRIVER)),-systemd)
 
 ## e2e-guest: e2e-short with the kubelet in a virtual machine with cgroup v2; FOCUS=..., DRIVER=systemd; it takes long (needs root)
 .PHONY: e2e-guest
@@ -197,16 +199,16 @@ e2e-guest: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -guest $(CURDIR)/test/guest/guest -driver $(DRIVER) -output $(E2E_GUEST_OUTPUT) -specs node.test -focus '$(or $(FOCUS),RuntimeClass)'
 
-## e2e-full: run upstream's NodeConformance and RuntimeClass specs; RUNTIME=containerd compares (needs root)
+## e2e-full: run upstream's NodeConformance and RuntimeClass specs; RUNTIME=containerd, AGENT=fairlead (needs root)
 .PHONY: e2e-full
 e2e-full: FOCUS := \[NodeConformance\]|RuntimeClass
 e2e-full: $(E2E)/programs
-	rm -f $(E2E)/$(RUNTIME)/specs.json
-	$(E2E_RUN) -output $(E2E)/$(RUNTIME) -focus '$(FOCUS)'
+	rm -f $(E2E)/$(E2E_NODE)/specs.json
+	$(E2E_RUN) -output $(E2E)/$(E2E_NODE) -focus '$(FOCUS)'
 
 ## conformance: write docs/conformance.md from the last results of e2e-full and e2e-guest, and those in docs/conformance.json
 .PHONY: conformance
-conformance: OF = $(foreach r,fairlead containerd,$(r) $(r)-v2 $(r)-v2-systemd)
+conformance: OF = $(foreach r,fairlead fairlead-node containerd containerd-node,$(r) $(r)-v2 $(r)-v2-systemd)
 conformance:
 	go run ./test/e2e/page -note "$$NOTE" $(wildcard $(OF:%=$(E2E)/%/specs.json))
 

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -34,8 +35,8 @@ func main() {
 type paths struct{ page, kept string }
 
 func run(causesFile string, to paths, note string, files []string) error {
-	var causes map[string]string
-	if err := readJSON(causesFile, &causes); err != nil {
+	var why map[string]causes
+	if err := readJSON(causesFile, &why); err != nil {
 		return err
 	}
 	all, err := readKept(to.kept)
@@ -53,7 +54,7 @@ func run(causesFile string, to paths, note string, files []string) error {
 		}
 		all[name] = kept{note, l}
 	}
-	text, err := render(all, causes)
+	text, err := render(all, why)
 	if err != nil {
 		return err
 	}
@@ -68,9 +69,15 @@ var nodes = []struct{ name, title string }{
 	{"fairlead", "Fairlead"},
 	{"fairlead-v2", "Fairlead, cgroup v2"},
 	{"fairlead-v2-systemd", "Fairlead, cgroup v2 by systemd"},
+	{"fairlead-node", "fairlead node"},
+	{"fairlead-node-v2", "fairlead node, cgroup v2"},
+	{"fairlead-node-v2-systemd", "fairlead node, cgroup v2 by systemd"},
 	{"containerd", "containerd 2.4.2"},
 	{"containerd-v2", "containerd 2.4.2, cgroup v2"},
 	{"containerd-v2-systemd", "containerd 2.4.2, cgroup v2 by systemd"},
+	{"containerd-node", "fairlead node on containerd 2.4.2"},
+	{"containerd-node-v2", "fairlead node on containerd 2.4.2, cgroup v2"},
+	{"containerd-node-v2-systemd", "fairlead node on containerd 2.4.2, cgroup v2 by systemd"},
 }
 
 func title(name string) string {
@@ -85,7 +92,8 @@ func title(name string) string {
 const head = `# Conformance
 
 What became of upstream's specs on a real node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-kubelet %s, with Fairlead or containerd as the runtime, runc, cgroup v1 if nothing else is said, no cluster DNS and no kube-proxy.
+kubelet %s, with Fairlead or containerd as the runtime, runc, cgroup v1 if nothing else is said, no cluster DNS and no kube-proxy. Where it says
+fairlead node, that is in the kubelet's place, with Fairlead as the runtime if no other is named.
 With cgroup v2 the node is a virtual machine with Debian's kernel and an emulated processor, which is ten times slower, and all else of the cluster is
 beside it. The images are stand-ins made on the spot, of busybox, bash, agnhost and small programs.
 [CONTRIBUTING.md](../CONTRIBUTING.md) says how to run it; this page is made by ` + "`make conformance`" + ` and not edited. A spec that has not run, or
@@ -93,7 +101,7 @@ not to its end, is not here.
 
 `
 
-func render(all map[string]kept, causes map[string]string) (string, error) {
+func render(all map[string]kept, why map[string]causes) (string, error) {
 	var there []string
 	for _, n := range nodes {
 		if _, ok := all[n.name]; ok {
@@ -122,27 +130,20 @@ func render(all map[string]kept, causes map[string]string) (string, error) {
 	passed := map[string][]string{} // by where they ran
 	var unexplained, needless []string
 	for _, spec := range specs(all) {
-		states, where, cause := judge(all, there, spec)
+		states, where, told := judge(all, there, spec)
+		cause, without, extra := why[spec].of(all, there, spec)
+		unexplained, needless = append(unexplained, without...), append(needless, extra...)
 		if states == nil {
 			passed[where] = append(passed[where], spec)
-			if causes[spec] != "" {
-				needless = append(needless, spec)
-			}
 			continue
 		}
-		if causes[spec] != "" {
-			cause = causes[spec]
-		}
-		if cause == "" {
-			unexplained = append(unexplained, spec)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", escape(spec), strings.Join(states, " | "), escape(cause))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", escape(spec), strings.Join(states, " | "), escape(cmp.Or(cause, told)))
 	}
 	if len(unexplained) > 0 {
 		return "", fmt.Errorf("these have not passed, and no cause is given for them:\n%s", strings.Join(unexplained, "\n"))
 	}
 	if len(needless) > 0 {
-		return "", fmt.Errorf("these have passed, and a cause is given for them; take it away:\n%s", strings.Join(needless, "\n"))
+		return "", fmt.Errorf("a cause is given for these, and there is nothing to explain; take it away:\n%s", strings.Join(needless, "\n"))
 	}
 	sections(&b, passed)
 	return b.String(), nil
@@ -156,20 +157,19 @@ func judge(all map[string]kept, there []string, spec string) (states []string, w
 	for _, name := range there {
 		s := all[name].Specs.State(spec)
 		states = append(states, string(s))
-		switch s {
-		case results.NotRun:
+		if s == results.NotRun {
 			not = append(not, title(name))
 			continue
-		case results.Failed:
-			failed = true
-		case results.Skipped:
+		}
+		if s == results.Skipped {
 			why = all[name].Specs.Why(spec)
 		}
+		failed = failed || s == results.Failed
 		good = good && s == results.Passed
 		ran = append(ran, title(name))
 	}
 	switch {
-	case failed:
+	case failed: // what a spec says as it fails is not a cause
 		return states, "", ""
 	case !good:
 		return states, "", why

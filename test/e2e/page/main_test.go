@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,13 +28,13 @@ func TestRender(t *testing.T) {
 		}},
 		"fairlead-v2": {"Another.", results.List{{Name: "d", State: results.Passed}, {Name: "e", State: results.Passed}}},
 	}
-	causes := map[string]string{"a passes": "it lacks something"}
-	_, err := render(all, causes)
+	why := map[string]causes{"a passes": {"containerd": "it lacks something"}}
+	_, err := render(all, why)
 	if err == nil || !strings.Contains(err.Error(), "b [x] fails") {
 		t.Errorf("err = %v, want it to name the spec without a cause", err)
 	}
-	causes["b [x] fails"] = "a|b"
-	text, err := render(all, causes)
+	why["b [x] fails"] = causes{everywhere: "a|b"}
+	text, err := render(all, why)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +53,42 @@ func TestRender(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
 	}
-	causes["d"] = "it failed once"
-	if _, err := render(all, causes); err == nil || !strings.Contains(err.Error(), "\nd") {
+	why["d"] = causes{everywhere: "it failed once"}
+	if _, err := render(all, why); err == nil || !strings.Contains(err.Error(), "\neverywhere: d") {
 		t.Errorf("err = %v, want it to name the spec whose cause is out of date", err)
 	}
 	if _, err := render(nil, nil); err == nil {
 		t.Error("a page was made of nothing")
+	}
+}
+
+// A cause holds where it says, and one that explains nothing has to go.
+func TestCauses(t *testing.T) {
+	all := map[string]kept{}
+	for name, state := range map[string]results.State{"fairlead": results.Failed, "fairlead-node": results.Failed, "containerd": results.Passed} {
+		all[name] = kept{Specs: results.List{{Name: "x", State: state, Why: "expected true"}}}
+	}
+	there := []string{"fairlead", "fairlead-node", "containerd"}
+	for _, c := range []struct {
+		name     string
+		causes   causes
+		told     string
+		without  []string
+		needless []string
+	}{
+		{name: "none", without: []string{"Fairlead: x", "fairlead node: x"}},
+		{name: "of one node", causes: causes{"fairlead-node": "A."}, told: "A.", without: []string{"Fairlead: x"}},
+		{name: "of all", causes: causes{everywhere: "A."}, told: "A."},
+		{name: "of all, and of one", causes: causes{everywhere: "A.", "fairlead-node": "B."}, told: "Fairlead: A. fairlead node: B."},
+		{name: "where it passed", causes: causes{everywhere: "A.", "containerd": "B."}, told: "A.", needless: []string{"containerd: x"}},
+		{name: "of a node that is not there", causes: causes{everywhere: "A.", "cri-o": "B."}, told: "A.", needless: []string{"cri-o: x"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			told, without, needless := c.causes.of(all, there, "x")
+			if told != c.told || !slices.Equal(without, c.without) || !slices.Equal(needless, c.needless) {
+				t.Errorf("told %q, without %q, needless %q", told, without, needless)
+			}
+		})
 	}
 }
 
