@@ -25,6 +25,7 @@ import (
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/sysctl"
 )
 
 // nodeFlags are the settings of a node, by the names that they have for a kubelet.
@@ -54,10 +55,11 @@ type apiFlags struct {
 	alwaysAllow, profiling      bool
 }
 
-// roomFlags say what pods may have.
+// roomFlags say what pods may have and do.
 type roomFlags struct {
 	system, kube map[string]string
 	maxPods      int
+	sysctls      []string
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -104,6 +106,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringToStringVar(&f.room.system, "system-reserved", nil, "what is kept for the services of the machine: cpu=500m,memory=1Gi")
 	s.StringToStringVar(&f.room.kube, "kube-reserved", nil, "what is kept for the agent and the runtime")
 	s.IntVar(&f.room.maxPods, "max-pods", 110, "pods that the node takes")
+	s.StringSliceVar(&f.room.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
 }
 
 // node runs until ctx ends.
@@ -187,6 +190,9 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 	}
 	if cfg.Capacity.KubeReserved, err = capacity.ParseReserved(f.room.kube); err != nil {
 		return fmt.Errorf("--kube-reserved: %w", err)
+	}
+	if cfg.Sysctls, err = sysctl.New(f.room.sysctls); err != nil {
+		return usageError{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
 	}
 	keep, err := f.certificate(&cfg, log)
 	if err != nil {

@@ -62,8 +62,12 @@ type Placement struct {
 	Notes          []string // for an event
 }
 
-// Refusal is why a pod never runs here. It has failed then.
-type Refusal struct{ Reason, Message string }
+// Refusal is why a pod does not run here. It has failed then.
+type Refusal struct {
+	Reason, Message string
+	// Again says that it may run here after all, once Reconsider was called.
+	Again bool `json:"-"`
+}
 
 // Error is the message.
 func (r *Refusal) Error() string { return r.Message }

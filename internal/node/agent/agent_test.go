@@ -421,7 +421,7 @@ func TestRefused(t *testing.T) {
 			if known.Load() {
 				return Placement{}, nil
 			}
-			return Placement{}, &Refusal{"RuntimeClassNotFound", "there is no RuntimeClass x"}
+			return Placement{}, &Refusal{Reason: "RuntimeClassNotFound", Message: "there is no RuntimeClass x", Again: true}
 		}
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
 		n.expect(t, "p1", corev1.PodFailed, false)
@@ -439,13 +439,37 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// TestRefusedForGood fails a pod that is never asked about again, whatever becomes of
+// what it refers to.
+func TestRefusedForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		asked := 0
+		n.place = func(context.Context, *corev1.Pod) (Placement, error) {
+			asked++
+			return Placement{}, &Refusal{Reason: "SysctlForbidden", Message: "vm.swappiness"}
+		}
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		n.Reconsider()
+		synctest.Wait()
+		n.kill()
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if s := n.of("p1"); s.Reason != "SysctlForbidden" || asked != 1 || !n.saw("p1 SysctlForbidden: vm.swappiness") {
+			t.Errorf("%+v, asked %d times, %q", s, asked, n.calls)
+		}
+		n.stop()
+	})
+}
+
 // TestEvicted ends a pod that stays wanted, once and for all.
 func TestEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		p := pod(1, corev1.RestartPolicyAlways, "x")
 		n.boot(t, p)
-		if !n.Evict(p.UID, 3, Refusal{"Evicted", "the node was low on memory"}) || n.Evict(uid(7), 0, Refusal{}) {
+		if !n.Evict(p.UID, 3, Refusal{Reason: "Evicted", Message: "the node was low on memory"}) || n.Evict(uid(7), 0, Refusal{}) {
 			t.Error("the wrong pods are known")
 		}
 		synctest.Wait()

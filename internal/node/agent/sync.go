@@ -175,8 +175,8 @@ func (w *worker) findPlace(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &refusal):
-		w.refused, w.stray = refusal, true
-		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", refusal.Message)
+		w.refused, w.stray = refusal, refusal.Again
+		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
 		return nil
 	case err != nil:
 		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())

@@ -178,9 +178,9 @@ func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, 
 	choice, err := set.Resolve(p, objects.Classes)
 	switch {
 	case errors.Is(err, errdefs.ErrNotFound):
-		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: err.Error()}
+		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: err.Error(), Again: true}
 	case errors.Is(err, errdefs.ErrInvalidArgument):
-		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassRefused", Message: err.Error()}
+		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassRefused", Message: err.Error(), Again: true}
 	case err != nil:
 		m.forget()
 		return agent.Placement{}, err

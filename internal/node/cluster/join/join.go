@@ -29,6 +29,7 @@ import (
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/server/usage"
+	"fairlead.run/internal/node/sysctl"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -43,6 +44,7 @@ type Config struct {
 	Registration
 	API
 	Capacity    capacity.Settings
+	Sysctls     sysctl.Allowed
 	Root, State string // persistent folder, and one on a tmpfs
 	Logs        string // folder of the logs of pods
 	Log         *slog.Logger

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/cluster/objects"
 	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/sysctl"
 )
 
 // lookup finds what pods refer to. What cannot be had in time counts as missing: the
@@ -110,6 +111,9 @@ func (r reviews) ReviewAccess(ctx context.Context, review *authorizationv1.Subje
 // waits, as upstream's specs want it: the next one may be installed at any time.
 func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
 	p := agent.Placement{Overhead: pod.Spec.Overhead}
+	if err := n.cfg.Sysctls.Check(pod); err != nil {
+		return p, &agent.Refusal{Reason: sysctl.Forbidden, Message: err.Error()}
+	}
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		class, err := n.cluster.Objects().Class(ctx, *name)
 		switch {
