@@ -84,11 +84,13 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 	}
 }
 
-// pauses says that a container that ended has to wait for its next attempt.
+// pauses says that a container that ended has to wait for its next attempt. One that
+// has ended after now waits for nothing: the clock was set back, nobody knows by how
+// much, and it must not wait until the clock is there again.
 func (p *planner) pauses(c *corev1.Container, got *Container) bool {
 	pause := Backoff(got.Crashes)
 	until := got.Finished.Add(pause)
-	if pause == 0 || !p.Now.Before(until) {
+	if pause == 0 || !p.Now.Before(until) || until.Sub(p.Now) > pause {
 		return false
 	}
 	p.plan.Waiting[c.Name] = Waiting{Reason: CrashLoopBackOff, Until: until}

@@ -330,6 +330,10 @@ func TestPauses(t *testing.T) {
 	if got := plan.Next(in); told(got) != "Start b5" || !got.Again.Equal(now.Add(20*time.Second)) {
 		t.Errorf("after b's: %+v", got)
 	}
+	in.Now = now.Add(-time.Hour) // the clock was set back
+	if got := plan.Next(in); told(got) != "Start a5 Start b5" {
+		t.Errorf("with the clock set back: %q %+v", told(got), got)
+	}
 }
 
 func TestChanges(t *testing.T) {
