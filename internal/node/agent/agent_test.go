@@ -61,12 +61,19 @@ func (r *reports) saw(text string) bool {
 	return slices.ContainsFunc(r.events, func(e string) bool { return strings.Contains(e, text) })
 }
 
-// pictures are images that are there, but for those with an error.
+// pictures are images that are there, but for those with an error, or a channel that
+// is waited for.
 type pictures struct{ sync.Map }
 
-func (p *pictures) Ensure(_ context.Context, r images.Request) (images.Image, error) {
-	err, _ := p.Load(r.Image)
-	failed, _ := err.(error)
+func (p *pictures) Ensure(ctx context.Context, r images.Request) (images.Image, error) {
+	what, _ := p.Load(r.Image)
+	if c, ok := what.(chan struct{}); ok {
+		select {
+		case <-c:
+		case <-ctx.Done():
+		}
+	}
+	failed, _ := what.(error)
 	return images.Image{Ref: "ref-of-" + r.Image}, failed
 }
 
@@ -81,6 +88,7 @@ type node struct {
 	*reports
 	*Agent
 	pictures    *pictures
+	objects     podspec.Lookup
 	root, state string
 	place       Place
 	stop        func()
@@ -88,7 +96,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	return &node{
-		fake: newFake(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, root: t.TempDir(), state: t.TempDir(),
+		fake: newFake(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, root: t.TempDir(), state: t.TempDir(),
 		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
 	}
 }
@@ -98,7 +106,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
-		Name: "test", Runtime: n.fake, Scheme: "fake", Images: n.pictures, Objects: nothing{}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Name: "test", Runtime: n.fake, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
 		Place: n.place, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods)
@@ -331,35 +339,95 @@ func TestSameName(t *testing.T) {
 	})
 }
 
-// TestHungPod holds that a call which never comes back delays nobody else.
-func TestHungPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		var pods []*corev1.Pod
-		for i := range 40 {
-			pods = append(pods, pod(i, corev1.RestartPolicyAlways, "x"))
-			if i < 20 {
-				n.hang[fmt.Sprintf("run p%d", i)] = make(chan struct{})
+// stuck are objects of which one never comes: what reads it hangs, as at a mount
+// whose server is gone.
+type stuck struct {
+	nothing
+	until chan struct{}
+}
+
+func (s stuck) ConfigMap(_, name string) *corev1.ConfigMap {
+	if name == "stuck" {
+		<-s.until
+	}
+	return &corev1.ConfigMap{}
+}
+
+// hangs are the places where a pod may hang: each makes the pod with that number do so.
+var hangs = map[string]func(n *node, p *corev1.Pod, until chan struct{}){
+	"its handler": func(n *node, p *corev1.Pod, until chan struct{}) {
+		before := n.place
+		n.place = func(ctx context.Context, asked *corev1.Pod) (Placement, error) {
+			if asked.UID == p.UID {
+				<-until
 			}
+			return before(ctx, asked)
 		}
-		n.boot(t, pods...)
-		time.Sleep(10 * time.Second)
+	},
+	"its volumes": func(n *node, p *corev1.Pod, until chan struct{}) {
+		n.objects = stuck{until: until}
+		from := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "stuck"}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: from}}}
+	},
+	"its image":     func(n *node, p *corev1.Pod, until chan struct{}) { n.pictures.Store(p.Spec.Containers[0].Image, until) },
+	"RunPodSandbox": func(n *node, p *corev1.Pod, until chan struct{}) { n.hang["run "+p.Name] = until },
+	"CreateContainer": func(n *node, p *corev1.Pod, until chan struct{}) {
+		n.hang["create "+p.Name+"/"+p.Spec.Containers[0].Name] = until
+	},
+	"ListContainers": func(n *node, p *corev1.Pod, until chan struct{}) { n.hang["look at "+string(p.UID)] = until },
+}
+
+// TestHungPod holds that what never comes back delays no other pod, wherever it is:
+// by no moment of this clock, as long as fewer hang than may begin at a time. When more
+// do, they give their slots back, and then a restart is not delayed either.
+func TestHungPod(t *testing.T) {
+	for name, hang := range hangs {
+		for _, hung := range []int{1, parallelStarts - 1, 20} {
+			t.Run(fmt.Sprintf("%d at %s", hung, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testHungPod(t, hung, hang) })
+			})
+		}
+	}
+}
+
+func testHungPod(t *testing.T, hung int, hang func(*node, *corev1.Pod, chan struct{})) {
+	n, until := newNode(t), make(chan struct{})
+	var pods []*corev1.Pod
+	for i := range 40 {
+		p := pod(i, corev1.RestartPolicyAlways, fmt.Sprintf("x%d", i))
+		if i < hung {
+			hang(n, p, until)
+		}
+		pods = append(pods, p)
+	}
+	began := time.Now()
+	n.boot(t, pods...)
+	if hung >= parallelStarts {
+		time.Sleep(time.Duration(hung/parallelStarts) * held)
 		synctest.Wait()
-		for i := 20; i < 40; i++ {
-			n.expect(t, fmt.Sprintf("p%d", i), corev1.PodRunning, true)
-		}
-		began := time.Now()
-		n.exits("p30", "x", 1)
-		synctest.Wait()
-		n.expect(t, "p30", corev1.PodRunning, true)
-		if took := time.Since(began); took > 0 {
-			t.Errorf("a restart took %s", took)
-		}
-		for _, c := range n.hang {
-			close(c)
-		}
-		n.stop()
-	})
+	} else if took := time.Since(began); took > 0 {
+		t.Errorf("the others were looked at after %s", took)
+	}
+	for _, p := range pods[hung:] {
+		n.expect(t, p.Name, corev1.PodRunning, true)
+	}
+	began = time.Now()
+	n.exits("p30", "x30", 1)
+	synctest.Wait()
+	n.expect(t, "p30", corev1.PodRunning, true)
+	if took := time.Since(began); took > 0 || len(n.did("create p30/x30")) != 2 {
+		t.Errorf("a restart took %s: %q", took, n.did("create p30/"))
+	}
+	for _, p := range pods[:hung] {
+		n.expect(t, p.Name, n.of(p.Name).Phase, false)
+	}
+	close(until)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	for _, p := range pods {
+		n.expect(t, p.Name, corev1.PodRunning, true)
+	}
+	n.stop()
 }
 
 // TestCannotStart tells why, and goes on trying.

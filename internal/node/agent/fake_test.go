@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/podspec"
 )
 
 // fake is a runtime in memory that tells events. It outlives the agents that use it.
@@ -283,7 +285,17 @@ func (f *fake) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContaine
 	return &runtimeapi.RemoveContainerResponse{}, err
 }
 
-func (f *fake) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+func (f *fake) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+	f.mu.Lock()
+	hang := f.hang["look at "+r.GetFilter().GetLabelSelector()[podspec.LabelPodUID]]
+	f.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
