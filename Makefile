@@ -43,6 +43,7 @@ build:
 .PHONY: test
 test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+	go test -C build/chart -count=1 ./...
 
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
@@ -77,6 +78,7 @@ lint: $(TOOLS)/.installed
 .PHONY: generate
 generate: $(TOOLS)/.installed
 	go generate -tags '$(TAGS)' ./...
+	go run -C build/chart . manifests
 
 ## verify: lint, then check that generated files, go.mod and the house rules hold
 .PHONY: verify
@@ -85,6 +87,13 @@ verify: lint
 	go mod tidy -diff
 	go mod verify
 	go test -count=1 -tags '$(TAGS)' ./internal/rules/
+
+## chart: look the Helm chart over, and pack it into bin for images with the tag of this version
+.PHONY: chart
+chart:
+	@mkdir -p bin
+	go run -C build/chart . lint
+	go run -C build/chart . pack '$(VERSION)' $(CURDIR)/bin
 
 # What the benchmark compares with comes from modules of their own, at the versions
 # that their releases name. containerd is built as its own Makefile does, and runc too.

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+)
+
+// parts are the folders of templates that are folders of plain manifests, too.
+var parts = []string{"webhook", "monitoring"}
+
+const header = "# Made from deploy/charts/fairlead/%s by make generate.\n"
+
+// plainManifests are the files of deploy that are rendered, by their paths from there.
+func plainManifests(folder string) (map[string]string, error) {
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	vals, err := values(filepath.Join(folder, "../manifests.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := render(c, namespace, vals)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, text := range rendered {
+		for _, part := range parts {
+			if path, found := strings.CutPrefix(name, "templates/"); found && isManifest(name) && filepath.Dir(path) == part {
+				out[path] = fmt.Sprintf(header, name) + text
+			}
+		}
+	}
+	return out, nil
+}
+
+// writeManifests writes what plainManifests says, takes away what an earlier one
+// left, and writes the page about roles.
+func writeManifests(top, folder string) error {
+	files, err := plainManifests(folder)
+	if err != nil {
+		return err
+	}
+	deploy := filepath.Join(top, "deploy")
+	if err := removeRendered(deploy, files); err != nil {
+		return err
+	}
+	for path, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(deploy, path)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(deploy, path), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	page, err := rolesPage(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(top, "docs/rbac.md"), []byte(page), 0o644)
+}
+
+// removeRendered removes files that say of themselves that they were rendered, and
+// that are not to be any more.
+func removeRendered(deploy string, keep map[string]string) error {
+	for _, part := range parts {
+		folder := filepath.Join(deploy, part)
+		entries, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			name := filepath.Join(folder, e.Name())
+			if _, kept := keep[filepath.Join(part, e.Name())]; kept || e.IsDir() {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			if !strings.HasPrefix(string(text), strings.SplitN(header, "%", 2)[0]) {
+				continue
+			}
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
