@@ -37,6 +37,7 @@ type nodeFlags struct {
 	self                           selfFlags
 	api                            apiFlags
 	room                           roomFlags
+	stock                          stockFlags
 }
 
 // selfFlags are what the node says of itself.
@@ -73,7 +74,12 @@ func (a *app) nodeCommand() *cobra.Command {
 			"another one, such as containerd or CRI-O. A signal ends the command and not the pods.",
 		Example: "  fairlead node --kubeconfig /etc/kubernetes/kubelet.conf --client-ca-file /etc/kubernetes/pki/ca.crt",
 		Args:    args(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.node(cmd.Context(), &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.stock.check(cmd); err != nil {
+				return err
+			}
+			return a.node(cmd.Context(), &f)
+		},
 	}
 	f.add(cmd)
 	return cmd
@@ -107,6 +113,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringToStringVar(&f.room.kube, "kube-reserved", nil, "what is kept for the agent and the runtime")
 	s.IntVar(&f.room.maxPods, "max-pods", 110, "pods that the node takes")
 	s.StringSliceVar(&f.room.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
+	f.stock.add(cmd)
 }
 
 // node runs until ctx ends.
@@ -180,7 +187,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
 		},
-		Capacity: capacity.Settings{MaxPods: f.room.maxPods},
+		Capacity: capacity.Settings{MaxPods: f.room.maxPods}, Stock: f.stock.Settings,
 	}
 	if cfg.Taints, err = parseTaints(f.self.taints); err != nil {
 		return err

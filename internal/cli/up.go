@@ -23,7 +23,7 @@ import (
 const defaultManifests = "/etc/fairlead/manifests"
 
 func (a *app) upCommand() *cobra.Command {
-	manifests := defaultManifests
+	f := upFlags{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Keep the pods of a folder of manifests running",
@@ -33,17 +33,29 @@ func (a *app) upCommand() *cobra.Command {
 			"manifests away: by hand, or with fairlead delete. A file that is broken keeps its last good version.",
 		Example: "  fairlead up --manifests ./pods\n  fairlead apply -f web.yaml\n  fairlead get pods",
 		Args:    args(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.up(cmd.Context(), manifests) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.stock.check(cmd); err != nil {
+				return err
+			}
+			return a.up(cmd.Context(), &f)
+		},
 	}
-	cmd.Flags().StringVar(&manifests, "manifests", manifests, "folder of manifests; it is made if it does not exist")
+	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests; it is made if it does not exist")
+	f.stock.add(cmd)
 	return cmd
 }
 
-func (a *app) up(ctx context.Context, folder string) error {
+// upFlags are the settings of a machine.
+type upFlags struct {
+	manifests string
+	stock     stockFlags
+}
+
+func (a *app) up(ctx context.Context, f *upFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("only root can run pods: %w", errdefs.ErrPrecondition)
 	}
-	folder, err := absolute(folder)
+	folder, err := absolute(f.manifests)
 	if err != nil {
 		return err
 	}
@@ -53,7 +65,7 @@ func (a *app) up(ctx context.Context, folder string) error {
 	return a.with(ctx, func(s *session) error {
 		log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		m, err := machine.New(machine.Config{
-			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Root: s.cfg.Root, State: s.cfg.State,
+			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State,
 			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
 		})
 		if err != nil {

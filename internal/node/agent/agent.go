@@ -93,7 +93,9 @@ type Agent struct {
 
 	mu      sync.Mutex
 	wanted  []*corev1.Pod // the last Set
+	unread  []string      // of the last Set
 	known   bool          // there was a Set
+	settled bool          // nothing is left that may belong to pods of unread sources
 	workers map[types.UID]*worker
 	done    map[types.UID]bool // pods that are gone, and still asked to go
 }
@@ -109,7 +111,7 @@ const (
 // New makes an Agent.
 func New(cfg Config) *Agent {
 	return &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root},
+		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root, cfg.Name},
 		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
 	}
 }
@@ -117,9 +119,12 @@ func New(cfg Config) *Agent {
 // Set says which pods are wanted: all of them. Each has a UID, and the agent changes
 // none of them. One that has a deletionTimestamp ends within its grace period, and so
 // does one that is not among them any more. It may be called before Run.
-func (a *Agent) Set(pods []*corev1.Pod) {
+//
+// Unread are the sources of pods (see source.SourceAnnotation; SourceAPI) that nobody
+// could read yet. What an earlier agent has left of their pods stays as it is.
+func (a *Agent) Set(pods []*corev1.Pod, unread ...string) {
 	a.mu.Lock()
-	a.wanted, a.known = slices.Clone(pods), true
+	a.wanted, a.unread, a.known = slices.Clone(pods), unread, true
 	a.mu.Unlock()
 	poke(a.poked)
 }
@@ -127,9 +132,6 @@ func (a *Agent) Set(pods []*corev1.Pod) {
 // Remembered are the pods of which the agent knows how they have ended, from before it
 // was started: their names and statuses.
 func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.ended() }
-
-// Forget forgets how a pod has ended that is not here any more.
-func (a *Agent) Forget(uid types.UID) error { return a.ledger.remove(uid) }
 
 // Ended says that the agent remembers how a pod has ended, so that it would not run it
 // again.
@@ -229,41 +231,9 @@ func (a *Agent) wake(uid string) {
 	}
 }
 
-// survey finds the sandboxes that an agent before this one has left. It goes on until
-// the runtime answers.
-func (a *Agent) survey(ctx context.Context) (found map[types.UID][]*runtimeapi.PodSandbox, err error) {
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		list, err := a.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-		if err == nil {
-			return a.own(list.GetItems()), nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		a.cfg.Log.Warn("the runtime does not say which pods it has, and is asked again", "error", err, "again", pause.String())
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-// own are the agent's sandboxes, by pod.
-func (a *Agent) own(list []*runtimeapi.PodSandbox) map[types.UID][]*runtimeapi.PodSandbox {
-	out := map[types.UID][]*runtimeapi.PodSandbox{}
-	for _, s := range list {
-		if s.GetAnnotations()[AnnotationAgent] == a.cfg.Name {
-			uid := types.UID(s.GetMetadata().GetUid())
-			out[uid] = append(out[uid], s)
-		}
-	}
-	return out
-}
-
 // arrange has a worker for each pod that is wanted or left over, and none besides. Of
 // two pods with one name the second waits until nothing of the first is left.
-func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID][]*runtimeapi.PodSandbox) {
+func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID]*corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.known {
@@ -297,27 +267,23 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 			poke(a.poked)
 		})
 	}
-	for uid, boxes := range found {
-		delete(found, uid)
+	for uid, left := range found {
 		if wanted[uid] == nil && a.workers[uid] == nil {
-			w := newWorker(a, leftOver(boxes))
+			if slices.Contains(a.unread, sourceOf(left)) {
+				continue // it may be wanted
+			}
+			w := newWorker(a, left)
 			w.in.end("nobody wants it any more")
 			begin(w)
 		}
+		delete(found, uid)
 	}
+	a.settled = len(a.unread) == 0
 	for _, p := range a.wanted {
 		if a.workers[p.UID] == nil && !named[fullName(p)] && (p.DeletionTimestamp == nil || !a.done[p.UID]) {
 			begin(newWorker(a, p))
 		}
 	}
-}
-
-// leftOver is what is known of a pod of which there are only sandboxes.
-func leftOver(boxes []*runtimeapi.PodSandbox) *corev1.Pod {
-	m := boxes[0].GetMetadata()
-	p := &corev1.Pod{}
-	p.Namespace, p.Name, p.UID = m.GetNamespace(), m.GetName(), types.UID(m.GetUid())
-	return p
 }
 
 func fullName(p *corev1.Pod) string { return fmt.Sprintf("%s/%s", p.Namespace, p.Name) }

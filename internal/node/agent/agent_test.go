@@ -91,6 +91,7 @@ type node struct {
 	objects     podspec.Lookup
 	root, state string
 	place       Place
+	unread      []string // sources, at the boot
 	stop        func()
 }
 
@@ -109,7 +110,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 		Name: "test", Runtime: n.fake, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
 		Place: n.place, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
-	n.Set(pods)
+	n.Set(pods, n.unread...)
 	go func() { ended <- n.Run(ctx) }()
 	n.stop = func() {
 		t.Helper()

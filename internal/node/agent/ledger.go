@@ -18,13 +18,16 @@ import (
 
 // ledger is what has to be known of pods that no runtime knows, in a file for each.
 // It outlives the boot.
-type ledger struct{ root string }
+type ledger struct{ root, agent string }
 
 // record is what is known of a pod.
 type record struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	Accepted  time.Time `json:"accepted"` // status.startTime
+	// Agent is the name of the agent whose pod it is, and Source where that has it from.
+	Agent  string `json:"agent,omitempty"`
+	Source string `json:"source,omitempty"`
 	// Ended is the status of a pod that has ended, so that it is not run again when
 	// its containers are gone; nil for others.
 	Ended *corev1.PodStatus `json:"ended,omitempty"`
@@ -58,23 +61,32 @@ func (l ledger) read(uid types.UID) (r record, found bool, err error) {
 	return r, true, nil
 }
 
-// ended are the pods of which it is known how they have ended. What cannot be read is
-// left out: the worker of such a pod says so.
-func (l ledger) ended() []*corev1.Pod {
+// all are the records of this agent's pods. What cannot be read is left out: the
+// worker of such a pod says so.
+func (l ledger) all() map[types.UID]record {
+	out := map[types.UID]record{}
 	files, err := os.ReadDir(filepath.Join(l.root, "agent"))
 	if err != nil {
-		return nil // there was no pod yet
+		return out // there was no pod yet
 	}
-	var out []*corev1.Pod
 	for _, f := range files {
 		uid := types.UID(strings.TrimSuffix(f.Name(), ".json"))
-		r, found, err := l.read(uid)
-		if err != nil || !found || r.Ended == nil {
-			continue
+		if r, found, err := l.read(uid); err == nil && found && r.Agent == l.agent {
+			out[uid] = r
 		}
-		p := &corev1.Pod{Status: *r.Ended}
-		p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
-		out = append(out, p)
+	}
+	return out
+}
+
+// ended are the pods of which it is known how they have ended.
+func (l ledger) ended() []*corev1.Pod {
+	var out []*corev1.Pod
+	for uid, r := range l.all() {
+		if r.Ended != nil {
+			p := &corev1.Pod{Status: *r.Ended}
+			p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
+			out = append(out, p)
+		}
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/volume"
 )
@@ -147,7 +148,7 @@ func (w *worker) accept() error {
 		w.a.cfg.Log.Warn("what was known of a pod is lost", "pod", w.name, "error", err)
 	}
 	if !found {
-		r = record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now()}
+		r = record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now(), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
 		if t := w.pod.Status.StartTime; t != nil {
 			r.Accepted = t.Time
 		}
@@ -240,6 +241,7 @@ func (w *worker) retire() error {
 	for _, c := range w.view.containers {
 		c.care.Abandon()
 	}
+	w.retired.Store(!w.stray)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (w *worker) look(ctx context.Context) error {
 }
 
 func (w *worker) lookAtSandboxes(ctx context.Context, list []*runtimeapi.PodSandbox) error {
-	list = slices.DeleteFunc(list, func(s *runtimeapi.PodSandbox) bool { return s.GetAnnotations()[AnnotationAgent] != w.a.cfg.Name })
+	list = slices.DeleteFunc(list, func(s *runtimeapi.PodSandbox) bool { return !w.a.Mine(s) })
 	slices.SortFunc(list, func(a, b *runtimeapi.PodSandbox) int {
 		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,12 +20,14 @@ import (
 // worker keeps one pod. One goroutine uses it; what others may ask for is in the
 // inbox and below mu.
 type worker struct {
-	a     *Agent
-	uid   types.UID
-	name  string // namespace/name
-	in    *inbox
-	gone  bool
-	retry time.Duration // the last pause before something that had failed; zero if it has not
+	a    *Agent
+	uid  types.UID
+	name string // namespace/name
+	in   *inbox
+	gone bool
+	// retired says that the pod has ended for good. Others may read it.
+	retired atomic.Bool
+	retry   time.Duration // the last pause before something that had failed; zero if it has not
 
 	wish
 	ground

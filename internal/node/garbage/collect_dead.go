@@ -44,10 +44,11 @@ func (c *Collector) collectDead(ctx context.Context, wanted func(string) bool) e
 		return err
 	}
 	c.note(containers)
-	removed, err := each(ctx, Dead(containers, c.cfg.ContainerPolicy, time.Now(), wanted), c.removeContainer)
+	mine, theirs := c.mine(boxes.GetItems(), containers)
+	removed, err := each(ctx, Dead(theirs, c.cfg.ContainerPolicy, time.Now(), wanted), c.removeContainer)
 	errs := []error{err}
 	containers = slices.DeleteFunc(containers, func(ct *runtimeapi.Container) bool { return slices.Contains(removed, ct) })
-	dropped, err := each(ctx, DeadSandboxes(boxes.GetItems(), containers, wanted), c.removeSandbox)
+	dropped, err := each(ctx, DeadSandboxes(mine, containers, wanted), c.removeSandbox)
 	errs = append(errs, err)
 	there := map[string]bool{}
 	for _, s := range boxes.GetItems() {
@@ -68,6 +69,29 @@ func (c *Collector) collectDead(ctx context.Context, wanted func(string) bool) e
 		return nil
 	})
 	return errors.Join(append(errs, err)...)
+}
+
+// mine are the sandboxes that may be removed, and their containers. One whose sandbox
+// is not in the list is too new to be garbage.
+func (c *Collector) mine(boxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container) {
+	if c.cfg.Mine == nil {
+		return boxes, containers
+	}
+	known := map[string]bool{}
+	var mine []*runtimeapi.PodSandbox
+	for _, s := range boxes {
+		if c.cfg.Mine(s) {
+			mine = append(mine, s)
+			known[s.GetId()] = true
+		}
+	}
+	var theirs []*runtimeapi.Container
+	for _, ct := range containers {
+		if known[ct.GetPodSandboxId()] {
+			theirs = append(theirs, ct)
+		}
+	}
+	return mine, theirs
 }
 
 func (c *Collector) containers(ctx context.Context) ([]*runtimeapi.Container, error) {

@@ -41,13 +41,16 @@ type Config struct {
 	// true for each as long as not all sources have told of their pods, and for a
 	// pod that is being ended until nothing of it runs.
 	Wanted func(uid string) bool
+	// Mine says of a sandbox that it may be removed, with its containers. Nil means
+	// that all may.
+	Mine func(*runtimeapi.PodSandbox) bool
 	// Finished says of a pod that is wanted that nothing of it will run any more.
 	// Nil means that none is.
 	Finished        func(uid string) bool
 	ImagePolicy     ImagePolicy
 	ContainerPolicy ContainerPolicy // the zero value keeps no container that has ended
-	// Keep are the images, by id or any name, that pods need beside those of the
-	// containers that are there, as for volumes. May be nil.
+	// Keep are the images, by id or any name that runtimes list, that pods need beside
+	// those of the containers that are there, as for volumes. May be nil.
 	Keep func() []string
 	// Needed is when a pod last asked for an image, which may have no container
 	// yet: images.Manager.LastNeeded. May be nil.

@@ -384,3 +384,44 @@ func TestMeasure(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What another one of the node has made stays, and its images and logs count.
+func TestOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		f := &fakeCRI{disk: Disk{1000, 0}, images: []*runtimeapi.Image{image("theirs", 5), image("a", 5)}}
+		for _, text := range []string{"theirs/m/1 x", "gone/m/1 x", "gone/m/2 x"} {
+			f.containers = append(f.containers, container(t, text))
+		}
+		f.containers[0].PodSandboxId, f.containers[0].ImageId = "theirs/1", "theirs"
+		f.containers[1].PodSandboxId = "gone/1"
+		f.containers[2].PodSandboxId = "made since" // it is in no list
+		f.sandboxes = []*runtimeapi.PodSandbox{sandbox("theirs/1"), sandbox("gone/1")}
+		for _, name := range []string{"theirs", "gone", "nobody"} {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := collector(t, f, Config{
+			Logs: dir, ContainerPolicy: DefaultContainerPolicy, Wanted: func(string) bool { return false },
+			Mine: func(s *runtimeapi.PodSandbox) bool { return s.Metadata.Uid != "theirs" },
+		})
+		if err := c.CollectDead(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := f.took(); got != "gone/1 gone/m/1" {
+			t.Errorf("removed %q", got)
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) != 2 || left[0].Name() != "gone" || left[1].Name() != "theirs" {
+			t.Errorf("logs: %v, %v", left, err)
+		}
+		time.Sleep(time.Hour)
+		_ = c.CollectImages(t.Context())
+		time.Sleep(time.Hour)
+		_ = c.CollectImages(t.Context())
+		if got := f.took(); got != "a" {
+			t.Errorf("removed %q", got)
+		}
+	})
+}

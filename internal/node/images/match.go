@@ -44,6 +44,16 @@ func parseName(image string) (name, error) {
 	return n, nil
 }
 
+// FullName is the name of an image with its registry and a tag or digest, as runtimes
+// list it; what is no name stays as it is.
+func FullName(image string) string {
+	n, err := parseName(image)
+	if err != nil {
+		return image
+	}
+	return n.full
+}
+
 // Match says whether a pattern means a repository. A pattern is a registry, as
 // in matchImages of a credential provider and in the keys of a docker
 // configuration: a host whose labels may be globs, a port that has to be the

@@ -55,7 +55,7 @@ func (m *Machine) keep(ctx context.Context) error {
 		if len(unread) == 0 {
 			m.forgetOthers(pods)
 		}
-		m.agent.Set(pods)
+		m.agent.Set(pods, unread...)
 		timer.Stop()
 		if !all.Again.IsZero() {
 			timer.Reset(time.Until(all.Again))
@@ -69,10 +69,7 @@ func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
 		if slices.ContainsFunc(wanted, func(p *corev1.Pod) bool { return p.UID == uid }) {
 			return true
 		}
-		m.remembered.Delete(uid)
-		if err := m.agent.Forget(uid.(types.UID)); err != nil {
-			m.cfg.Log.Warn("cannot forget a pod that is gone", "uid", uid, "error", err)
-		}
+		m.remembered.Delete(uid) // and the agent what is left of it
 		return true
 	})
 }

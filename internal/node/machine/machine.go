@@ -16,14 +16,15 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/handlers"
-	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/folder"
 	"fairlead.run/internal/node/source/keep"
+	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Endpoint    *endpoint.Endpoint
 	Node        podspec.Node
 	Manifests   string // folder
+	Stock       stock.Settings
 	Root, State string // persistent folder, and one on a tmpfs
 	Watcher
 	Log *slog.Logger
@@ -57,6 +59,7 @@ type Watcher interface {
 type Machine struct {
 	cfg     Config
 	agent   *agent.Agent
+	garbage *garbage.Collector // also for when the disk is needed at once
 	events  journal
 	changed chan struct{} // manifests or pods have
 	// remembered are pods that have ended before the agent was started, by UID.
@@ -73,19 +76,18 @@ type Machine struct {
 // New makes a Machine.
 func New(cfg Config) (*Machine, error) {
 	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
-	pictures, err := images.New(images.Config{Client: cfg.Endpoint.Images, Parallel: parallelPulls, Records: filepath.Join(cfg.Root, "images"), Log: cfg.Log})
+	goods, err := stock.New(stock.Config{Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Root: cfg.Root, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	m.agent = agent.New(agent.Config{
-		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: pictures, Objects: m, Node: cfg.Node, Place: m.place,
+		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: m, Node: cfg.Node, Place: m.place,
 		Around: volume.Around{Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
 	})
-	return m, nil
+	// The logs of a pod go with its volumes.
+	m.garbage, err = goods.Collector(m.agent, "", nil)
+	return m, err
 }
-
-// parallelPulls is how many images are pulled at a time.
-const parallelPulls = 5
 
 // Run keeps the pods of the manifests until ctx ends. They go on then.
 func (m *Machine) Run(ctx context.Context) error {
@@ -97,7 +99,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.serve}
+	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

@@ -23,12 +23,13 @@ import (
 	api "fairlead.run/internal/node/cluster"
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/endpoint"
-	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/server/usage"
+	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
 	"fairlead.run/internal/node/volume"
 )
@@ -45,6 +46,7 @@ type Config struct {
 	API
 	Capacity    capacity.Settings
 	Sysctls     sysctl.Allowed
+	Stock       stock.Settings
 	Root, State string // persistent folder, and one on a tmpfs
 	Logs        string // folder of the logs of pods
 	Log         *slog.Logger
@@ -75,6 +77,9 @@ type Node struct {
 	server  *server.Server
 	has     capacity.Node
 	facts   facts
+	// garbage removes what nobody needs, each few minutes. DeleteUnusedImages and
+	// DeleteUnusedContainers are for when the disk is needed at once.
+	garbage *garbage.Collector
 }
 
 // New makes a Node. Nothing is asked of the API server before Run.
@@ -93,10 +98,6 @@ func New(cfg Config) (*Node, error) {
 	if n.facts, err = factsOf(cfg, n.has); err != nil {
 		return nil, err
 	}
-	pictures, err := images.New(images.Config{Client: cfg.Endpoint.Images, Parallel: parallelPulls, Records: filepath.Join(cfg.Root, "images"), Log: cfg.Log})
-	if err != nil {
-		return nil, err
-	}
 	n.cluster = api.New(api.Config{
 		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.take, Changed: n.changed, Log: cfg.Log,
 		Registration: membership.Registration{
@@ -104,19 +105,31 @@ func New(cfg Config) (*Node, error) {
 			Status: n.status, MachineID: n.facts.info.MachineID,
 		},
 	})
+	goods, err := stock.New(stock.Config{
+		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	n.agent = agent.New(agent.Config{
-		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: pictures, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
+		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
 		Place: n.place, Around: volume.Around{Allocatable: n.has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
+	if n.garbage, err = goods.Collector(n.agent, cfg.Logs, n.garbageIsLeft); err != nil {
+		return nil, err
+	}
 	if n.server, err = n.newServer(); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// parallelPulls is how many images are pulled at a time.
-const parallelPulls = 5
+// garbageIsLeft tells why, by an event of the node as a kubelet's.
+func (n *Node) garbageIsLeft(reason string, err error) {
+	n.cfg.Log.Warn("garbage is left", "reason", reason, "error", err)
+	n.cluster.NodeEvent(corev1.EventTypeWarning, reason, err.Error())
+}
 
 func (n *Node) newServer() (*server.Server, error) {
 	gate := access.Config{
@@ -164,7 +177,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	parts := []func(context.Context) error{
-		logs.Run, n.agent.Run, n.cluster.Run, n.facts.run,
+		logs.Run, n.garbage.Run, n.agent.Run, n.cluster.Run, n.facts.run,
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
 	errs := make([]error, len(parts))

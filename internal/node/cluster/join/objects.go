@@ -91,6 +91,23 @@ func (t tokens) Token(ctx context.Context, pod *corev1.Pod, audience string, sec
 	return got.Token, time.Now().Add(left * 8 / 10), nil
 }
 
+// accounts are service accounts, as credential provider plugins need them.
+type accounts struct{ objects *objects.Objects }
+
+// ServiceAccount implements provider.Accounts.
+func (a accounts) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return a.objects.ServiceAccount(ctx, namespace, name)
+}
+
+// Token implements provider.Accounts.
+func (a accounts) Token(ctx context.Context, pod *corev1.Pod, audience string) (string, error) {
+	got, err := a.objects.Token(ctx, objects.Account{Pod: pod, Audiences: []string{audience}})
+	if err != nil {
+		return "", err
+	}
+	return got.Token, nil
+}
+
 // reviews ask the API server who somebody is, and what they may do.
 type reviews struct{ client *cluster.Client }
 

@@ -115,6 +115,16 @@ func (o *Objects) Volume(ctx context.Context, name string) (*corev1.PersistentVo
 	return out, nil
 }
 
+// ServiceAccount is one as it is now. A node may read those of its pods.
+func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	out := &corev1.ServiceAccount{}
+	err := o.client.REST(corev1.SchemeGroupVersion).Get().Namespace(namespace).Resource("serviceaccounts").Name(name).Do(ctx).Into(out)
+	if err != nil {
+		return nil, fmt.Errorf("get ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	return out, nil
+}
+
 // Class is a RuntimeClass. One that was made a moment ago may not be heard of yet,
 // so what is not known is asked for.
 func (o *Objects) Class(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {

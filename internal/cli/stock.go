@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/stock"
+)
+
+// stockFlags are the settings for images and for what containers leave, by the names
+// that they have for a kubelet.
+type stockFlags struct {
+	stock.Settings
+	serial bool
+	verify string
+}
+
+func (f *stockFlags) add(cmd *cobra.Command) {
+	f.Settings = stock.Default
+	s := cmd.Flags()
+	s.IntVar(&f.Parallel, "max-parallel-image-pulls", f.Parallel, "images that are pulled at a time; 0 for any number")
+	s.BoolVar(&f.serial, "serialize-image-pulls", false, "pull one image at a time")
+	s.StringVar(&f.Providers.Config, "image-credential-provider-config", "", "file of the credential provider plugins, or folder of such files")
+	s.StringVar(&f.Providers.Dir, "image-credential-provider-bin-dir", "", "folder of the programs of these plugins")
+	s.StringVar(&f.verify, "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
+		"images on the node that a pod may use only with credentials for them: NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify")
+	s.StringSliceVar(&f.Allowlist, "preloaded-images-verification-allowlist", nil, "images that every pod may use with NeverVerifyAllowlistedImages: NAME or PREFIX/*")
+	s.IntVar(&f.Images.HighPercent, "image-gc-high-threshold", f.Images.HighPercent, "percent of the disk of images that may be used before images are removed; 100 for never")
+	s.IntVar(&f.Images.LowPercent, "image-gc-low-threshold", f.Images.LowPercent, "percent of that disk that is used after images were removed")
+	s.DurationVar(&f.Images.MinAge, "minimum-image-ttl-duration", f.Images.MinAge, "age before which no image is removed")
+	s.DurationVar(&f.Images.MaxAge, "image-maximum-gc-age", f.Images.MaxAge, "time after its last use after which an image is removed; 0 for never")
+	s.IntVar(&f.Dead.PerPod, "maximum-dead-containers-per-container", f.Dead.PerPod, "ended containers that are kept of each container of a pod")
+	s.IntVar(&f.Dead.OfAllPods, "maximum-dead-containers", f.Dead.OfAllPods, "ended containers that are kept of all pods; less than 0 for any number")
+	s.DurationVar(&f.Dead.MinAge, "minimum-container-ttl-duration", f.Dead.MinAge, "age before which no ended container is removed")
+}
+
+// check says what is wrong with the flags of a command.
+func (f *stockFlags) check(cmd *cobra.Command) error {
+	f.Verify = images.Verification(f.verify)
+	switch {
+	case f.Parallel < 0:
+		return usageError{errors.New("--max-parallel-image-pulls is less than 0")}
+	case f.serial && cmd.Flags().Changed("max-parallel-image-pulls") && f.Parallel != 1:
+		return usageError{errors.New("--serialize-image-pulls pulls one image at a time, and --max-parallel-image-pulls asks for another number; leave one of them out")}
+	case f.serial:
+		f.Parallel = 1
+	case (f.Providers.Config == "") != (f.Providers.Dir == ""):
+		return usageError{errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together")}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/source"
+)
+
+// reboot ends the agent and all that runs.
+func (n *node) reboot() {
+	n.kill()
+	n.fake.mu.Lock()
+	defer n.fake.mu.Unlock()
+	clear(n.sandboxes)
+	clear(n.containers)
+	clear(n.boxOf)
+}
+
+func exists(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Stat(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestReboot leaves nothing of pods that nobody wants when the machine is up again,
+// neither their volumes nor what was known of them. What is another agent's stays.
+func TestReboot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		stays, goes, ended := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyNever, "x")
+		goes.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		n.boot(t, stays, goes, ended)
+		n.exits("p3", "x", 0)
+		synctest.Wait()
+		folder := removal.Dirs(n.root, n.state, string(goes.UID)).Disk
+		if !exists(t, folder) {
+			t.Fatal("the volume is not where it is looked for")
+		}
+		other := filepath.Join(n.root, "agent", string(uid(9))+".json")
+		if err := os.WriteFile(other, []byte(`{"agent":"another","name":"p9"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.reboot()
+		n.boot(t, stays)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		slices.Sort(n.gone)
+		if !slices.Equal(n.gone, []string{"p2", "p3"}) || exists(t, folder) {
+			t.Errorf("gone: %q, its volume is there: %v", n.gone, exists(t, folder))
+		}
+		for id, there := range map[types.UID]bool{stays.UID: true, goes.UID: false, ended.UID: false, uid(9): true} {
+			if exists(t, filepath.Join(n.root, "agent", string(id)+".json")) != there {
+				t.Errorf("the record of %s: there is one: %v", id, !there)
+			}
+		}
+		n.stop()
+	})
+}
+
+// TestUnread ends no pod of a source that could not be read, and does so when it was.
+func TestUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		fromAPI, goes, static := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x")
+		static.Annotations = map[string]string{source.SourceAnnotation: source.File}
+		old := pod(4, corev1.RestartPolicyAlways, "x")
+		old.Annotations = static.Annotations
+		n.boot(t, fromAPI, goes, old)
+		n.kill()
+		n.unread = []string{SourceAPI}
+		n.boot(t, static)
+		n.expect(t, "p3", corev1.PodRunning, true)
+		if !slices.Equal(n.gone, []string{"p4"}) || len(n.sandboxes) != 3 || !n.Has(string(goes.UID)) || !n.Has("no pod") {
+			t.Errorf("gone: %q, sandboxes %v", n.gone, n.sandboxes)
+		}
+		n.Set([]*corev1.Pod{static, fromAPI})
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if !slices.Equal(n.gone, []string{"p4", "p2"}) || len(n.sandboxes) != 2 || n.did("stop x") == nil || len(n.did("create p1/x")) != 1 {
+			t.Errorf("gone: %q, calls %q", n.gone, n.did(""))
+		}
+		if n.Has(string(goes.UID)) || n.Has("no pod") || !n.Has(string(static.UID)) {
+			t.Error("it does not know which pods there are")
+		}
+		n.stop()
+	})
+}
+
+// TestFinished keeps the status of a pod whose containers were removed after its end.
+func TestFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p, q := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		for _, p := range []*corev1.Pod{p, q} {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "busybox"}}}}
+		}
+		n.boot(t, p, q)
+		if n.Finished(string(p.UID)) || !slices.Contains(n.VolumeImages(), "docker.io/library/busybox:latest") {
+			t.Errorf("images of volumes: %q", n.VolumeImages())
+		}
+		n.exits("p1", "x", 3)
+		synctest.Wait()
+		if !n.Finished(string(p.UID)) || n.Finished(string(q.UID)) || n.Finished("no pod") {
+			t.Error("it does not know which pods have finished")
+		}
+		n.fake.mu.Lock()
+		for id, c := range n.containers {
+			if c.State.String() == "CONTAINER_EXITED" {
+				delete(n.containers, id)
+				delete(n.boxOf, id)
+			}
+		}
+		n.fake.mu.Unlock()
+		n.wake(string(p.UID))
+		n.Touch(p.UID)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if c := n.of("p1").ContainerStatuses; len(c) != 1 || c[0].State.Terminated == nil || c[0].State.Terminated.ExitCode != 3 {
+			t.Errorf("%+v", c)
+		}
+		if len(n.did("create p1/x")) != 1 {
+			t.Error("it was run again")
+		}
+		n.stop()
+	})
+}

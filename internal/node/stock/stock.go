@@ -1,0 +1,109 @@
+// Package stock has the images in stock that the pods of a node need: it joins what
+// pulls them, the credentials for that, and what removes images, containers and
+// sandboxes that nobody needs any more, as the flags of a node ask for.
+//
+// It is wiring, and decides nothing.
+package stock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/garbage"
+	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/images/provider"
+)
+
+// Settings are what a user may choose. Start from Default.
+type Settings struct {
+	Parallel  int       // pulls at a time; 0 means any number
+	Providers Providers // empty for none
+	Verify    images.Verification
+	Allowlist []string // for images.NeverVerifyAllowlistedImages
+	Images    garbage.ImagePolicy
+	Dead      garbage.ContainerPolicy
+}
+
+// Providers are credential provider plugins.
+type Providers struct {
+	Config string // file, or folder of files
+	Dir    string // that has their programs
+}
+
+// Default is what a node does where nothing is said. A kubelet pulls one image at a
+// time then.
+var Default = Settings{Parallel: 5, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy}
+
+// Config is what a Stock works with. What is not said to be optional is required.
+type Config struct {
+	Settings
+	Runtime  runtimeapi.RuntimeServiceClient
+	Client   runtimeapi.ImageServiceClient
+	Accounts provider.Accounts // nil without an API server
+	Root     string            // persistent folder
+	Log      *slog.Logger
+}
+
+// Stock is that of a node. It is the agent.Images of its agent.
+type Stock struct {
+	*images.Manager
+	cfg Config
+}
+
+// New makes a Stock. It fails if a setting makes no sense.
+func New(cfg Config) (*Stock, error) {
+	credentials, err := cfg.credentials()
+	if err != nil {
+		return nil, err
+	}
+	m, err := images.New(images.Config{
+		Client: cfg.Client, Credentials: credentials, Parallel: cfg.Parallel, Records: filepath.Join(cfg.Root, "images"),
+		Verify: cfg.Verify, Allowlist: cfg.Allowlist, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Stock{m, cfg}, nil
+}
+
+// credentials are those of plugins; nil without any.
+func (c Config) credentials() (images.Credentials, error) {
+	p := c.Providers
+	switch {
+	case p == Providers{}:
+		return nil, nil
+	case p.Config == "" || p.Dir == "":
+		return nil, errors.New("credential providers need both a configuration and the folder of their programs")
+	}
+	plugins, err := provider.Load(p.Config)
+	if err != nil {
+		return nil, err
+	}
+	return provider.New(provider.Config{Plugins: plugins, Dir: p.Dir, Accounts: c.Accounts})
+}
+
+// Pods are those of an agent, as the Collector asks for them: an agent.Agent.
+type Pods interface {
+	Has(uid string) bool
+	Finished(uid string) bool
+	Mine(*runtimeapi.PodSandbox) bool
+	VolumeImages() []string
+}
+
+// Collector makes what removes garbage of those pods. Logs is the folder of their
+// logs, empty if these go with the pods themselves. Failed is told of each failure once.
+func (s *Stock) Collector(pods Pods, logs string, failed func(reason string, err error)) (*garbage.Collector, error) {
+	c, err := garbage.New(garbage.Config{
+		Runtime: s.cfg.Runtime, Images: s.cfg.Client, ImagePolicy: s.cfg.Settings.Images, ContainerPolicy: s.cfg.Dead,
+		Wanted: pods.Has, Finished: pods.Finished, Mine: pods.Mine, Keep: pods.VolumeImages, Needed: s.LastNeeded, Left: s.Prune,
+		Logs: logs, Failed: failed, Log: s.cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("garbage collection: %w", err)
+	}
+	return c, nil
+}
