@@ -127,7 +127,7 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 		return nil, w.misconfigured(ct, err)
 	}
 	record := podspec.Record{Hash: podspec.Hash(w.pod, ct)}
-	if c := w.view.containers[ct.Name]; c != nil {
+	if c := w.view.containers[ct.Name]; c != nil && c.hash == record.Hash { // else it is another program
 		record.Crashes = c.crashes
 	}
 	cfg, err := podspec.Container(w.spec, podspec.Attempt{

@@ -84,10 +84,14 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 	}
 }
 
-// pauses says that a container that ended has to wait for its next attempt. One that
-// has ended after now waits for nothing: the clock was set back, nobody knows by how
+// pauses says that a container that ended has to wait for its next attempt. One whose
+// definition has changed since need not: it is another program, by all that is known.
+// Nor need one that has ended after now: the clock was set back, nobody knows by how
 // much, and it must not wait until the clock is there again.
 func (p *planner) pauses(c *corev1.Container, got *Container) bool {
+	if p.changed(c, got) {
+		return false
+	}
 	pause := Backoff(got.Crashes)
 	until := got.Finished.Add(pause)
 	if pause == 0 || !p.Now.Before(until) || until.Sub(p.Now) > pause {
@@ -124,11 +128,17 @@ func (p *planner) mend(c *corev1.Container, got *Container) {
 	case got.Sick != "":
 		// It is restarted once it has ended, by its policy and with its pause.
 		p.do(Action{Verb: Stop, Container: c.Name, ID: got.ID, Why: got.Sick, Grace: got.Grace})
-	case p.Hash != nil && got.Hash != "" && got.Hash != p.Hash(c):
+	case p.changed(c, got):
 		p.restart(c, "its definition has changed")
 	case got.Resources != nil:
 		p.resize(c, got)
 	}
+}
+
+// changed says that an attempt was made by another definition than the container has
+// now.
+func (p *planner) changed(c *corev1.Container, got *Container) bool {
+	return p.Hash != nil && got.Hash != "" && got.Hash != p.Hash(c)
 }
 
 // resize gives a container the resources of its spec, if they differ, in place or

@@ -18,7 +18,7 @@ type Input struct {
 	// it is not.
 	Ending string
 	// Hash is of what a container is made from and cannot change in place; nil if
-	// nothing changes.
+	// nothing changes. A container with another one than it was made with is made anew.
 	Hash func(*corev1.Container) string
 }
 

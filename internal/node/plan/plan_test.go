@@ -372,6 +372,18 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// A container waits for its next attempt, but not with another definition.
+func TestChangedWhilePaused(t *testing.T) {
+	for hash, want := range map[string]string{"h": "", "other": "Start a5"} {
+		o := seen(t, "sandbox a:1x5")
+		o.Containers["a"].Hash = hash
+		got := plan.Next(plan.Input{Pod: wanted("a"), Observed: o, Now: now, Hash: func(*corev1.Container) string { return "h" }})
+		if told(got) != want || got.Again.IsZero() != (want != "") {
+			t.Errorf("made with %q: %s, and again at %s; want %s", hash, told(got), got.Again, want)
+		}
+	}
+}
+
 // FuzzNext looks for questions whose answers never come to an end: each plan is
 // carried out as if by a perfect runtime, until there is nothing left to do.
 func FuzzNext(f *testing.F) {
