@@ -50,10 +50,11 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 			w.view.containers[a.Container].care.Warn(ctx, by)
 		case plan.Stop:
 			w.event(corev1.EventTypeNormal, "Killing", killing(a))
-			stops.Go(func() { errs[i] = w.stop(ctx, a, by) })
+			end := w.stop(a, by)
+			stops.Go(func() { errs[i] = end(ctx) })
 		}
 	}
-	stops.Wait()
+	w.await(&stops)
 	for i, a := range wave {
 		if errs[i] == nil && ctx.Err() == nil {
 			errs[i] = w.act(ctx, a)
@@ -73,8 +74,30 @@ func killing(a plan.Action) string {
 	return text
 }
 
-// stop ends a container, by a deadline of its own if it has one.
-func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) error {
+// await waits for containers that end, which may take as long as the pod's grace period,
+// and tells meanwhile what changes: others have to know when one is not ready any more.
+func (w *worker) await(stops *sync.WaitGroup) {
+	done, woken := make(chan struct{}), false
+	go func() {
+		stops.Wait()
+		close(done)
+	}()
+	for {
+		select {
+		case <-done:
+			if woken {
+				w.in.wake() // whatever it was, it was not dealt with
+			}
+			return
+		case <-w.in.woken:
+			woken = true
+			w.tell(w.plan())
+		}
+	}
+}
+
+// stop gives what ends a container, by a deadline of its own if it has one.
+func (w *worker) stop(a plan.Action, by *removal.Deadline) func(context.Context) error {
 	if a.Grace != nil && w.ending == nil {
 		by = removal.In(*a.Grace)
 	}
@@ -83,9 +106,9 @@ func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) 
 		var seen plan.Container
 		c.care.Tell(&seen)
 		c.why = seen.Sick
-		return c.care.End(ctx, by)
+		return func(ctx context.Context) error { return c.care.End(ctx, by) }
 	}
-	return removal.StopContainer(ctx, w.a.cfg.Runtime, a.ID, by)
+	return func(ctx context.Context) error { return removal.StopContainer(ctx, w.a.cfg.Runtime, a.ID, by) }
 }
 
 // act does one thing. A container that was to stop has stopped by now.

@@ -20,6 +20,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -317,6 +318,39 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
+// TestReadyWhileEnding tells while a container takes its time to end that it is not
+// ready any more, and does not hasten its end because it is not alive either.
+func TestReadyWhileEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		asks := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ask"}}}, PeriodSeconds: 1, FailureThreshold: 1}
+		p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].LivenessProbe = asks, asks
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		ends := make(chan struct{})
+		n.hang["stop x in 30s"] = ends
+		deleted := p.DeepCopy()
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		n.Set([]*corev1.Pod{deleted})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.fake.mu.Lock()
+		n.sick["x"] = true
+		n.fake.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, false)
+		close(ends)
+		synctest.Wait()
+		if stops := n.did("stop x"); len(stops) != 1 || !slices.Equal(n.gone, []string{"p1"}) {
+			t.Errorf("%q, gone %q", stops, n.gone)
+		}
+		n.stop()
+	})
+}
+
 // TestSameName has a pod that takes the name of another wait until that is gone.
 func TestSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -598,6 +632,34 @@ func TestChanged(t *testing.T) {
 		n.expect(t, "p1", corev1.PodRunning, true)
 		if len(n.did("create p1/x")) != 2 || len(n.did("create p1/y")) != 1 || len(n.did("stop y")) > 0 {
 			t.Errorf("%q", n.calls)
+		}
+		n.stop()
+	})
+}
+
+// TestChangedWhileItCrashes starts a container at once that gets another image, and
+// forgets how often the one before it had ended.
+func TestChangedWhileItCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		for range 4 {
+			n.exits("p1", "x", 1)
+			time.Sleep(plan.Backoff(4))
+			synctest.Wait()
+		}
+		n.exits("p1", "x", 1)
+		synctest.Wait()
+		before := len(n.did("create p1/x"))
+		changed := p.DeepCopy()
+		changed.Spec.Containers[0].Image = "newer"
+		n.Set([]*corev1.Pod{changed})
+		synctest.Wait()
+		n.exits("p1", "x", 1)
+		synctest.Wait()
+		if now := len(n.did("create p1/x")); before != 5 || now != before+2 {
+			t.Errorf("made %d times, and %d times with another image; want 5 and 2", before, now-before)
 		}
 		n.stop()
 	})

@@ -32,13 +32,15 @@ type fake struct {
 	fail       map[string]error  // by such a text
 	hang       map[string]chan struct{}
 	listeners  map[chan *runtimeapi.ContainerEventResponse]bool
-	asked      int // calls that change nothing
+	asked      int             // calls that change nothing
+	sick       map[string]bool // containers in which every command fails
 }
 
 func newFake() *fake {
 	return &fake{
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*runtimeapi.ContainerStatus{}, boxOf: map[string]string{},
 		fail: map[string]error{}, hang: map[string]chan struct{}{}, listeners: map[chan *runtimeapi.ContainerEventResponse]bool{},
+		sick: map[string]bool{},
 	}
 }
 
@@ -261,6 +263,15 @@ func (f *fake) exits(pod, name string, code int32) {
 			f.end(id, code)
 		}
 	}
+}
+
+func (f *fake) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sick[f.containers[r.ContainerId].GetMetadata().GetName()] {
+		return &runtimeapi.ExecSyncResponse{ExitCode: 1}, nil
+	}
+	return &runtimeapi.ExecSyncResponse{}, nil
 }
 
 func (f *fake) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {

@@ -61,6 +61,11 @@ func (w *worker) take(l letter) {
 		w.spec.Pod = l.pod
 		clear(w.waits) // what could not be started may be another thing now
 	}
+	if l.ending != nil && w.ending == nil {
+		for _, c := range w.view.containers {
+			c.care.Leave()
+		}
+	}
 	w.ending = l.ending
 	if l.again {
 		clear(w.waits)

@@ -87,7 +87,8 @@ type Status struct {
 // Machine is the probes of one attempt at a container. It does no I/O and reads
 // no clock. A new attempt has a new one.
 type Machine struct {
-	tracks []*track
+	tracks  []*track
+	leaving bool
 }
 
 // track is one probe.
@@ -129,7 +130,7 @@ func (m *Machine) of(k Kind) *track {
 func (m *Machine) Begin(now time.Time) (kinds []Kind, next time.Time) {
 	up := m.up()
 	for _, t := range m.tracks {
-		if t.trying || t.held || up != (t.Kind != Startup) {
+		if t.trying || t.held || m.leaving && t.Kind != Readiness || up != (t.Kind != Startup) {
 			continue
 		}
 		if t.due.After(now) {
@@ -148,6 +149,9 @@ func (m *Machine) Begin(now time.Time) (kinds []Kind, next time.Time) {
 func (m *Machine) Done(k Kind, r Result) {
 	t := m.of(k)
 	t.trying = false
+	if m.leaving && k != Readiness {
+		return
+	}
 	if r.Outcome != Success {
 		t.message = r.Message
 	}
@@ -166,6 +170,10 @@ func (m *Machine) Done(k Kind, r Result) {
 	// started once it has.
 	t.held = t.Kind == Startup || t.Kind == Liveness && r.Outcome == Failure
 }
+
+// Leave says that the container is being ended. Only whether it is still ready is asked
+// from now on: others send it work as long as it is.
+func (m *Machine) Leave() { m.leaving = true }
 
 func (m *Machine) up() bool {
 	t := m.of(Startup)

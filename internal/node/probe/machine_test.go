@@ -143,6 +143,27 @@ func TestNext(t *testing.T) {
 	want(5, 0, 11)
 }
 
+// TestLeave asks of a container that is being ended whether it is ready, and nothing
+// else; nor does an answer count that comes too late.
+func TestLeave(t *testing.T) {
+	m := NewMachine(&corev1.Container{LivenessProbe: probeOf(0, 1, 1, 1), ReadinessProbe: probeOf(0, 1, 1, 1)}, zero)
+	m.Begin(zero)
+	m.Done(Readiness, Result{Outcome: Success})
+	m.Leave()
+	m.Done(Liveness, Result{Outcome: Failure})
+	if s := m.Status(); s.Failed != "" || !s.Ready {
+		t.Errorf("%+v", s)
+	}
+	kinds, next := m.Begin(zero.Add(time.Second))
+	if !slices.Equal(kinds, []Kind{Readiness}) || !next.IsZero() {
+		t.Errorf("%v, and next at %v", kinds, next)
+	}
+	m.Done(Readiness, Result{Outcome: Failure})
+	if m.Status().Ready {
+		t.Error("it is ready")
+	}
+}
+
 func TestMessages(t *testing.T) {
 	m := NewMachine(&corev1.Container{StartupProbe: probeOf(0, 1, 1, 2), LivenessProbe: probeOf(0, 1, 1, 1), ReadinessProbe: probeOf(0, 1, 1, 1)}, zero)
 	step := func(k Kind, o Outcome, message, want string) {

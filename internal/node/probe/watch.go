@@ -48,6 +48,13 @@ func (w *Watch) Status() Status {
 	return w.machine.Status()
 }
 
+// Leave says that the container is being ended; see Machine.Leave.
+func (w *Watch) Leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.machine.Leave()
+}
+
 // answer is the result of a try.
 type answer struct {
 	Kind

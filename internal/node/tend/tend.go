@@ -230,6 +230,14 @@ func (c *Care) Lacks() string {
 // Starts says that the postStart hook has not ended.
 func (c *Care) Starts() bool { return c != nil && c.postStart.runs() }
 
+// Leave says that the pod is ending, though this container may be among the last to be
+// stopped. Its probes only ask from now on whether it is ready.
+func (c *Care) Leave() {
+	if c != nil && c.watch != nil {
+		c.watch.Leave()
+	}
+}
+
 // Release ends the probes and the postStart hook. What they have told stays known.
 func (c *Care) Release() {
 	if c != nil {
@@ -275,9 +283,13 @@ func (c *Care) Warn(ctx context.Context, by *removal.Deadline) {
 	})
 }
 
-// End ends the container: its preStop hook, and then what is left of its time.
+// End ends the container: its preStop hook, and then what is left of its time. Until it
+// has ended, its readiness is looked at.
 func (c *Care) End(ctx context.Context, by *removal.Deadline) error {
-	c.Release()
+	if c.postStart.runs() {
+		c.Release()
+	}
+	c.Leave()
 	c.Warn(ctx, by)
 	if c.preStop != nil {
 		c.preStop.await(ctx, by)
@@ -286,7 +298,11 @@ func (c *Care) End(ctx context.Context, by *removal.Deadline) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return removal.StopContainer(ctx, c.pod.Runtime, c.ID, by)
+	err := removal.StopContainer(ctx, c.pod.Runtime, c.ID, by)
+	if err == nil {
+		c.Release()
+	}
+	return err
 }
 
 // Wait waits until nothing is under way any more. Everything has to be released or
