@@ -11,7 +11,7 @@ var SchemeGroupVersion = schema.GroupVersion{Group: "fairlead.run", Version: "v1
 
 // AddToScheme tells a scheme of the types.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &RuntimeClassPolicy{}, &RuntimeClassPolicyList{})
+	s.AddKnownTypes(SchemeGroupVersion, &RuntimeClassPolicy{}, &RuntimeClassPolicyList{}, &WorkerPool{}, &WorkerPoolList{}, &RuntimePayload{}, &RuntimePayloadList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

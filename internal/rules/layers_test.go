@@ -54,6 +54,8 @@ var layers = []layer{
 	{place: "internal/filelock", may: []string{"internal/atomicfile"}},
 	{place: "internal/hostpath", may: []string{"internal/errdefs", "internal/keylock", "internal/stage"}},
 	{place: "api/..."},
+	// A payload in a cluster has what it says of itself.
+	{place: "api/v1alpha1", may: []string{"api/payload/v1alpha1"}},
 	// A program that go generate runs; nothing links it.
 	{place: "api/config/v1alpha1/docgen", may: []string{"api/config/v1alpha1"}},
 	// Its tests and those with a real API server share one table.
@@ -126,6 +128,10 @@ var layers = []layer{
 	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
 	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
+	// What is known of types of runtimes, and the rules, are the webhook's as well.
+	{place: "internal/operator/plugin", may: []string{"@api", "@leaves"}},
+	{place: "internal/operator/plugins/...", may: []string{"internal/operator/plugin", "internal/operator/plugins/...", "@api", "@leaves"}},
+	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins"}},
 	{place: "internal/operator/...", may: []string{"internal/operator/...", "@public", "@api", "@leaves"}},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
 	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},

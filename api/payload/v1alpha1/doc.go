@@ -5,7 +5,12 @@
 // that it lists. The operator, the webhook and the image builder read the same
 // types as the installer on the node. The package decodes and checks; it opens no
 // file of the payload.
+//
+// +kubebuilder:object:generate=true
 package v1alpha1
+
+//go:generate ../../../bin/tools/controller-gen object paths=.
+//go:generate ../../../bin/tools/gofumpt -w zz_generated.deepcopy.go
 
 const (
 	// APIVersion is of all documents here.

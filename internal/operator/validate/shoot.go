@@ -1,0 +1,125 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"fairlead.run/api/v1alpha1"
+)
+
+// Shoot is as much of a cluster of Gardener's (core.gardener.cloud/v1beta1) as there
+// is to look at.
+type Shoot struct {
+	Metadata struct {
+		DeletionTimestamp *string `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		Kubernetes ShootKubernetes `json:"kubernetes"`
+		Provider   struct {
+			Type    string   `json:"type"`
+			Workers []Worker `json:"workers"`
+		} `json:"provider"`
+	} `json:"spec"`
+}
+
+// ShootKubernetes is a version.
+type ShootKubernetes struct {
+	Version string `json:"version"`
+}
+
+// Worker is a worker group of a shoot.
+type Worker struct {
+	Name       string           `json:"name"`
+	Kubernetes *ShootKubernetes `json:"kubernetes"`
+	Machine    struct {
+		Type         string `json:"type"`
+		Architecture string `json:"architecture"`
+		Image        *struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+		} `json:"image"`
+	} `json:"machine"`
+	UpdateStrategy string `json:"updateStrategy"`
+	CRI            *struct {
+		Name              v1alpha1.CRIName       `json:"name"`
+		ContainerRuntimes []v1alpha1.PoolRuntime `json:"containerRuntimes"`
+	} `json:"cri"`
+}
+
+// inPlace says that machines stay when the group changes.
+func (w *Worker) inPlace() bool { return strings.Contains(w.UpdateStrategy, "InPlace") }
+
+func (w *Worker) cri() v1alpha1.CRIName {
+	if w.CRI == nil {
+		return ""
+	}
+	return w.CRI.Name
+}
+
+var workersAt = field.NewPath("spec", "provider", "workers")
+
+// Shoot looks at the worker groups of a shoot. What no runtime is asked for on is
+// Gardener's own to check.
+func (k Known) Shoot(s *Shoot) Result {
+	var r Result
+	for i := range s.Spec.Provider.Workers {
+		w, at := &s.Spec.Provider.Workers[i], workersAt.Index(i)
+		if w.CRI == nil || len(w.CRI.ContainerRuntimes) == 0 {
+			continue
+		}
+		g := group{
+			machine: w.Machine.Type, arch: w.Machine.Architecture, kubernetes: s.Spec.Kubernetes.Version, cri: w.CRI.Name, runtimes: w.CRI.ContainerRuntimes,
+			paths: groupPaths{
+				machine: at.Child("machine", "type"), image: at.Child("machine", "image", "name"), arch: at.Child("machine", "architecture"),
+				kubernetes: field.NewPath("spec", "kubernetes", "version"), cri: at.Child("cri", "name"), runtimes: at.Child("cri", "containerRuntimes"),
+			},
+		}
+		if w.Kubernetes != nil && w.Kubernetes.Version != "" {
+			g.kubernetes, g.paths.kubernetes = w.Kubernetes.Version, at.Child("kubernetes", "version")
+		}
+		if g.cri == v1alpha1.CRICRIO {
+			r.add(field.NotSupported(g.paths.cri, g.cri, []v1alpha1.CRIName{v1alpha1.CRIContainerd}))
+			continue
+		}
+		if w.Machine.Image != nil {
+			g.image = w.Machine.Image.Name
+		}
+		k.check(g, &r)
+	}
+	return r
+}
+
+// ShootUpdate is Shoot, without the faults that the old one had, and what must not
+// change.
+func (k Known) ShootUpdate(s, old *Shoot) Result {
+	if s.Metadata.DeletionTimestamp != nil {
+		return Result{}
+	}
+	r := k.Shoot(s)
+	had := map[string]bool{}
+	past := k.Shoot(old)
+	for _, f := range past.Faults {
+		had[f.Error()] = true
+	}
+	var fresh field.ErrorList
+	for _, f := range r.Faults {
+		if !had[f.Error()] {
+			fresh = append(fresh, f)
+		}
+	}
+	r.Faults = fresh
+	was := map[string]*Worker{}
+	for i := range old.Spec.Provider.Workers {
+		was[old.Spec.Provider.Workers[i].Name] = &old.Spec.Provider.Workers[i]
+	}
+	for i := range s.Spec.Provider.Workers {
+		w := &s.Spec.Provider.Workers[i]
+		before := was[w.Name]
+		if before != nil && w.inPlace() && before.cri() != w.cri() {
+			r.add(field.Forbidden(workersAt.Index(i).Child("cri", "name"), fmt.Sprintf("it was %q and cannot be changed, as the machines of worker group %s are updated in place; make another worker group", before.cri(), w.Name)))
+		}
+	}
+	return r
+}
