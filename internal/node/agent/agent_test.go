@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -85,7 +85,7 @@ func (nothing) Secret(string, string) *corev1.Secret       { return nil }
 
 // node is a machine on which one agent after the other may run.
 type node struct {
-	*fake
+	*fakeruntime.Runtime
 	*reports
 	*Agent
 	pictures    *pictures
@@ -98,7 +98,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	return &node{
-		fake: newFake(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, root: t.TempDir(), state: t.TempDir(),
+		Runtime: fakeruntime.New(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, root: t.TempDir(), state: t.TempDir(),
 		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
 	}
 }
@@ -108,7 +108,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
-		Name: "test", Runtime: n.fake, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
 		Place: n.place, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)
@@ -146,7 +146,7 @@ func (n *node) expect(t *testing.T, name string, phase corev1.PodPhase, ready bo
 		got = got || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
 	if s.Phase != phase || got != ready {
-		t.Errorf("pod %s: %s, ready %v: %+v\nevents %q\ncalls %q", name, s.Phase, got, s.ContainerStatuses, n.events, n.calls)
+		t.Errorf("pod %s: %s, ready %v: %+v\nevents %q\ncalls %q", name, s.Phase, got, s.ContainerStatuses, n.events, n.Calls(""))
 	}
 }
 
@@ -158,10 +158,10 @@ func TestRuns(t *testing.T) {
 		n.boot(t, a, b)
 		n.expect(t, "p1", corev1.PodRunning, true)
 		n.expect(t, "p2", corev1.PodRunning, true)
-		n.exits("p1", "x", 3)
+		n.Exit("p1/x", 3)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true) // the first restart comes at once
-		n.exits("p1", "x", 3)
+		n.Exit("p1/x", 3)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, false)
 		if !n.saw("p1 BackOff: Container x ended with exit code 3; it is started again after a pause of 10s") {
@@ -176,13 +176,13 @@ func TestRuns(t *testing.T) {
 		if c := n.of("p1").ContainerStatuses[0]; c.RestartCount != 2 || c.LastTerminationState.Terminated.ExitCode != 3 {
 			t.Errorf("%+v", c)
 		}
-		n.exits("p2", "job", 0)
+		n.Exit("p2/job", 0)
 		synctest.Wait()
 		n.expect(t, "p2", corev1.PodSucceeded, false)
 		n.Set(nil)
 		synctest.Wait()
-		if len(n.sandboxes) > 0 || len(n.containers) > 0 || len(n.gone) != 2 || len(n.Pods()) > 0 {
-			t.Errorf("left: %v %v, gone %q", n.sandboxes, n.containers, n.gone)
+		if len(n.Sandboxes()) > 0 || len(n.Runtime.Containers()) > 0 || len(n.gone) != 2 || len(n.Pods()) > 0 {
+			t.Errorf("left: %v %v, gone %q", n.Sandboxes(), n.Runtime.Containers(), n.gone)
 		}
 		n.stop()
 	})
@@ -200,13 +200,11 @@ func TestIdle(t *testing.T) {
 		n.boot(t, pods...)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		n.fake.mu.Lock()
-		before := n.asked
-		n.fake.mu.Unlock()
+		before := n.Asked()
 		n.Set(slices.Clone(pods))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if asked := n.asked - before; asked > 22 {
+		if asked := n.Asked() - before; asked > 22 {
 			t.Errorf("%d calls in 10 minutes", asked)
 		}
 		n.stop()
@@ -221,11 +219,11 @@ func TestKilledAgent(t *testing.T) {
 		a, b, c := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyNever, "job"), pod(3, corev1.RestartPolicyAlways, "z")
 		n.boot(t, a, b, c)
 		began := n.of("p1").StartTime
-		n.exits("p1", "x", 1)
+		n.Exit("p1/x", 1)
 		synctest.Wait()
 		n.kill()
-		before := len(n.did("start")) + len(n.did("run"))
-		n.exits("p2", "job", 4)
+		before := len(n.Calls("start")) + len(n.Calls("run"))
+		n.Exit("p2/job", 4)
 		time.Sleep(time.Hour)
 		n.boot(t, a, b) // and nobody wants p3 any more
 		n.expect(t, "p1", corev1.PodRunning, true)
@@ -233,19 +231,19 @@ func TestKilledAgent(t *testing.T) {
 		if s := n.of("p1"); !s.StartTime.Equal(began) || s.ContainerStatuses[0].RestartCount != 1 {
 			t.Errorf("%v, %+v", began, s)
 		}
-		if after := len(n.did("start")) + len(n.did("run")); after != before {
-			t.Errorf("something was started: %q", n.calls)
+		if after := len(n.Calls("start")) + len(n.Calls("run")); after != before {
+			t.Errorf("something was started: %q", n.Calls(""))
 		}
-		if stops := n.did("stop z"); !slices.Equal(n.gone, []string{"p3"}) || !slices.Equal(stops, []string{"stop z in 30s"}) {
+		if stops := n.Calls("stop p3/z"); !slices.Equal(n.gone, []string{"p3"}) || !slices.Equal(stops, []string{"stop p3/z in 30s"}) {
 			t.Errorf("gone %q, %q", n.gone, stops)
 		}
 		n.kill()
 		// After a reboot nothing of any pod is left. What has ended does not run again.
-		n.fake.sandboxes, n.fake.containers = newFake().sandboxes, newFake().containers
+		n.Reboot()
 		n.boot(t, a, b)
 		n.expect(t, "p1", corev1.PodRunning, true)
 		n.expect(t, "p2", corev1.PodFailed, false)
-		if runs := n.did("run"); len(runs) != 4 || runs[3] != "run p1" {
+		if runs := n.Calls("run"); len(runs) != 4 || runs[3] != "run p1" {
 			t.Errorf("%q", runs)
 		}
 		n.stop()
@@ -273,11 +271,9 @@ func TestOthers(t *testing.T) {
 		n := newNode(t)
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
 		n.kill()
-		for _, s := range n.sandboxes {
-			s.Annotations[AnnotationAgent] = "another"
-		}
+		n.Annotate("p1", AnnotationAgent, "another")
 		n.boot(t)
-		if len(n.sandboxes) != 1 || len(n.gone) > 0 {
+		if len(n.Sandboxes()) != 1 || len(n.gone) > 0 {
 			t.Errorf("%v", n.gone)
 		}
 		n.stop()
@@ -291,7 +287,7 @@ func TestDeleted(t *testing.T) {
 		n := newNode(t)
 		p := pod(1, corev1.RestartPolicyAlways, "x")
 		n.boot(t, p)
-		n.hang["stop x in 600s"] = make(chan struct{})
+		n.Hang("stop p1/x in 600s", nil)
 		deleted := p.DeepCopy()
 		deleted.DeletionTimestamp, deleted.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(600))
 		n.Set([]*corev1.Pod{deleted})
@@ -302,17 +298,17 @@ func TestDeleted(t *testing.T) {
 		sooner.DeletionGracePeriodSeconds = new(int64(5))
 		n.Set([]*corev1.Pod{sooner})
 		synctest.Wait()
-		if stops := n.did("stop x"); !slices.Equal(stops, []string{"stop x in 600s", "stop x in 5s"}) {
+		if stops := n.Calls("stop p1/x"); !slices.Equal(stops, []string{"stop p1/x in 600s", "stop p1/x in 5s"}) {
 			t.Errorf("%q", stops)
 		}
-		if !slices.Equal(n.gone, []string{"p1"}) || len(n.sandboxes) > 0 {
+		if !slices.Equal(n.gone, []string{"p1"}) || len(n.Sandboxes()) > 0 {
 			t.Errorf("gone %q", n.gone)
 		}
 		// It is asked to go until somebody has seen that it is gone.
 		n.Set([]*corev1.Pod{sooner.DeepCopy()})
 		synctest.Wait()
-		if len(n.gone) != 1 || len(n.did("run")) != 1 {
-			t.Errorf("%q %q", n.gone, n.calls)
+		if len(n.gone) != 1 || len(n.Calls("run")) != 1 {
+			t.Errorf("%q %q", n.gone, n.Calls(""))
 		}
 		n.stop()
 	})
@@ -329,22 +325,20 @@ func TestReadyWhileEnding(t *testing.T) {
 		n.boot(t, p)
 		n.expect(t, "p1", corev1.PodRunning, true)
 		ends := make(chan struct{})
-		n.hang["stop x in 30s"] = ends
+		n.Hang("stop p1/x in 30s", ends)
 		deleted := p.DeepCopy()
 		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		n.Set([]*corev1.Pod{deleted})
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true)
-		n.fake.mu.Lock()
-		n.sick["x"] = true
-		n.fake.mu.Unlock()
+		n.OnExec(func(context.Context, string, []string) (int32, error) { return 1, nil })
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, false)
 		close(ends)
 		synctest.Wait()
-		if stops := n.did("stop x"); len(stops) != 1 || !slices.Equal(n.gone, []string{"p1"}) {
+		if stops := n.Calls("stop p1/x"); len(stops) != 1 || !slices.Equal(n.gone, []string{"p1"}) {
 			t.Errorf("%q, gone %q", stops, n.gone)
 		}
 		n.stop()
@@ -358,13 +352,14 @@ func TestSameName(t *testing.T) {
 		old, next := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
 		next.Name = "p1"
 		n.boot(t, old)
-		n.hang["stop x in 30s"] = make(chan struct{})
+		until := make(chan struct{})
+		n.Hang("stop p1/x in 30s", until)
 		n.Set([]*corev1.Pod{next})
 		time.Sleep(20 * time.Second)
-		if runs := n.did("run"); len(runs) != 1 {
+		if runs := n.Calls("run"); len(runs) != 1 {
 			t.Errorf("%q", runs)
 		}
-		close(n.hang["stop x in 30s"])
+		close(until)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true)
 		if pods := n.Pods(); len(pods) != 1 || pods[0].UID != next.UID {
@@ -405,11 +400,11 @@ var hangs = map[string]func(n *node, p *corev1.Pod, until chan struct{}){
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: from}}}
 	},
 	"its image":     func(n *node, p *corev1.Pod, until chan struct{}) { n.pictures.Store(p.Spec.Containers[0].Image, until) },
-	"RunPodSandbox": func(n *node, p *corev1.Pod, until chan struct{}) { n.hang["run "+p.Name] = until },
+	"RunPodSandbox": func(n *node, p *corev1.Pod, until chan struct{}) { n.Hang("run "+p.Name, until) },
 	"CreateContainer": func(n *node, p *corev1.Pod, until chan struct{}) {
-		n.hang["create "+p.Name+"/"+p.Spec.Containers[0].Name] = until
+		n.Hang("create "+p.Name+"/"+p.Spec.Containers[0].Name, until)
 	},
-	"ListContainers": func(n *node, p *corev1.Pod, until chan struct{}) { n.hang["look at "+string(p.UID)] = until },
+	"ListContainers": func(n *node, p *corev1.Pod, until chan struct{}) { n.Hang("look at "+string(p.UID), until) },
 }
 
 // TestHungPod holds that what never comes back delays no other pod, wherever it is:
@@ -447,11 +442,11 @@ func testHungPod(t *testing.T, hung int, hang func(*node, *corev1.Pod, chan stru
 		n.expect(t, p.Name, corev1.PodRunning, true)
 	}
 	began = time.Now()
-	n.exits("p30", "x30", 1)
+	n.Exit("p30/x30", 1)
 	synctest.Wait()
 	n.expect(t, "p30", corev1.PodRunning, true)
-	if took := time.Since(began); took > 0 || len(n.did("create p30/x30")) != 2 {
-		t.Errorf("a restart took %s: %q", took, n.did("create p30/"))
+	if took := time.Since(began); took > 0 || len(n.Calls("create p30/x30")) != 2 {
+		t.Errorf("a restart took %s: %q", took, n.Calls("create p30/"))
 	}
 	for _, p := range pods[:hung] {
 		n.expect(t, p.Name, n.of(p.Name).Phase, false)
@@ -470,8 +465,8 @@ func TestCannotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		n.pictures.Store("broken", &images.Error{Reason: "ImagePullBackOff", Message: "no such image", Until: time.Now().Add(time.Minute)})
-		n.fail["create p2/x"] = errors.New("no space left")
-		n.fail["run p3"] = errors.New("no address left")
+		n.Fail("create p2/x", errors.New("no space left"))
+		n.Fail("run p3", errors.New("no address left"))
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "fine", "broken"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x"))
 		reason := func(name string, i int) string {
 			if w := n.of(name).ContainerStatuses[i].State.Waiting; w != nil {
@@ -488,10 +483,8 @@ func TestCannotStart(t *testing.T) {
 		if !n.saw("p3 FailedCreatePodSandBox: no address left") {
 			t.Errorf("%q", n.events)
 		}
-		n.fake.mu.Lock()
-		delete(n.fail, "create p2/x")
-		delete(n.fail, "run p3")
-		n.fake.mu.Unlock()
+		n.Fail("create p2/x", nil)
+		n.Fail("run p3", nil)
 		n.pictures.Delete("broken")
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
@@ -508,8 +501,8 @@ func TestCannotStart(t *testing.T) {
 		n.Set([]*corev1.Pod{mended})
 		synctest.Wait()
 		n.expect(t, "p4", corev1.PodRunning, true)
-		if creates := n.did("create p1/fine"); len(creates) != 1 {
-			t.Errorf("%q", n.calls)
+		if creates := n.Calls("create p1/fine"); len(creates) != 1 {
+			t.Errorf("%q", n.Calls(""))
 		}
 		n.stop()
 	})
@@ -528,8 +521,8 @@ func TestRefused(t *testing.T) {
 		}
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
 		n.expect(t, "p1", corev1.PodFailed, false)
-		if s := n.of("p1"); s.Reason != "RuntimeClassNotFound" || len(n.did("")) > 0 {
-			t.Errorf("%+v %q", s, n.calls)
+		if s := n.of("p1"); s.Reason != "RuntimeClassNotFound" || len(n.Calls("")) > 0 {
+			t.Errorf("%+v %q", s, n.Calls(""))
 		}
 		n.Reconsider()
 		synctest.Wait()
@@ -560,7 +553,7 @@ func TestRefusedForGood(t *testing.T) {
 		n.boot(t, p)
 		n.expect(t, "p1", corev1.PodFailed, false)
 		if s := n.of("p1"); s.Reason != "SysctlForbidden" || asked != 1 || !n.saw("p1 SysctlForbidden: vm.swappiness") {
-			t.Errorf("%+v, asked %d times, %q", s, asked, n.calls)
+			t.Errorf("%+v, asked %d times, %q", s, asked, n.Calls(""))
 		}
 		n.stop()
 	})
@@ -577,8 +570,8 @@ func TestEvicted(t *testing.T) {
 		}
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodFailed, false)
-		if s := n.of("p1"); s.Reason != "Evicted" || !slices.Equal(n.did("stop x"), []string{"stop x in 3s"}) {
-			t.Errorf("%+v %q", s, n.calls)
+		if s := n.of("p1"); s.Reason != "Evicted" || !slices.Equal(n.Calls("stop p1/x"), []string{"stop p1/x in 3s"}) {
+			t.Errorf("%+v %q", s, n.Calls(""))
 		}
 		n.kill()
 		n.boot(t, p)
@@ -600,20 +593,13 @@ func TestLostSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
-		n.fake.mu.Lock()
-		for id, s := range n.sandboxes {
-			n.sandboxes[id] = with(s, func(s *runtimeapi.PodSandboxStatus) { s.State = 1 })
-			for c := range n.containers {
-				n.end(c, 137)
-			}
-		}
-		n.fake.mu.Unlock()
+		n.LoseSandbox("p1")
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true)
-		if len(n.sandboxes) != 1 || len(n.did("run")) != 2 || !n.saw("SandboxChanged") {
-			t.Errorf("%d sandboxes, %q", len(n.sandboxes), n.calls)
+		if len(n.Sandboxes()) != 1 || len(n.Calls("run")) != 2 || !n.saw("SandboxChanged") {
+			t.Errorf("%d sandboxes, %q", len(n.Sandboxes()), n.Calls(""))
 		}
 		n.stop()
 	})
@@ -630,8 +616,8 @@ func TestChanged(t *testing.T) {
 		n.Set([]*corev1.Pod{changed})
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true)
-		if len(n.did("create p1/x")) != 2 || len(n.did("create p1/y")) != 1 || len(n.did("stop y")) > 0 {
-			t.Errorf("%q", n.calls)
+		if len(n.Calls("create p1/x")) != 2 || len(n.Calls("create p1/y")) != 1 || len(n.Calls("stop p1/y")) > 0 {
+			t.Errorf("%q", n.Calls(""))
 		}
 		n.stop()
 	})
@@ -645,20 +631,20 @@ func TestChangedWhileItCrashes(t *testing.T) {
 		p := pod(1, corev1.RestartPolicyAlways, "x")
 		n.boot(t, p)
 		for range 4 {
-			n.exits("p1", "x", 1)
+			n.Exit("p1/x", 1)
 			time.Sleep(plan.Backoff(4))
 			synctest.Wait()
 		}
-		n.exits("p1", "x", 1)
+		n.Exit("p1/x", 1)
 		synctest.Wait()
-		before := len(n.did("create p1/x"))
+		before := len(n.Calls("create p1/x"))
 		changed := p.DeepCopy()
 		changed.Spec.Containers[0].Image = "newer"
 		n.Set([]*corev1.Pod{changed})
 		synctest.Wait()
-		n.exits("p1", "x", 1)
+		n.Exit("p1/x", 1)
 		synctest.Wait()
-		if now := len(n.did("create p1/x")); before != 5 || now != before+2 {
+		if now := len(n.Calls("create p1/x")); before != 5 || now != before+2 {
 			t.Errorf("made %d times, and %d times with another image; want 5 and 2", before, now-before)
 		}
 		n.stop()

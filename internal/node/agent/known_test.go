@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/source"
@@ -17,11 +18,7 @@ import (
 // reboot ends the agent and all that runs.
 func (n *node) reboot() {
 	n.kill()
-	n.fake.mu.Lock()
-	defer n.fake.mu.Unlock()
-	clear(n.sandboxes)
-	clear(n.containers)
-	clear(n.boxOf)
+	n.Reboot()
 }
 
 func exists(t *testing.T, path string) bool {
@@ -41,7 +38,7 @@ func TestReboot(t *testing.T) {
 		stays, goes, ended := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyNever, "x")
 		goes.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		n.boot(t, stays, goes, ended)
-		n.exits("p3", "x", 0)
+		n.Exit("p3/x", 0)
 		synctest.Wait()
 		folder := removal.Dirs(n.root, n.state, string(goes.UID)).Disk
 		if !exists(t, folder) {
@@ -80,14 +77,14 @@ func TestUnread(t *testing.T) {
 		n.unread = []string{SourceAPI}
 		n.boot(t, static)
 		n.expect(t, "p3", corev1.PodRunning, true)
-		if !slices.Equal(n.gone, []string{"p4"}) || len(n.sandboxes) != 3 || !n.Has(string(goes.UID)) || !n.Has("no pod") {
-			t.Errorf("gone: %q, sandboxes %v", n.gone, n.sandboxes)
+		if !slices.Equal(n.gone, []string{"p4"}) || len(n.Sandboxes()) != 3 || !n.Has(string(goes.UID)) || !n.Has("no pod") {
+			t.Errorf("gone: %q, sandboxes %v", n.gone, n.Sandboxes())
 		}
 		n.Set([]*corev1.Pod{static, fromAPI})
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodRunning, true)
-		if !slices.Equal(n.gone, []string{"p4", "p2"}) || len(n.sandboxes) != 2 || n.did("stop x") == nil || len(n.did("create p1/x")) != 1 {
-			t.Errorf("gone: %q, calls %q", n.gone, n.did(""))
+		if !slices.Equal(n.gone, []string{"p4", "p2"}) || len(n.Sandboxes()) != 2 || n.Calls("stop p2/x") == nil || len(n.Calls("create p1/x")) != 1 {
+			t.Errorf("gone: %q, calls %q", n.gone, n.Calls(""))
 		}
 		if n.Has(string(goes.UID)) || n.Has("no pod") || !n.Has(string(static.UID)) {
 			t.Error("it does not know which pods there are")
@@ -108,19 +105,19 @@ func TestFinished(t *testing.T) {
 		if n.Finished(string(p.UID)) || !slices.Contains(n.VolumeImages(), "docker.io/library/busybox:latest") {
 			t.Errorf("images of volumes: %q", n.VolumeImages())
 		}
-		n.exits("p1", "x", 3)
+		n.Exit("p1/x", 3)
 		synctest.Wait()
 		if !n.Finished(string(p.UID)) || n.Finished(string(q.UID)) || n.Finished("no pod") {
 			t.Error("it does not know which pods have finished")
 		}
-		n.fake.mu.Lock()
-		for id, c := range n.containers {
-			if c.State.String() == "CONTAINER_EXITED" {
-				delete(n.containers, id)
-				delete(n.boxOf, id)
+		for _, c := range n.Runtime.Containers() {
+			if c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+				continue
+			}
+			if _, err := n.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: c.Id}); err != nil {
+				t.Error(err)
 			}
 		}
-		n.fake.mu.Unlock()
 		n.wake(string(p.UID))
 		n.Touch(p.UID)
 		synctest.Wait()
@@ -128,7 +125,7 @@ func TestFinished(t *testing.T) {
 		if c := n.of("p1").ContainerStatuses; len(c) != 1 || c[0].State.Terminated == nil || c[0].State.Terminated.ExitCode != 3 {
 			t.Errorf("%+v", c)
 		}
-		if len(n.did("create p1/x")) != 1 {
+		if len(n.Calls("create p1/x")) != 1 {
 			t.Error("it was run again")
 		}
 		n.stop()
