@@ -19,7 +19,6 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
-	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cluster/certificates"
 	"fairlead.run/internal/node/cluster/join"
 	"fairlead.run/internal/node/cluster/nodestatus"
@@ -32,7 +31,7 @@ import (
 type nodeFlags struct {
 	kubeconfig, bootstrap, certDir string
 	runtime, images                string
-	dns                            []string
+	dns, sysctls                   []string
 	domain, logs                   string
 	self                           selfFlags
 	api                            apiFlags
@@ -54,13 +53,6 @@ type apiFlags struct {
 	certFile, keyFile, clientCA string
 	rotate, anonymous           bool
 	alwaysAllow, profiling      bool
-}
-
-// roomFlags say what pods may have and do.
-type roomFlags struct {
-	system, kube map[string]string
-	maxPods      int
-	sysctls      []string
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -109,10 +101,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringSliceVar(&f.dns, "cluster-dns", nil, "addresses of the DNS of the cluster")
 	s.StringVar(&f.domain, "cluster-domain", "cluster.local", "domain of the cluster")
 	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
-	s.StringToStringVar(&f.room.system, "system-reserved", nil, "what is kept for the services of the machine: cpu=500m,memory=1Gi")
-	s.StringToStringVar(&f.room.kube, "kube-reserved", nil, "what is kept for the agent and the runtime")
-	s.IntVar(&f.room.maxPods, "max-pods", 110, "pods that the node takes")
-	s.StringSliceVar(&f.room.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
+	f.room.add(cmd)
+	s.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
 	f.stock.add(cmd)
 }
 
@@ -187,25 +177,22 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
 		},
-		Capacity: capacity.Settings{MaxPods: f.room.maxPods}, Stock: f.stock.Settings,
+		Stock: f.stock.Settings,
+	}
+	if cfg.Resources, err = f.room.settings(s.cfg); err != nil {
+		return err
 	}
 	if cfg.Taints, err = parseTaints(f.self.taints); err != nil {
 		return err
 	}
-	if cfg.Capacity.SystemReserved, err = capacity.ParseReserved(f.room.system); err != nil {
-		return fmt.Errorf("--system-reserved: %w", err)
-	}
-	if cfg.Capacity.KubeReserved, err = capacity.ParseReserved(f.room.kube); err != nil {
-		return fmt.Errorf("--kube-reserved: %w", err)
-	}
-	if cfg.Sysctls, err = sysctl.New(f.room.sysctls); err != nil {
+	if cfg.Sysctls, err = sysctl.New(f.sysctls); err != nil {
 		return usageError{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
 	}
 	keep, err := f.certificate(&cfg, log)
 	if err != nil {
 		return err
 	}
-	n, err := join.New(cfg)
+	n, err := join.New(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/daemon"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/machine"
 	"fairlead.run/internal/node/runner"
@@ -42,6 +43,7 @@ func (a *app) upCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests; it is made if it does not exist")
 	f.stock.add(cmd)
+	f.room.add(cmd)
 	return cmd
 }
 
@@ -49,6 +51,7 @@ func (a *app) upCommand() *cobra.Command {
 type upFlags struct {
 	manifests string
 	stock     stockFlags
+	room      roomFlags
 }
 
 func (a *app) up(ctx context.Context, f *upFlags) error {
@@ -64,8 +67,15 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 	}
 	return a.with(ctx, func(s *session) error {
 		log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		m, err := machine.New(machine.Config{
-			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State,
+		settings, err := f.room.settings(s.cfg)
+		if err != nil {
+			return err
+		}
+		if settings.Cgroups.Root == "" { // beside a kubelet's, which are at the top
+			settings.Cgroups.Root = "/" + daemon.PodCgroup(s.cfg.State)
+		}
+		m, err := machine.New(ctx, machine.Config{
+			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
 			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
 		})
 		if err != nil {

@@ -81,10 +81,10 @@ func monitorProgram(cfg *config.Config) (string, error) {
 // directories have one each: a shared one would stay for as long as any of them.
 func monitorCgroup(state string) string { return client.DefaultCgroup + mark(state) }
 
-// podCgroup names the cgroup of pods that name no parent. Those of several
+// PodCgroup names the cgroup of pods that name no parent. Those of several
 // state directories are apart, so that an audit of one does not take the pods
 // of another for leftovers.
-func podCgroup(state string) string { return sandbox.DefaultCgroup + mark(state) }
+func PodCgroup(state string) string { return sandbox.DefaultCgroup + mark(state) }
 
 // pluginSocket is where NRI plugins connect: as configured, where they look for a
 // runtime, or in a state directory that is not the node's.

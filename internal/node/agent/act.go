@@ -146,6 +146,9 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	if attempt > 0 {
 		w.event(corev1.EventTypeNormal, "SandboxChanged", "The sandbox of the pod is gone. It is made anew, and its containers start again.")
 	}
+	if err := w.house(ctx); err != nil { // somebody may have removed it with the sandbox before
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
 	defer cancel()
 	began := time.Now()

@@ -38,6 +38,8 @@ type Config struct {
 	Reporter
 	Root, State   string // persistent folder, and one on a tmpfs
 	volume.Around        // what volumes need; may be empty
+	// Cgroups may be nil: the runtime then puts pods where it likes.
+	Cgroups Cgroups
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
 	Log    *slog.Logger
@@ -110,6 +112,9 @@ const (
 
 // New makes an Agent.
 func New(cfg Config) *Agent {
+	if cfg.Cgroups == nil {
+		cfg.Cgroups = noCgroups{}
+	}
 	return &Agent{
 		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root, cfg.Name},
 		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),

@@ -90,6 +90,7 @@ type node struct {
 	*Agent
 	pictures    *pictures
 	objects     podspec.Lookup
+	tree        *tree
 	root, state string
 	place       Place
 	unread      []string // sources, at the boot
@@ -98,7 +99,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	return &node{
-		Runtime: fakeruntime.New(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, root: t.TempDir(), state: t.TempDir(),
+		Runtime: fakeruntime.New(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, tree: &tree{has: map[types.UID]*corev1.Pod{}}, root: t.TempDir(), state: t.TempDir(),
 		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
 	}
 }
@@ -109,7 +110,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
 		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
-		Place: n.place, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
+		Place: n.place, Cgroups: n.tree, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)
 	go func() { ended <- n.Run(ctx) }()

@@ -32,6 +32,9 @@ func (w *worker) clear(ctx context.Context) error {
 		c.care.Abandon()
 	}
 	w.tend.Wait()
+	if errors.Join(errs...) == nil { // what runs in it the runtime ends in better order
+		errs = append(errs, w.a.cfg.Cgroups.Remove(ctx, w.uid))
+	}
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes
 		errs = append(errs, volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.remove(w.uid))
 	}

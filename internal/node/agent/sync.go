@@ -56,9 +56,10 @@ func (w *worker) hastened(step, ctx context.Context) bool {
 
 // take takes over what the inbox had.
 func (w *worker) take(l letter) {
-	if w.pod != l.pod {
-		w.pod = l.pod
-		w.spec.Pod = l.pod
+	if w.given != l.pod {
+		w.given = l.pod
+		w.pod = w.counted(l.pod)
+		w.spec.Pod = w.pod
 		clear(w.waits) // what could not be started may be another thing now
 	}
 	if l.ending != nil && w.ending == nil {
@@ -136,6 +137,9 @@ func (w *worker) prepare(ctx context.Context) error {
 		}
 	}
 	if w.stage == placed {
+		if err := w.house(ctx); err != nil {
+			return err
+		}
 		set, err := volume.Prepare(ctx, w.spec, w.dirs, w.a.cfg.Around)
 		if err != nil {
 			w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
@@ -192,6 +196,8 @@ func (w *worker) findPlace(ctx context.Context) error {
 		w.event(corev1.EventTypeNormal, "RuntimeClass", n)
 	}
 	w.place, w.stage = place, placed
+	w.pod = w.counted(w.given)
+	w.spec.Pod, w.spec.CgroupParent = w.pod, w.a.cfg.Cgroups.Parent(w.pod)
 	w.spec.Overhead, w.spec.Features = place.Overhead, place.Features
 	return nil
 }
@@ -202,7 +208,7 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 		return again, w.clear(ctx)
 	}
 	if p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed || w.refused != nil {
-		return again, w.retire()
+		return again, w.retire(ctx)
 	}
 	if err := w.tidy(ctx); err != nil {
 		return again, err
@@ -233,8 +239,8 @@ func (w *worker) refresh(ctx context.Context) (time.Time, error) {
 	return again, nil
 }
 
-// retire remembers how a pod has ended, and gives its volumes back.
-func (w *worker) retire() error {
+// retire remembers how a pod has ended, and removes its cgroup.
+func (w *worker) retire(ctx context.Context) error {
 	if w.record.Ended == nil && !w.stray {
 		_, w.record.Ended = w.shown.get()
 		w.record.Refusal = w.refused
@@ -247,7 +253,12 @@ func (w *worker) retire() error {
 		c.care.Abandon()
 	}
 	w.retired.Store(!w.stray)
-	return nil
+	if w.vacant {
+		return nil
+	}
+	err := w.a.cfg.Cgroups.Remove(ctx, w.uid)
+	w.vacant = err == nil
+	return err
 }
 
 // tidy removes attempts and sandboxes that nobody needs any more.

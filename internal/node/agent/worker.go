@@ -38,15 +38,17 @@ type worker struct {
 
 // wish is what is wanted of the pod.
 type wish struct {
-	pod     *corev1.Pod
-	ending  *ending  // nil as long as it is to run
-	refused *Refusal // why it has failed, whatever its containers do
-	stray   bool     // it was refused a place, and may be given one later
+	given   *corev1.Pod // as it was asked for
+	pod     *corev1.Pod // the same with what the node adds; see counted
+	ending  *ending     // nil as long as it is to run
+	refused *Refusal    // why it has failed, whatever its containers do
+	stray   bool        // it was refused a place, and may be given one later
 }
 
 // ground is what the pod stands on.
 type ground struct {
 	stage   stage
+	vacant  bool // it has no cgroup any more
 	record  record
 	place   Placement
 	dirs    volume.Dirs
@@ -78,7 +80,7 @@ const (
 
 func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: p.UID, name: fullName(p), in: newInbox(p), wish: wish{pod: p},
+		a: a, uid: p.UID, name: fullName(p), in: newInbox(p), wish: wish{given: p, pod: p},
 		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
 		view:   view{containers: map[string]*container{}}, waits: map[string]*notStarted{},
 	}

@@ -269,6 +269,9 @@ func (m *Manager) Memory(pod *corev1.Pod) (int64, error) {
 	return n, nil
 }
 
+// Name is the cgroup of all pods, as it is called in each hierarchy.
+func (m *Manager) Name() string { return m.top.in(m.driver) }
+
 // Top is the folder of the cgroup of all pods that shows their memory.
 func (m *Manager) Top() string {
 	dir, _ := m.there(m.top)

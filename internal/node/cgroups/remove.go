@@ -81,7 +81,8 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// Clear removes the whole tree if no pod is in it.
+// Clear removes the whole tree if no pod is in it, and with it the cgroups that it is
+// in, if nothing else is in these.
 func (m *Manager) Clear(ctx context.Context) error {
 	left, err := m.Pods()
 	if err != nil {
@@ -94,6 +95,11 @@ func (m *Manager) Clear(ctx context.Context) error {
 	for _, class := range slices.Backward(classes) { // the first is the top itself
 		if n := m.tier(class); m.anywhere(n) {
 			errs = append(errs, m.remove(ctx, n))
+		}
+	}
+	for n := len(m.top) - 1; n > 0 && m.driver != Systemd; n-- { // systemd ends slices itself
+		for _, dir := range m.paths(m.top[:n]) {
+			_ = os.Remove(dir) // it stays if somebody is in it
 		}
 	}
 	return errors.Join(errs...)

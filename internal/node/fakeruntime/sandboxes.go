@@ -20,6 +20,18 @@ func (f *Runtime) Sandboxes() []*runtimeapi.PodSandboxStatus {
 	return sorted(f.state.sandboxes)
 }
 
+// CgroupParent is where the latest sandbox of a pod was asked to be.
+func (f *Runtime) CgroupParent(pod string) (parent string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range sorted(f.state.configs) {
+		if c.GetMetadata().GetName() == pod {
+			parent = c.GetLinux().GetCgroupParent()
+		}
+	}
+	return parent
+}
+
 // LoseSandbox ends the sandboxes of a pod with all that runs in them, by themselves.
 func (f *Runtime) LoseSandbox(pod string) {
 	f.mu.Lock()

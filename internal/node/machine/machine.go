@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/folder"
 	"fairlead.run/internal/node/source/keep"
@@ -38,6 +40,7 @@ type Config struct {
 	Manifests   string // folder
 	Stock       stock.Settings
 	Root, State string // persistent folder, and one on a tmpfs
+	Resources   resources.Settings
 	Watcher
 	Log *slog.Logger
 }
@@ -60,6 +63,7 @@ type Machine struct {
 	cfg     Config
 	agent   *agent.Agent
 	garbage *garbage.Collector // also for when the disk is needed at once
+	keeper  *resources.Keeper
 	events  journal
 	changed chan struct{} // manifests or pods have
 	// remembered are pods that have ended before the agent was started, by UID.
@@ -74,15 +78,22 @@ type Machine struct {
 }
 
 // New makes a Machine.
-func New(cfg Config) (*Machine, error) {
+func New(ctx context.Context, cfg Config) (*Machine, error) {
 	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
+	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
 	goods, err := stock.New(stock.Config{Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Root: cfg.Root, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	m.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: m, Node: cfg.Node, Place: m.place,
-		Around: volume.Around{Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
+		Cgroups: m.keeper.Cgroups(), Around: volume.Around{Allocatable: m.keeper.Node().Allocatable, Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
 	})
 	// The logs of a pod go with its volumes.
 	m.garbage, err = goods.Collector(m.agent, "", nil)
@@ -99,7 +110,9 @@ func (m *Machine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, m.serve}
+	defer m.keeper.Close()
+	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent) }
+	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, keeper, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

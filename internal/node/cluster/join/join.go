@@ -16,16 +16,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/node/agent"
-	"fairlead.run/internal/node/capacity"
 	api "fairlead.run/internal/node/cluster"
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/server/usage"
@@ -44,9 +45,9 @@ type Config struct {
 	Node           podspec.Node    // with its name and addresses
 	Registration
 	API
-	Capacity    capacity.Settings
 	Sysctls     sysctl.Allowed
 	Stock       stock.Settings
+	Resources   resources.Settings
 	Root, State string // persistent folder, and one on a tmpfs
 	Logs        string // folder of the logs of pods
 	Log         *slog.Logger
@@ -75,7 +76,7 @@ type Node struct {
 	agent   *agent.Agent
 	cluster *api.Cluster
 	server  *server.Server
-	has     capacity.Node
+	keeper  *resources.Keeper
 	facts   facts
 	// garbage removes what nobody needs, each few minutes. DeleteUnusedImages and
 	// DeleteUnusedContainers are for when the disk is needed at once.
@@ -83,19 +84,17 @@ type Node struct {
 }
 
 // New makes a Node. Nothing is asked of the API server before Run.
-func New(cfg Config) (*Node, error) {
+func New(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg}
 	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
 		return nil, err
 	}
-	machine, err := capacity.Host{Proc: "/proc", Sys: "/sys", Folder: cfg.Root}.Read()
-	if err != nil {
-		return nil, fmt.Errorf("find out what this machine has: %w", err)
-	}
-	if n.has, err = cfg.Capacity.Of(machine); err != nil {
+	var err error
+	if n.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	if n.facts, err = factsOf(cfg, n.has); err != nil {
+	has := n.keeper.Node()
+	if n.facts, err = factsOf(cfg, has); err != nil {
 		return nil, err
 	}
 	n.cluster = api.New(api.Config{
@@ -113,7 +112,8 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
-		Place: n.place, Around: volume.Around{Allocatable: n.has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
+		Place: n.place, Cgroups: n.keeper.Cgroups(),
+		Around:   volume.Around{Allocatable: has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
 	if n.garbage, err = goods.Collector(n.agent, cfg.Logs, n.garbageIsLeft); err != nil {
@@ -149,7 +149,7 @@ func (n *Node) newServer() (*server.Server, error) {
 	}
 	measures, err := usage.New(usage.Config{
 		NodeName: n.cfg.Node.Name, Runtime: n.cfg.Endpoint.Runtime, Images: n.cfg.Endpoint.Images, Pods: n.agent.Pods,
-		Root: n.cfg.Root, Logs: n.logDir, Log: n.cfg.Log,
+		Root: n.cfg.Root, Logs: n.logDir, Log: n.cfg.Log, Systems: n.systems(),
 	})
 	if err != nil {
 		return nil, err
@@ -158,6 +158,15 @@ func (n *Node) newServer() (*server.Server, error) {
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
 		Metrics: []func(io.Writer) error{n.agent.Metrics},
 	})
+}
+
+// systems are the cgroups that the summary shows.
+func (n *Node) systems() []usage.System {
+	name := n.keeper.CgroupName()
+	if name == "" {
+		return nil
+	}
+	return []usage.System{{Name: statsv1.SystemContainerPods, Cgroup: name}}
 }
 
 // Run is a node of the cluster until ctx ends. The pods go on then.
@@ -178,6 +187,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	parts := []func(context.Context) error{
 		logs.Run, n.garbage.Run, n.agent.Run, n.cluster.Run, n.facts.run,
+		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
 	errs := make([]error, len(parts))
@@ -189,6 +199,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	all.Wait()
+	n.keeper.Close()
 	for i, err := range errs {
 		if errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled) {
 			errs[i] = nil
