@@ -95,6 +95,45 @@ chart:
 	go run -C build/chart . lint
 	go run -C build/chart . pack '$(VERSION)' $(CURDIR)/bin
 
+# Images are made of programs for each architecture, by build/images and no container
+# engine. gVisor is built from its module, and go install puts what is for another
+# architecture into a folder of a GOPATH only. A runtime that is no Go program comes
+# from a folder: PAYLOAD_DIR, of which docs/install.md says what has to be in it.
+IMAGES               := $(CURDIR)/bin/images
+IMAGES_ARCHITECTURES ?= amd64 arm64
+IMAGES_REGISTRY      ?=
+PAYLOAD_DIR          ?=
+GVISOR_RELEASE        = $(lastword $(subst @, ,$(RUNSC)))
+GVISOR_VERSION        = $(shell sed -E 's/^v0\.0\.0-([0-9]{8})[0-9]{6}-/\1-/' <<< '$(GVISOR_RELEASE)')
+GVISOR_PAYLOAD       := $(IMAGES)/payloads/gvisor
+empty                :=
+comma                := ,
+
+.PHONY: $(IMAGES)/programs
+$(IMAGES)/programs:
+	for arch in $(IMAGES_ARCHITECTURES); do \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $@/$$arch/ ./cmd/fairlead; \
+	done
+
+.PHONY: $(GVISOR_PAYLOAD)
+$(GVISOR_PAYLOAD):
+	rm -rf $@
+	mkdir -p $@/all
+	cp -r deploy/payloads/gvisor/configs $@/
+	sed 's/"version": ""/"version": "$(GVISOR_VERSION)"/' deploy/payloads/gvisor/payload.json > $@/payload.json
+	cp "$$(go mod download -json gvisor.dev/gvisor@$(GVISOR_RELEASE) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/LICENSE" $@/all/LICENSE
+	for arch in $(IMAGES_ARCHITECTURES); do \
+		build/goinstall.sh $$arch $@/$$arch/runsc $(RUNSC) -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR_VERSION); \
+		build/goinstall.sh $$arch $@/$$arch/containerd-shim-runsc-v1 $(RUNSC:%/runsc@$(GVISOR_RELEASE)=%/shim@$(GVISOR_RELEASE)); \
+	done
+
+## images: make the images of fairlead and of runtimes in bin/images, and push them to IMAGES_REGISTRY=... if that is given
+.PHONY: images
+images: $(IMAGES)/programs $(GVISOR_PAYLOAD)
+	go run -tags '$(TAGS)' ./build/images -programs $(IMAGES)/programs -arch '$(subst $(empty) $(empty),$(comma),$(IMAGES_ARCHITECTURES))' \
+		-version '$(VERSION)' -output $(IMAGES) -registry '$(IMAGES_REGISTRY)' $(patsubst %,-payload %,$(GVISOR_PAYLOAD) $(PAYLOAD_DIR))
+	@cat $(IMAGES)/digests
+
 # What the benchmark compares with comes from modules of their own, at the versions
 # that their releases name. containerd is built as its own Makefile does, and runc too.
 BENCH          := $(CURDIR)/bin/bench

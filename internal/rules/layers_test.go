@@ -140,6 +140,7 @@ var layers = []layer{
 	// What never reaches a user.
 	{place: "internal/rules", tests: []string{"internal/pod"}},
 	{place: "build/...", may: []string{"@testkit"}},
+	{place: "build/images", may: []string{"api/payload/v1alpha1", "api/v1alpha1"}},
 	{place: "examples/...", may: []string{"@testkit"}},
 	// The images made here are tried on the drivers that they are made for.
 	{place: "test/images/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/image", "internal/rootfs", "internal/pod"}},
@@ -171,6 +172,11 @@ var fences = []fence{
 		module: "k8s.io/cri-api",
 		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "test/..."},
 		why:    "the wire form of the CRI is not the domain",
+	},
+	{
+		module: "github.com/google/go-containerregistry",
+		places: []string{"build/images"},
+		why:    "no program that runs anywhere needs a second library for images",
 	},
 	{
 		module: "k8s.io/kubernetes",
