@@ -121,7 +121,8 @@ func (r *Recorder) send(ctx context.Context, h happened) {
 	p := pace.Pace{First: time.Second}
 	for try := 1; ; try++ {
 		err := r.once(ctx, h, said)
-		if err == nil || ctx.Err() != nil {
+		// With a namespace all of its pods end: that is nothing to warn of.
+		if err == nil || ctx.Err() != nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return
 		}
 		if final(err) || try == tries {

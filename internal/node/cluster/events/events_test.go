@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,12 +29,17 @@ var (
 
 func newRecorder(t *testing.T) (*apiserver.Server, *Recorder) {
 	t.Helper()
+	return newRecorderWith(t, slog.New(slog.DiscardHandler))
+}
+
+func newRecorderWith(t *testing.T, log *slog.Logger) (*apiserver.Server, *Recorder) {
+	t.Helper()
 	server := apiserver.InMemory(t, eventKind)
 	client, err := cluster.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(client, "n", slog.New(slog.DiscardHandler))
+	r := New(client, "n", log)
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	running.Go(func() { _ = r.Run(ctx) })
@@ -180,6 +186,28 @@ func TestRefusedEvents(t *testing.T) {
 			t.Errorf("the events are %s", text)
 		}
 	})
+}
+
+// Whoever deletes a namespace ends its pods, and no administrator need hear that their
+// events find no place any more.
+func TestNamespaceThatGoes(t *testing.T) {
+	for cause, warned := range map[metav1.CauseType]bool{corev1.NamespaceTerminatingCause: false, "": true} {
+		synctest.Test(t, func(t *testing.T) {
+			var said bytes.Buffer
+			server, r := newRecorderWith(t, slog.New(slog.NewTextHandler(&said, nil)))
+			server.Intercept(func(_ apiserver.Call, w http.ResponseWriter, _ *http.Request) bool {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"details":{"causes":[{"reason":%q}]}}`, cause)
+				return true
+			})
+			r.Event(OfPod(pod, ""), corev1.EventTypeNormal, "Killing", "x")
+			synctest.Wait()
+			if n := server.Count(func(apiserver.Call) bool { return true }); n != 1 || (said.Len() > 0) != warned {
+				t.Errorf("cause %q: sent %d times, and said %q", cause, n, said.String())
+			}
+		})
+	}
 }
 
 func TestShortened(t *testing.T) {
