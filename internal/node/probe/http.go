@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -57,9 +58,11 @@ func (t *Target) Get(ctx context.Context, a *corev1.HTTPGetAction) (*http.Respon
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)); err != nil {
+	begins, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
+	resp.Body = io.NopCloser(bytes.NewReader(begins))
 	return resp, nil
 }
 
@@ -111,7 +114,18 @@ func (t *Target) tryHTTP(ctx context.Context, a *corev1.HTTPGetAction) Result {
 		// The body may hold what only the container's own clients should see.
 		return Result{Failure, fmt.Sprintf("the answer has the status %d", resp.StatusCode)}
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		return Result{Success, fmt.Sprintf("the answer is a redirect (%d) to another host, which is not followed", resp.StatusCode)}
+		return Result{Success, elsewhere(resp)}
 	}
 	return Result{Outcome: Success}
 }
+
+// elsewhere warns of a redirect that was not followed. Its second sentence is the
+// kubelet's, which upstream's specs look for.
+func elsewhere(resp *http.Response) string {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxShown)) // it was read before, and cannot fail
+	return fmt.Sprintf("the answer is a redirect (%d) to another host, which is not followed. Probe terminated redirects, Response body: %s",
+		resp.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body)), "?"))
+}
+
+// maxShown bounds what is told of the answer to a probe, in bytes.
+const maxShown = 500
