@@ -95,7 +95,7 @@ func openBelow(root int, path string) (int, error) {
 }
 
 // createBelow makes the folders of a path that are missing, as open as the volume
-// itself. Its group is theirs where the volume's folder passes it on.
+// itself, and as sticky. Its group is theirs where the volume's folder passes it on.
 func createBelow(root int, path string) (int, error) {
 	var volume unix.Stat_t
 	if err := unix.Fstat(root, &volume); err != nil {
@@ -103,7 +103,7 @@ func createBelow(root int, path string) (int, error) {
 	}
 	done := ""
 	for step := range strings.SplitSeq(filepath.Clean(path), "/") {
-		if err := createStep(root, done, step, volume.Mode&0o777); err != nil {
+		if err := createStep(root, done, step, volume.Mode&(0o777|unix.S_ISVTX)); err != nil {
 			return -1, err
 		}
 		done = filepath.Join(done, step)

@@ -242,6 +242,33 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
+// A folder that a subPath makes has the mode of its volume: what is in the volume of a
+// pod that several users share is each one's own.
+func TestNewSubPathIsAsOpen(t *testing.T) {
+	needRoot(t)
+	host := t.TempDir()
+	if err := os.Chmod(host, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	d := testDirs(t)
+	s, err := prepare(podContext(source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Mounts(t.Context(), &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "a/b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"a", "a/b"} {
+		if info, err := os.Stat(filepath.Join(host, dir)); err != nil || info.Mode() != 0o777|os.ModeSticky|os.ModeDir {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+	if err := Remove(t.Context(), d, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRecursiveReadOnly(t *testing.T) {
 	c := podContext(source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))
 	ct := func(m corev1.RecursiveReadOnlyMode) *corev1.Container {
