@@ -170,6 +170,16 @@ func (s *Server) Get(r Resource, key string) Object {
 	return nil
 }
 
+// All are the objects of a resource as they are now, by "namespace/name" or name.
+func (s *Server) All(r Resource) map[string]Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of := s.resources[r.Path]; of != nil {
+		return maps.Clone(of.objects)
+	}
+	return nil
+}
+
 // Delete takes an object away.
 func (s *Server) Delete(r Resource, key string) {
 	s.mu.Lock()

@@ -1,0 +1,195 @@
+package chaos
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/test/apiserver"
+)
+
+// stays is how many pods live through all of a story, and comeAndGo how many more there
+// are at a time that do not.
+const (
+	stays     = 44
+	comeAndGo = 6
+)
+
+// Kills of the agent, of the runtime and of both, and everything that an API server may
+// do, under pods of which some come and go all the time: nothing is restarted that need
+// not be, what ends meanwhile is restarted once and told of, and nothing is left.
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, "")
+	var names []string
+	for i := range stays {
+		name := fmt.Sprintf("stays-%d", i)
+		names = append(names, name)
+		c.put(name, c.switched(name))
+	}
+	c.eventually("the pods run", func() bool { return c.ready(names...) })
+	stop := c.churn()
+	before := map[string]string{}
+	for name, p := range c.all() {
+		before[name] = runs(p)
+	}
+	for i, trouble := range troubles {
+		victim := names[i]
+		t.Log(trouble.name)
+		c.trouble(trouble, victim)
+		was := before[victim]
+		c.eventually(trouble.name+": the one that ended runs again", func() bool {
+			p := c.all()[victim]
+			return isReady(p) && runs(p) != "" && runs(p) != was && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
+		})
+		if got := c.all()[victim].Status.ContainerStatuses[0]; got.RestartCount != 1 || got.LastTerminationState.Terminated.ExitCode != 3 {
+			t.Errorf("%s: the container that ended by itself: %+v", trouble.name, got)
+		}
+		fresh := fmt.Sprintf("fresh-%d", i)
+		c.put(fresh)
+		c.eventually(trouble.name+": a new pod runs", func() bool { return c.ready(fresh) })
+		c.remove(fresh)
+		for j, name := range names {
+			if got := runs(c.all()[name]); j > i && got != before[name] {
+				t.Errorf("%s: pod %s: %s, and it was %s", trouble.name, name, got, before[name])
+			}
+		}
+	}
+	stop()
+	c.eventually("all pods that stay are Ready", func() bool { return c.ready(names...) })
+}
+
+// trouble is something that goes wrong, and is over after a while.
+type trouble struct {
+	name        string
+	begin, over func(*cluster)
+}
+
+var troubles = []trouble{
+	{"the agent is killed", (*cluster).killAgent, (*cluster).startAgent},
+	{"the runtime is killed", func(c *cluster) { c.Kill(syscall.SIGKILL) }, func(c *cluster) { c.Start() }},
+	{"both are killed", func(c *cluster) {
+		c.Kill(syscall.SIGKILL)
+		c.killAgent()
+	}, func(c *cluster) {
+		c.startAgent() // first: it has to wait for the runtime
+		c.Start()
+	}},
+	{"the API server is gone", func(c *cluster) {
+		c.api.FailWith(func(apiserver.Call) int { return http.StatusServiceUnavailable })
+		c.api.Disconnect()
+	}, (*cluster).mend},
+	{"the agent is killed while the API server is gone", func(c *cluster) {
+		c.api.FailWith(func(apiserver.Call) int { return http.StatusServiceUnavailable })
+		c.api.Disconnect()
+		c.killAgent()
+	}, func(c *cluster) {
+		c.startAgent()
+		c.mend()
+	}},
+	{"the API server hangs", func(c *cluster) {
+		mended := c.mended
+		c.api.Intercept(func(apiserver.Call, http.ResponseWriter, *http.Request) bool {
+			<-mended
+			return false
+		})
+		c.api.Disconnect()
+	}, (*cluster).mend},
+	{"every other answer is 409, 429 or 500, and watches are gone", func(c *cluster) {
+		var n atomic.Int64
+		c.api.FailWith(func(call apiserver.Call) int {
+			i := n.Add(1)
+			switch {
+			case call.Verb == "watch" && i%2 == 0:
+				return http.StatusGone
+			case call.Verb == "watch" || i%2 == 0:
+				return 0
+			}
+			return []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError}[i/2%3]
+		})
+		c.api.Disconnect()
+	}, (*cluster).mend},
+}
+
+func (c *cluster) mend() {
+	close(c.mended)
+	c.mended = make(chan struct{})
+	c.api.FailWith(nil)
+	c.api.Intercept(nil)
+	c.api.Disconnect()
+}
+
+// trouble lasts until a container has ended in it.
+func (c *cluster) trouble(what trouble, victim string) {
+	c.T.Helper()
+	what.begin(c)
+	if err := os.WriteFile(c.Dir+"/switch/"+victim+"/end", nil, 0o600); err != nil {
+		c.T.Fatal(err)
+	}
+	c.eventually(what.name+": the container ends", func() bool {
+		_, err := os.Stat(c.Dir + "/switch/" + victim + "/end")
+		return os.IsNotExist(err)
+	})
+	what.over(c)
+}
+
+// switched has the container of a pod end with code 3 when a file appears, which it
+// takes away then.
+func (c *cluster) switched(name string) func(*corev1.Pod) {
+	dir := c.Dir + "/switch/" + name
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		c.T.Fatal(err)
+	}
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "switch", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "switch", MountPath: "/switch"}}
+		p.Spec.Containers[0].Command = []string{"sh", "-c", "trap exit TERM; while ! rm /switch/end 2>/dev/null; do sleep 0.3; done; exit 3"}
+	}
+}
+
+// churn has pods come and go until it is stopped: each new one is the end of an older
+// one. There are no more of them than some, so that it rests while nobody ends them.
+func (c *cluster) churn() (stop func()) {
+	quit := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ; i++ {
+			c.put(fmt.Sprintf("comes-%d", i))
+			c.remove(fmt.Sprintf("comes-%d", i-comeAndGo))
+			for len(c.those("comes-")) > comeAndGo {
+				select {
+				case <-quit:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			select {
+			case <-quit:
+				return
+			default:
+			}
+		}
+	})
+	return func() {
+		close(quit)
+		done.Wait()
+	}
+}
+
+// those are the pods whose names begin so.
+func (c *cluster) those(prefix string) (out []string) {
+	for name := range c.all() {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
