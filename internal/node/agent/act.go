@@ -155,9 +155,8 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	resp, err := w.a.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler})
 	w.a.stats.sandbox(w.place, time.Since(began), err)
 	if err != nil {
-		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", message(err))
 		w.hold("", &notStarted{message: message(err)})
-		return err
+		return w.told("FailedCreatePodSandBox", err)
 	}
 	delete(w.waits, "")
 	// Only the address is needed before the next look at everything.

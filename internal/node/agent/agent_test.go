@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -507,6 +511,48 @@ func TestCannotStart(t *testing.T) {
 		}
 		n.stop()
 	})
+}
+
+// TestComplains has an event say what keeps a pod from beginning, and what to do about
+// it, and none for each pod when it is the runtime that is away.
+func TestComplains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		if err := os.WriteFile(n.root+"/agent", nil, 0o600); err != nil { // where the ledger is to be a folder
+			t.Fatal(err)
+		}
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		if !n.saw("p1 FailedSync: ") || !n.saw(n.root+"/agent") {
+			t.Errorf("%q", n.events)
+		}
+		if err := os.Remove(n.root + "/agent"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.events = nil
+		n.Fail("list", status.Error(codes.Unavailable, "connection refused"))
+		n.Exit("p1/x", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(n.events) > 0 {
+			t.Errorf("%q", n.events)
+		}
+		n.Fail("list", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.stop()
+	})
+	for err, want := range map[error]string{
+		fmt.Errorf("write x: %w", syscall.ENOSPC): "make room", errors.New("mount: no space left on device"): "df -i",
+		syscall.EROFS: "mount it for writing", errors.New("some other thing"): "",
+	} {
+		if got := advice(err); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
 }
 
 // TestRefused fails a pod that cannot run here, until it can.

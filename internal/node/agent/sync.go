@@ -142,8 +142,7 @@ func (w *worker) prepare(ctx context.Context) error {
 		}
 		set, err := volume.Prepare(ctx, w.spec, w.dirs, w.a.cfg.Around)
 		if err != nil {
-			w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
-			return err
+			return w.told("FailedMount", err)
 		}
 		w.volumes, w.stage = set, prepared
 	}
@@ -189,8 +188,7 @@ func (w *worker) findPlace(ctx context.Context) error {
 		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
 		return nil
 	case err != nil:
-		w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
-		return err
+		return w.told("FailedCreatePodSandBox", err)
 	}
 	for _, n := range place.Notes {
 		w.event(corev1.EventTypeNormal, "RuntimeClass", n)
@@ -231,8 +229,7 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 func (w *worker) refresh(ctx context.Context) (time.Time, error) {
 	_, again, err := w.volumes.Update(ctx)
 	if err != nil {
-		w.event(corev1.EventTypeWarning, "FailedMount", err.Error())
-		if again.IsZero() {
+		if err = w.told("FailedMount", err); again.IsZero() {
 			return again, err
 		}
 	}

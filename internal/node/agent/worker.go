@@ -118,6 +118,7 @@ func (w *worker) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			w.retry = min(max(2*w.retry, firstRetry), lastRetry)
+			w.complain(err)
 			w.a.cfg.Log.Debug("a pod is not as it should be, and is tried again", "pod", w.name, "error", err, "again", w.retry.String())
 			timer.Reset(w.retry)
 		default:
