@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -78,6 +80,7 @@ func startCluster(t *testing.T, root string) *cluster {
 		t.Fatal(err)
 	}
 	c.Pull(node.Busybox)
+	t.Cleanup(c.dropCgroups)
 	c.startAgent()
 	t.Cleanup(c.endAgent)
 	return c
@@ -88,7 +91,7 @@ func (c *cluster) startAgent() {
 	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), "node", "--kubeconfig", c.Dir+"/kubeconfig",
 		"--root", c.root, "--state", c.Dir+"/agentrun", "--container-runtime-endpoint", "unix://"+c.Socket(),
 		"--hostname-override", "chaos", "--node-ip", "127.0.0.1", "--address", "127.0.0.1", "--port", fmt.Sprint(c.port),
-		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cert-dir", c.Dir+"/pki")
+		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cert-dir", c.Dir+"/pki", "--cgroup-root", c.cgroup())
 	cmd.Stderr = c.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -100,6 +103,34 @@ func (c *cluster) startAgent() {
 		_ = cmd.Wait()
 		close(ended)
 	}()
+}
+
+// cgroup is above those of the pods.
+func (c *cluster) cgroup() string { return "/" + c.Bridge }
+
+// dropCgroups removes what the agent has made above the cgroups of pods, which are all
+// gone by now.
+func (c *cluster) dropCgroups() {
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		found, _ := filepath.Glob(top + c.cgroup()) // the pattern is sound
+		for _, dir := range found {
+			var below []string
+			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					below = append(below, path)
+				}
+				return nil
+			})
+			for _, path := range slices.Backward(below) {
+				if strings.Contains(path, "/pod") {
+					c.T.Errorf("the cgroup of a pod is left: %s", path)
+				}
+				if err := os.Remove(path); err != nil {
+					c.T.Errorf("remove a cgroup: %v", err)
+				}
+			}
+		}
+	}
 }
 
 func (c *cluster) killAgent() {
