@@ -218,6 +218,16 @@ $(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 $(E2E)/programs: $(E2E)/cluster
 	$(E2E_SPECS)e2e.test k8s.io/kubernetes/test/e2e
 
+## bench-node: measure fairlead node beside a kubelet with containerd for 8 minutes, write docs/node-performance.* (needs root)
+.PHONY: bench-node bench-node-short
+NODES_RUN = go run -tags '$(TAGS)' ./test/bench/nodes -programs $(E2E) -peers $(BENCH) -fairlead bin -output $(E2E)/nodes
+bench-node: $(E2E)/cluster $(BENCH)/peers
+	$(NODES_RUN) -json docs/node-performance.json -page docs/node-performance.md
+
+## bench-node-short: see in a minute whether bench-node works; its numbers mean little (needs root)
+bench-node-short: $(E2E)/cluster $(BENCH)/peers
+	$(NODES_RUN) -short -json $(E2E)/nodes-short.json -page $(E2E)/nodes-short.md
+
 ## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs; AGENT=fairlead takes its place (needs root)
 .PHONY: e2e
 e2e: $(E2E)/programs

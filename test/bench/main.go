@@ -15,6 +15,7 @@ import (
 	"fairlead.run/test/bench/arena"
 	"fairlead.run/test/bench/peer"
 	"fairlead.run/test/bench/report"
+	"fairlead.run/test/bench/site"
 )
 
 // options are the flags.
@@ -137,12 +138,12 @@ func measure(ctx context.Context, a arena.Arena, o options) error {
 	}
 	defer b.registry.Close()
 	if !o.short {
-		b.calm(ctx, o.patience)
+		site.Calm(ctx, o.patience, b.say)
 	}
 	b.begin = time.Now()
 	result := &report.Result{
 		Version: report.Version, Date: time.Now().UTC().Truncate(time.Second), Short: o.short,
-		Machine: machine(a.Dir),
+		Machine: site.Machine(a.Dir),
 	}
 	failed := b.run(ctx, result)
 	result.Took = time.Since(b.begin).Round(time.Second).String()

@@ -53,14 +53,21 @@ func (d Daemon) isPause(pid int) bool {
 
 // Memory is the proportional share of memory of all processes, in MB (10^6
 // bytes): what several share counts for each with its part.
-func (d Daemon) Memory() (float64, error) {
+func (d Daemon) Memory() (float64, error) { return d.sum("Pss:") }
+
+// Resident is the resident memory of all processes, in MB: what several share counts
+// for each of them in full.
+func (d Daemon) Resident() (float64, error) { return d.sum("Rss:") }
+
+// sum adds up what the kernel says of all processes.
+func (d Daemon) sum(what string) (float64, error) {
 	pids, err := d.Processes()
 	if err != nil {
 		return 0, err
 	}
 	var sum float64
 	for _, pid := range pids {
-		kb, err := pss(pid)
+		kb, err := kilobytes(pid, what)
 		if err != nil && !gone(err) {
 			return 0, err
 		}
@@ -69,18 +76,18 @@ func (d Daemon) Memory() (float64, error) {
 	return sum, nil
 }
 
-func pss(pid int) (kb float64, err error) {
+func kilobytes(pid int, what string) (kb float64, err error) {
 	path := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("read the memory of a process: %w", err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+		if rest, ok := strings.CutPrefix(line, what); ok {
 			return strconv.ParseFloat(strings.Fields(rest)[0], 64)
 		}
 	}
-	return 0, fmt.Errorf("%s has no line Pss: %w", path, fs.ErrInvalid)
+	return 0, fmt.Errorf("%s has no line %s %w", path, what, fs.ErrInvalid)
 }
 
 // CPU is the time that all processes have computed so far. Threads that have

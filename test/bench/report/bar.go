@@ -113,9 +113,12 @@ func looks() []promised {
 
 // Promises compares what was measured with what was promised. What was not
 // measured is there too, and not kept.
-func (r *Result) Promises() []Promise {
+func (r *Result) Promises() []Promise { return r.compared(bar()) }
+
+// compared is what became of promises.
+func (r *Result) compared(bar []promised) []Promise {
 	var out []Promise
-	for _, b := range bar() {
+	for _, b := range bar {
 		p := Promise{What: b.what, Limit: b.limit, AtLeast: b.atLeast, Unit: b.unit, Except: b.except}
 		p.Got, p.Measured = r.got(b)
 		p.Kept = p.Measured && p.Got <= p.Limit

@@ -34,12 +34,7 @@ func (r *Result) Page(plot string) string {
 	p.line("# Performance\n")
 	p.line("<!-- Written by test/bench; run \"make bench\" to write it anew, and change the words in test/bench/report/notes.md. -->\n")
 	p.line("Fairlead and containerd, made to do the same work in turns on one machine. All times are in milliseconds.\n")
-	if r.Short {
-		p.line("**This was a short run, made to see whether the benchmark works. Its numbers mean little.**\n")
-	}
-	if m := r.Machine; m.Load > Calm*float64(m.CPUs) {
-		p.line("**The machine was not at rest: its load in the minute before was %.2f on %d processors. Milliseconds and processor time mean little, ratios less than usual.**\n", m.Load, m.CPUs)
-	}
+	p.warnings()
 	p.machine()
 	p.promises()
 	p.line("![Pod start, and stop and remove, by call](%s)\n", plot)
@@ -52,6 +47,16 @@ func (r *Result) Page(plot string) string {
 	p.profile()
 	p.WriteString(strings.TrimRight(notes, "\n") + "\n")
 	return p.String()
+}
+
+// warnings say what is to be thought of before the numbers.
+func (p *page) warnings() {
+	if p.r.Short {
+		p.line("**This was a short run, made to see whether the benchmark works. Its numbers mean little.**\n")
+	}
+	if m := p.r.Machine; m.Load > Calm*float64(m.CPUs) {
+		p.line("**The machine was not at rest: its load in the minute before was %.2f on %d processors. Milliseconds and processor time mean little, ratios less than usual.**\n", m.Load, m.CPUs)
+	}
 }
 
 func (p *page) machine() {
@@ -73,9 +78,13 @@ func (p *page) machine() {
 func (p *page) promises() {
 	p.line("## What was promised\n")
 	p.line("Ratios are to containerd with the same OCI runtime and the CNI bridge, in the same run.\n")
+	p.rows(p.r.Promises())
+}
+
+func (p *page) rows(promises []Promise) {
 	p.line("| | measured | limit | |")
 	p.line("| --- | ---: | ---: | --- |")
-	for _, row := range p.r.Promises() {
+	for _, row := range promises {
 		p.line("| %s | %s | %s | %s |", row.What, number(row.Got), row.limit(), row.Verdict())
 	}
 	p.line("")
@@ -99,7 +108,7 @@ func (p *page) variants(scenario string) []string {
 			out = append(out, s.Variant)
 		}
 	}
-	order := []string{containerdRunc, fairleadRunc, builtinRunc, containerdCrun, fairleadCrun, builtinCrun, containerdRunsc, fairleadRunsc, builtinRunsc}
+	order := []string{containerdRunc, fairleadRunc, builtinRunc, containerdCrun, fairleadCrun, builtinCrun, containerdRunsc, fairleadRunsc, builtinRunsc, NodeKubelet, NodeFairlead}
 	slices.SortStableFunc(out, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return out
 }
@@ -174,19 +183,8 @@ func (p *page) atRest() {
 	p.line("## At rest\n")
 	p.line("Nobody asks for anything. Memory is the proportional share (PSS) of the daemon and of all that it keeps for pods:")
 	p.line("Fairlead's monitor; containerd's shims and pause processes. The workload is not in it. MB are 10^6 bytes.\n")
-	variants := p.variants(scenarios[0])
 	for _, metric := range []string{Memory, PerPod, CPU} {
-		of := p.scenarios(metric)
-		if len(of) == 0 {
-			continue
-		}
-		s, _ := p.r.Find(Key{metric, of[0], variants[0]})
-		p.line("| %s, %s | %s |", metric, s.Unit, strings.Join(variants, " | "))
-		p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
-		for _, scenario := range of {
-			p.restRow(metric, scenario, variants)
-		}
-		p.line("")
+		p.rest(metric)
 	}
 	p.line("Calls that only look:\n")
 	for _, scenario := range p.scenarios(load.ListContainers) {
@@ -196,6 +194,22 @@ func (p *page) atRest() {
 			load.ContainerStats, load.PodStats, load.ListStats, load.ListPodStats, load.ListMetrics, load.DecodeMetrics,
 		})
 	}
+}
+
+// rest has a table of a metric at rest, if it was measured.
+func (p *page) rest(metric string) {
+	of := p.scenarios(metric)
+	if len(of) == 0 {
+		return
+	}
+	variants := p.variants(of[0])
+	s, _ := p.r.Find(Key{metric, of[0], variants[0]})
+	p.line("| %s, %s | %s |", metric, s.Unit, strings.Join(variants, " | "))
+	p.line("| ---%s |", strings.Repeat(" | ---:", len(variants)))
+	for _, scenario := range of {
+		p.restRow(metric, scenario, variants)
+	}
+	p.line("")
 }
 
 func (p *page) restRow(metric, scenario string, variants []string) {

@@ -269,3 +269,28 @@ func TestPlotIsXML(t *testing.T) {
 		t.Errorf("%d rectangles in the plot:\n%s", bars, plot)
 	}
 }
+
+// The page of nodes has what was measured, and says what was not.
+func TestNodePage(t *testing.T) {
+	var c Collector
+	for variant, ready := range map[string]float64{NodeFairlead: 150, NodeKubelet: 300} {
+		c.Add(Key{Ready, OnePod, variant}, "ms", ready)
+		c.Add(Key{Gone, OnePod, variant}, "ms", ready)
+	}
+	c.Add(Key{Resident, Idle(NodeMemoryPods), NodeFairlead}, "MB", 120)
+	r := &Result{Version: Version, Machine: Machine{CPUs: 2}, Series: c.Series()}
+	text := r.NodePage()
+	for _, want := range []string{
+		"| kubectl apply until Ready, one pod | 0.50 | at most 0.60 | holds |",
+		"| kubectl apply of 100 pods until all are Ready | - | at most 0.50 | not measured |",
+		"| resident memory with 50 pods | 120 | at most 110 MB | MISSED |",
+		"| | kubelet, containerd | fairlead node |", "| kubectl delete until gone | 300 | 150 |", "### One pod", "## How it is measured",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "%!") || strings.Contains(text, "NaN") {
+		t.Errorf("the page has a mistake of formatting in it:\n%s", text)
+	}
+}

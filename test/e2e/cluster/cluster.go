@@ -29,7 +29,8 @@ type Config struct {
 	Arena arena.Arena
 	// Programs is the folder of the Kubernetes programs, as make e2e builds them.
 	Programs string
-	// Specs is the name of the program there that has upstream's specs.
+	// Specs is the name of the program there that has upstream's specs. Without it the
+	// registry has no images but those that are pushed.
 	Specs string
 	// Fairlead is the folder of fairlead and fairlead-monitor.
 	Fairlead string
@@ -37,7 +38,8 @@ type Config struct {
 	Peers string
 	// Output is the folder for what all programs say.
 	Output string
-	// Runtime is what the kubelet uses.
+	// Runtime is what the kubelet uses. Without it there is no node, and whoever starts
+	// the cluster adds some.
 	Runtime Runtime
 	// Agent is what makes the machine a node; empty is the kubelet.
 	Agent Agent
@@ -85,19 +87,21 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.node = guest
 		c.node.systemd = cfg.Systemd
 	}
-	for _, step := range []struct {
+	type step struct {
 		what string
 		do   func(context.Context) error
-	}{
+	}
+	steps := []step{
 		{"prepare the node's file systems", func(context.Context) error { return c.fileSystems() }},
 		{"prepare the node's network", func(context.Context) error { return c.network() }},
 		{"make certificates", func(context.Context) error { return c.certificates() }},
 		{"make images", c.images},
 		{"start the control plane", c.controlPlane},
-		{"start the node's machine", c.machine},
-		{"start the runtime", c.runtime},
-		{"start the node agent", c.agent},
-	} {
+	}
+	if cfg.Runtime != "" {
+		steps = append(steps, step{"start the node's machine", c.machine}, step{"start the runtime", c.runtime}, step{"start the node agent", c.agent})
+	}
+	for _, step := range steps {
 		if err := step.do(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", step.what, err), c.Stop())
 		}
@@ -143,6 +147,17 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 
 // Environment is what a program needs to be a client of the cluster.
 func (c *Cluster) Environment() []string { return append(c.environment(c.here), "HOME="+c.here.memory) }
+
+// User is the kubeconfig of a user, whose certificate it makes. NAME is that of files.
+func (c *Cluster) User(name, user, group string) (kubeconfig string, err error) {
+	return c.ca.client(name, user, group)
+}
+
+// Mirror is what hosts.toml says to have every pull sent to the registry of the cluster.
+func (c *Cluster) Mirror() string { return fmt.Sprintf(mirror, c.registry.Host()) }
+
+// Link is the network that reaches the API server and the registry at HostAddress.
+const Link = "node0"
 
 // Machine is the node's.
 func (c *Cluster) Machine() machine.Machine { return c.node }
@@ -208,7 +223,7 @@ func (c *Cluster) varLog() string { return filepath.Join(c.cfg.Arena.Dir, "varlo
 // network gives this machine an address: the kubelet and the API server refuse to
 // be at a loopback address alone. A guest gets a device on the same network.
 func (c *Cluster) network() error {
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "node0"}}
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: Link}}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("add a link: %w", err)
 	}

@@ -19,6 +19,15 @@ import (
 // images fills the registry with stand-ins for the images that upstream's specs
 // say they pull, under their names. One that has no stand-in is not there.
 func (c *Cluster) images(ctx context.Context) error {
+	// Where a guest reaches it, too.
+	registry, err := images.NewRegistryAt(HostAddress + ":0")
+	if err != nil {
+		return fmt.Errorf("start a registry: %w", err)
+	}
+	c.registry = registry
+	if c.cfg.Specs == "" {
+		return nil
+	}
 	out, err := exec.CommandContext(ctx, c.program(c.cfg.Specs), "--list-images").Output()
 	if err != nil {
 		return fmt.Errorf("ask the specs for their images: %w", err)
@@ -26,10 +35,6 @@ func (c *Cluster) images(ctx context.Context) error {
 	all, err := c.standIns()
 	if err != nil {
 		return err
-	}
-	// Where a guest reaches it, too.
-	if c.registry, err = images.NewRegistryAt(HostAddress + ":0"); err != nil {
-		return fmt.Errorf("start a registry: %w", err)
 	}
 	built := map[string]*images.Image{}
 	for _, name := range append(strings.Fields(string(out)), pauseImage) {

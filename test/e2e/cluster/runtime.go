@@ -130,7 +130,7 @@ func (c *Cluster) runtime(ctx context.Context) (err error) {
 	for file, text := range map[string]string{
 		path: text,
 		told: "# For the specs of RuntimeClass: runtimes." + TestHandler + "\n",
-		filepath.Join(filepath.Dir(path), "certs.d/_default/hosts.toml"): fmt.Sprintf(mirror, c.registry.Host()),
+		filepath.Join(filepath.Dir(path), "certs.d/_default/hosts.toml"): c.Mirror(),
 	} {
 		if err := c.node.Write(file, text); err != nil {
 			return err

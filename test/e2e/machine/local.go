@@ -19,18 +19,22 @@ import (
 type local struct {
 	patience time.Duration
 	mu       sync.Mutex
-	started  map[string]*process // the last one of each name
+	started  map[string]*Process // the last one of each name
 }
 
-type process struct {
+// Process is a program of this machine that was started.
+type Process struct {
 	os    *os.Process
 	ended chan struct{} // closed when it has been reaped
 }
 
+// Pid is its process.
+func (p *Process) Pid() int { return p.os.Pid }
+
 // Local is this machine. patience is how long a program may take to end; it decides
 // nothing but when to give up.
 func Local(patience time.Duration) Machine {
-	return &local{patience: patience, started: map[string]*process{}}
+	return &local{patience: patience, started: map[string]*Process{}}
 }
 
 func (l *local) Start(p Program) error {
@@ -39,7 +43,7 @@ func (l *local) Start(p Program) error {
 	if before := l.started[p.Name]; before != nil && !before.hasEnded() {
 		return fmt.Errorf("start %s: it runs", p.Name)
 	}
-	started, err := launch(p)
+	started, err := Launch(p)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
@@ -47,7 +51,8 @@ func (l *local) Start(p Program) error {
 	return nil
 }
 
-func launch(p Program) (*process, error) {
+// Launch starts a program, which ends with the process that has called it.
+func Launch(p Program) (*Process, error) {
 	out, err := os.OpenFile(p.Output, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
@@ -70,10 +75,10 @@ func launch(p Program) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	return &process{cmd.Process, ended}, nil
+	return &Process{cmd.Process, ended}, nil
 }
 
-func (p *process) hasEnded() bool {
+func (p *Process) hasEnded() bool {
 	select {
 	case <-p.ended:
 		return true
@@ -82,7 +87,7 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-func (l *local) find(name string) (*process, error) {
+func (l *local) find(name string) (*Process, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.started[name]
@@ -97,14 +102,23 @@ func (l *local) End(name string, signal syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := p.os.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.End(signal, l.patience); err != nil {
 		return fmt.Errorf("end %s: %w", name, err)
+	}
+	return nil
+}
+
+// End sends it a signal, and waits until it has ended. One that has ended by itself is
+// no error.
+func (p *Process) End(signal syscall.Signal, patience time.Duration) error {
+	if err := p.os.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
 	}
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(l.patience):
-		return errors.Join(fmt.Errorf("%s does not end on %v", name, signal), p.os.Kill())
+	case <-time.After(patience):
+		return errors.Join(fmt.Errorf("it does not end on %v", signal), p.os.Kill())
 	}
 }
 

@@ -1,19 +1,16 @@
-package main
+// Package site says where a benchmark runs, and waits until little else does.
+package site
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/test/bench/report"
 )
@@ -24,18 +21,23 @@ func busy() float64 {
 	return l
 }
 
-// calm waits until little else runs: what built the benchmark is still in the
+// Calm waits until little else runs: what built the benchmark is still in the
 // mean. After some time it gives up, and the result says what the load was.
-func (b *bench) calm(ctx context.Context, patience time.Duration) {
+func Calm(ctx context.Context, patience time.Duration, say func(format string, args ...any)) {
 	limit := report.Calm * float64(runtime.NumCPU()) / 2
-	for busy() > limit && time.Since(b.begin) < patience && ctx.Err() == nil {
-		b.say("the load is %.2f; waiting until it is %.2f, %s at most", busy(), limit, patience)
-		_ = sleep(ctx, 10*time.Second)
+	for begin := time.Now(); busy() > limit && time.Since(begin) < patience; {
+		say("the load is %.2f; waiting until it is %.2f, %s at most", busy(), limit, patience)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
 	}
 }
 
-// machine says where this runs. What cannot be found out is empty.
-func machine(disk string) report.Machine {
+// Machine says where this runs. What cannot be found out is empty. disk is a folder
+// on the disk that is used.
+func Machine(disk string) report.Machine {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts) // cannot fail with a good pointer
 	kb, _ := strconv.Atoi(strings.Fields(field("/proc/meminfo", "MemTotal") + " 0")[0])
@@ -88,31 +90,4 @@ func filesystem(path string) string {
 		return name
 	}
 	return fmt.Sprintf("file system %#x", s.Type)
-}
-
-// versions asks the programs and the daemons what they are.
-func (b *bench) versions(ctx context.Context, s *stage) (map[string]string, error) {
-	out := map[string]string{}
-	var failed []error
-	for kind, sys := range s.systems {
-		r, err := sys.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
-		if err != nil {
-			failed = append(failed, fmt.Errorf("ask %s for its version: %w", kind, err))
-			continue
-		}
-		out[r.RuntimeName] = r.RuntimeVersion
-	}
-	for _, name := range []string{"runc", "crun"} {
-		text, err := exec.CommandContext(ctx, b.cfg.Programs[name], "--version").Output()
-		if err != nil {
-			failed = append(failed, fmt.Errorf("ask %s for its version: %w", name, err))
-			continue
-		}
-		out[name] = strings.TrimPrefix(first(string(text), "\n"), name+" version ")
-	}
-	// The plugins say what they can do, not what they are.
-	if v, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", "containernetworking-plugins").Output(); err == nil {
-		out["CNI plugins"] = "Debian " + string(v)
-	}
-	return out, errors.Join(failed...)
 }

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"time"
+
+	"fairlead.run/test/bench/report"
+)
+
+// parts are what -only may name.
+var parts = []string{"one", "many", "rest"}
+
+// plan says how much of each is done.
+type plan struct {
+	warm          int // pods of each node that are not measured
+	rounds, pods  int // that come one after the other
+	bursts, burst int // rounds, and pods of each
+	idle          []int
+	settle, watch time.Duration
+	pause         time.Duration // after each pod, in which what it leaves behind may go
+	patience      time.Duration // it decides nothing but when to give up
+}
+
+// fullPlan is what docs/node-performance.md is written from.
+func fullPlan() plan {
+	return plan{
+		warm: 3, rounds: 6, pods: 8, bursts: 2, burst: report.NodeBurstPods, idle: []int{0, report.NodeMemoryPods, report.NodeIdlePods},
+		settle: 10 * time.Second, watch: 20 * time.Second, pause: 300 * time.Millisecond, patience: 3 * time.Minute,
+	}
+}
+
+// shortPlan only shows that everything works: its numbers mean little.
+func shortPlan() plan {
+	return plan{
+		warm: 1, rounds: 1, pods: 3, bursts: 1, burst: 8, idle: []int{0, 5}, settle: time.Second, watch: 2 * time.Second, patience: 3 * time.Minute,
+	}
+}
