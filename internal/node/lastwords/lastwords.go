@@ -88,7 +88,9 @@ func tail(path string) string {
 	var b strings.Builder
 	err := logs.Read(context.Background(), path, logs.Options{Tail: maxLines}, func(l logs.Line) error {
 		b.Write(l.Text)
-		b.WriteByte('\n')
+		if !l.Partial { // the words themselves, and no more
+			b.WriteByte('\n')
+		}
 		return nil
 	})
 	if err != nil {
