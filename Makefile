@@ -45,6 +45,17 @@ test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 	go test -C build/chart -count=1 ./...
 
+# Debian's containerd is of the oldest release that is supported; it is unpacked, and no service is installed.
+OLD_CONTAINERD := $(TOOLS)/containerd-1.6
+
+## test-installer: run fairlead install against containerd 1.6 and 2.4, with gVisor (needs root)
+.PHONY: test-installer
+test-installer: $(BENCH)/peers $(TOOLS)/withcgroups
+	@[ -e $(OLD_CONTAINERD) ] || build/unpack.sh $(OLD_CONTAINERD) containerd
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd \
+		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd \
+		$(TOOLS)/withcgroups go test -tags '$(TAGS)' -count=1 -timeout 45m -v ./test/installer $(if $(RUN),-run '$(RUN)')
+
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
 

@@ -116,12 +116,15 @@ func cancelled(err error) bool {
 // exitCode prints an error and says which code it stands for.
 func (a *app) exitCode(err error) int {
 	var exec *remote.ExitError
+	var installed errInstall
 	var usage usageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exec):
 		return exec.Code
+	case errors.As(err, &installed):
+		return installed.code // which was told already
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
 	case errors.Is(err, errLeft), errors.Is(err, errUnschedulable), errors.Is(err, errFindings):
@@ -209,7 +212,7 @@ func (a *app) root() *cobra.Command {
 	}
 	cmd.AddCommand(a.runCommand(), a.upCommand(), a.nodeCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.eventsCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(),
 		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.classesCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
-		a.configCommand(), a.webhookCommand(), a.debugCommand(), a.versionCommand())
+		a.configCommand(), a.webhookCommand(), a.installCommand(), a.debugCommand(), a.versionCommand())
 	return cmd
 }
 

@@ -126,7 +126,7 @@ var layers = []layer{
 	{place: "internal/configimport/...", may: []string{"internal/configimport/...", "@api", "@leaves"}, tests: []string{"internal/image/registry"}},
 	{place: "internal/classes", may: []string{"internal/classes/manifests", "@public", "@api", "@leaves"}},
 	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
-	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/node/...", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/installer/...", "internal/node/...", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
 	// What is known of types of runtimes, and the rules, are the webhook's as well.
 	{place: "internal/operator/plugin", may: []string{"@api", "@leaves"}},
@@ -170,7 +170,7 @@ var fences = []fence{
 	},
 	{
 		module: "k8s.io/cri-api",
-		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "test/..."},
+		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "internal/installer/cri", "test/..."},
 		why:    "the wire form of the CRI is not the domain",
 	},
 	{

@@ -16,7 +16,9 @@ import (
 // refuses a name that it does not have and lists the others.
 func Places(t *testing.T) []string {
 	t.Helper()
-	return places(t, failpoint.Env, "fairlead", "runtime", "--state", t.TempDir(), "--root", t.TempDir())
+	all := places(t, failpoint.Env, "fairlead", "runtime", "--state", t.TempDir(), "--root", t.TempDir())
+	// Those of the installer are no part of the daemon; test/installer passes them.
+	return slices.DeleteFunc(all, func(place string) bool { return strings.HasPrefix(place, "install.") })
 }
 
 // MonitorPlaces is Places of the monitor.

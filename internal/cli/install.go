@@ -1,0 +1,338 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/installer"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/monitor"
+)
+
+// exitPermanent says that trying again does not help.
+const exitPermanent = 3
+
+// errInstall is a result that was printed already.
+type errInstall struct{ code int }
+
+func (e errInstall) Error() string { return "the installation did not succeed" }
+
+// installFlags are those of install and what is below it.
+type installFlags struct {
+	options             installer.Options
+	logFormat, logLevel string
+	result              string
+}
+
+// sourceFlags say what is installed.
+type sourceFlags struct {
+	payloads []string
+	settings []string
+	watch    bool
+	listen   string
+}
+
+func (a *app) installCommand() *cobra.Command {
+	f := &installFlags{}
+	s := &sourceFlags{}
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install container runtimes on this node, beside its containerd or CRI-O",
+		Long: "Install container runtimes on this node, from the folders of their payloads: put the files into a folder of\n" +
+			"their version, write the handlers into the configuration of the node's containerd or CRI-O, restart that,\n" +
+			"and see that it serves the new handlers and all that it served before. If not, everything is put back.\n\n" +
+			"It needs no cluster and no credentials. It can be killed at any moment and started again. Installing another\n" +
+			"version is an upgrade: pods stay on the version that they began with, and it goes with the last of them.\n" +
+			"docs/installer.md says more.\n\n" +
+			"The exit code is 0 if it is installed, 1 if it is not and may be tried again, 2 for a wrong command line, and\n" +
+			"3 if trying again does not help before something is changed.",
+		Example: "  fairlead install --payload /payload\n  fairlead install --payload /gvisor --payload /kata --watch --host-root /host",
+		Args:    args(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.install(cmd.Context(), f, s, false) },
+	}
+	f.add(cmd)
+	s.add(cmd)
+	cmd.AddCommand(a.installUpgradeCommand(f), a.uninstallCommand(f), a.installStatusCommand(f), a.installMonitorCommand(f))
+	return cmd
+}
+
+func (f *installFlags) add(cmd *cobra.Command) {
+	s := cmd.PersistentFlags()
+	o := &f.options
+	s.StringVar(&o.Root, "host-root", "/", "where the node's root directory is seen, as in a container")
+	s.StringVar(&o.OS, "os", "", "profile of the operating system: ubuntu, coreos, flatcar, suse-chost, debian or rhel (default as /etc/os-release says)")
+	s.StringVar(&o.Distribution, "distribution", "", "how the runtime is set up: containerd, crio, k3s, rke2, k0s or microk8s (default as is found)")
+	s.StringVar(&o.BinaryPath, "binary-path", "", "folder for runtimes (default that of the operating system)")
+	s.StringVar(&o.Socket, "cri-socket", "", "socket of the runtime (default that of the distribution)")
+	s.StringVar(&o.Config, "cri-config", "", "configuration file of the runtime (default that of the distribution)")
+	s.StringVar(&o.Unit, "unit", "", "systemd unit of the runtime (default that of the distribution)")
+	s.StringVar(&o.Restart, "restart", "", "how the runtime is restarted: systemd, systemd:UNIT, sighup, none or command:PROGRAM ARGUMENTS (default systemd, and sighup for CRI-O)")
+	s.StringVar(&o.State, "journal", installer.DefaultState, "folder for what the installer remembers")
+	s.DurationVar(&o.Wait, "wait", time.Minute, "how long the runtime may take to come back")
+	s.DurationVar(&o.Interval, "restart-interval", time.Minute, "what is at least between two restarts of the runtime")
+	s.DurationVar(&o.LockWait, "lock-wait", 5*time.Minute, "how long to wait for another installer")
+	s.StringVar(&f.logFormat, "log-format", "text", "json or text")
+	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	s.StringVar(&f.result, "termination-log", "", "`FILE` that the result is written to as well, as /dev/termination-log in a pod")
+}
+
+func (s *sourceFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&s.payloads, "payload", nil, "a `FOLDER` with payload.json; may be given more than once, and all are installed with one restart")
+	f.StringArrayVar(&s.settings, "settings", nil, "a `FILE` with settings for a payload, in the order of those; - for none")
+	f.BoolVar(&s.watch, "watch", false, "stay, and put back what is changed")
+	f.StringVar(&s.listen, "listen", "", "with --watch, an `ADDRESS` that answers readiness probes with the result, as in :8080")
+}
+
+// open makes an installer, and arms the places where tests end it.
+func (a *app) openInstaller(f *installFlags) (*installer.Installer, *slog.Logger, error) {
+	if err := failpoint.Enable(os.Getenv(failpoint.Env)); err != nil {
+		return nil, nil, usageError{err}
+	}
+	log, err := a.loggerOf(f.logLevel, f.logFormat)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	i, err := installer.New(f.options, log)
+	return i, log, err
+}
+
+func (s *sourceFlags) read() ([]installer.Source, error) {
+	if len(s.payloads) == 0 {
+		return nil, usageError{errors.New("--payload is missing: the folder with payload.json")}
+	}
+	if len(s.settings) > len(s.payloads) {
+		return nil, usageError{errors.New("there are more --settings than --payload")}
+	}
+	if s.listen != "" && !s.watch {
+		return nil, usageError{errors.New("--listen is of use only with --watch")}
+	}
+	var all []installer.Source
+	for n, dir := range s.payloads {
+		source := installer.Source{Dir: dir}
+		if n < len(s.settings) && s.settings[n] != "-" {
+			data, err := os.ReadFile(s.settings[n])
+			if err != nil {
+				return nil, fault.New(payload.ConfigurationProblem, "read settings: %w", err)
+			}
+			if source.Settings, err = payload.DecodeSettings(data); err != nil {
+				return nil, fault.New(payload.ConfigurationProblem, "%s: %w", s.settings[n], err)
+			}
+		}
+		all = append(all, source)
+	}
+	return all, nil
+}
+
+func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgrade bool) error {
+	sources, err := s.read()
+	if errors.As(err, new(usageError)) {
+		return err
+	}
+	var i *installer.Installer
+	var log *slog.Logger
+	if err == nil {
+		i, log, err = a.openInstaller(f)
+	}
+	if err == nil && upgrade {
+		err = i.Installed(sources)
+	}
+	if err != nil {
+		return a.refused(f, err)
+	}
+	w := &installer.Watcher{Installer: i, Sources: sources}
+	stop, err := serveReadiness(s.listen, w)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	results := i.Install(ctx, sources)
+	w.Set(results)
+	err = a.report(f, results)
+	if err != nil || !s.watch {
+		return err
+	}
+	log.Info("watching what was installed")
+	if results := w.Run(ctx); results != nil {
+		return a.report(f, results)
+	}
+	return nil
+}
+
+// refused reports what failed before there was an installer.
+func (a *app) refused(f *installFlags, err error) error {
+	if errors.As(err, new(usageError)) {
+		return err
+	}
+	return a.report(f, []payload.InstallResult{{
+		APIVersion: payload.APIVersion, Kind: payload.KindResult, State: payload.Refused,
+		Reason: fault.Of(err), Message: err.Error(),
+	}})
+}
+
+// report prints results and leaves the first that failed, or else the first, as
+// the termination message.
+func (a *app) report(f *installFlags, results []payload.InstallResult) error {
+	code := 0
+	told := results[0]
+	for _, r := range results {
+		data, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("print the result: %w", err)
+		}
+		if _, err := fmt.Fprintf(a.out, "%s\n", data); err != nil {
+			return fmt.Errorf("print the result: %w", err)
+		}
+		if r.State == payload.Installed || r.State == payload.Removed || code != 0 {
+			continue
+		}
+		told, code = r, exitFailure
+		if r.Reason.Permanent() {
+			code = exitPermanent
+		}
+	}
+	if f.result != "" {
+		data, err := json.Marshal(told)
+		if err == nil && len(data) > payload.MaxResult {
+			told.Message, told.Warnings = told.Message[:min(len(told.Message), 512)], nil
+			data, err = json.Marshal(told)
+		}
+		if err == nil {
+			err = os.WriteFile(f.result, data, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("leave the result: %w", err)
+		}
+	}
+	if code != 0 {
+		return errInstall{code}
+	}
+	return nil
+}
+
+// serveReadiness answers probes until stop is called.
+func serveReadiness(address string, handler http.Handler) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for readiness probes: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // ends by Close
+	}()
+	return func() {
+		_ = server.Close()
+		<-done
+	}, nil
+}
+
+func (a *app) installUpgradeCommand(f *installFlags) *cobra.Command {
+	s := &sourceFlags{}
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Install another version of what is installed",
+		Long: "Install another version of what is installed. It is install, but refuses what is not on the node yet. The old\n" +
+			"version stays until no pod is on it any more.",
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.install(cmd.Context(), f, s, true) },
+	}
+	s.add(cmd)
+	return cmd
+}
+
+func (a *app) uninstallCommand(f *installFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "uninstall TYPE",
+		Short: "Take a runtime away from this node",
+		Long: "Take a runtime away from this node: first its handlers out of the configuration of containerd or CRI-O, then\n" +
+			"its files. It is refused while pods use it. What was there before it was installed is as it was.",
+		Args: args("TYPE"),
+		RunE: func(cmd *cobra.Command, list []string) error {
+			i, _, err := a.openInstaller(f)
+			if err != nil {
+				return a.refused(f, err)
+			}
+			return a.report(f, []payload.InstallResult{i.Uninstall(cmd.Context(), list[0])})
+		},
+	}
+}
+
+func (a *app) installStatusCommand(f *installFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show which runtimes are installed on this node",
+		Long: "Show which runtimes are installed on this node, whether their handlers are served, and how many pods are on\n" +
+			"them. The exit code is 1 if one of them is not served or not finished.",
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.checkOutput(); err != nil {
+				return err
+			}
+			i, _, err := a.openInstaller(f)
+			if err != nil {
+				return err
+			}
+			all, failed := i.Status(cmd.Context())
+			if err := a.print(all, func() [][]string { return statusRows(all) }); err != nil || failed != nil {
+				return errors.Join(err, failed)
+			}
+			for _, s := range all {
+				if !s.Served || s.Phase != "done" {
+					return errInstall{exitFailure}
+				}
+			}
+			return nil
+		},
+	}
+	a.outputFlag(cmd)
+	return cmd
+}
+
+func statusRows(all []installer.Status) [][]string {
+	rows := [][]string{{"TYPE", "VERSION", "HANDLERS", "SERVED", "PODS", "OLD VERSIONS", "PHASE", "LAST ERROR"}}
+	for _, s := range all {
+		rows = append(rows, []string{s.Type, s.Version, strings.Join(s.Handlers, " "), strconv.FormatBool(s.Served), strconv.Itoa(s.Pods), strings.Join(s.Old, " "), s.Phase, s.LastError})
+	}
+	return rows
+}
+
+func (a *app) installMonitorCommand(f *installFlags) *cobra.Command {
+	m := monitor.Monitor{}
+	cmd := &cobra.Command{
+		Use:   "monitor",
+		Short: "Restart the node's containerd or CRI-O when it does not answer",
+		Long: "Ask the node's containerd or CRI-O for its status, and restart it when it has not answered for a while, ever\n" +
+			"more rarely if that does not help. deploy/systemd has a unit for this. Where Gardener's own monitor runs, leave\n" +
+			"this one off.",
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			i, log, err := a.openInstaller(f)
+			if err != nil {
+				return err
+			}
+			m.Ask, m.Restarter, m.Log = i.Answers, i.Restarter(), log
+			return m.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().DurationVar(&m.Every, "every", monitor.Every, "how often the runtime is asked")
+	cmd.Flags().DurationVar(&m.After, "after", monitor.After, "how long it may be without an answer until it is restarted")
+	return cmd
+}

@@ -1,0 +1,380 @@
+package installer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/installer/containerd"
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/crio"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/journal"
+)
+
+var (
+	halfWritten = failpoint.Register("install.half-written")
+	written     = failpoint.Register("install.written")
+	restored    = failpoint.Register("install.restored")
+)
+
+// change is a file of the runtime's configuration with its new content; nil takes
+// it away.
+type change struct {
+	path string
+	data []byte
+}
+
+// plan says what of the runtime's configuration has to change for a type to have
+// the handlers of the job, or none.
+func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]change, error) {
+	var all []change
+	if i.dist.Runtime == "crio" {
+		c, err := crio.Load(i.dist.CRIO)
+		if err != nil {
+			return nil, err
+		}
+		list, err := c.Plan(kind, j.crio)
+		for _, x := range list {
+			all = append(all, change{x.Path, x.Data})
+		}
+		return all, err
+	}
+	c, err := containerd.Load(i.dist.Containerd)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Dangling) > 0 && len(j.containerd) > 0 {
+		return nil, fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there, so that containerd would not start again; take the import out or put the file back", c.Dangling[0])
+	}
+	d := containerd.Daemon{Loaded: seen.Loaded}
+	if d.Major, d.Minor, err = version(seen); err != nil {
+		return nil, err
+	}
+	list, err := c.Plan(d, containerd.Want{Type: kind, Handlers: j.containerd, Owned: owned})
+	for _, x := range list {
+		all = append(all, change{x.Path, x.Data})
+	}
+	return all, err
+}
+
+// write makes the changes and notes in the record, before it makes one, what was
+// there. What an earlier attempt has noted is what was there.
+func (i *Installer) write(r *journal.Record, changes []change) error {
+	for _, c := range changes {
+		if err := i.note(r, c); err != nil {
+			return err
+		}
+	}
+	if err := i.journal.Write(r); err != nil {
+		return err
+	}
+	for n, c := range changes {
+		if err := i.put(c); err != nil {
+			return err
+		}
+		if n == 0 {
+			if err := failpoint.Hit(halfWritten); err != nil {
+				return err
+			}
+		}
+	}
+	return failpoint.Hit(written)
+}
+
+func (i *Installer) note(r *journal.Record, c change) error {
+	after := ""
+	if c.data != nil {
+		after = sum(c.data)
+	}
+	for n := range r.Files {
+		if r.Files[n].Path == c.path {
+			r.Files[n].After = after
+			return nil
+		}
+	}
+	before, err := os.ReadFile(i.host(c.path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keep %s: %w", c.path, err)
+	}
+	r.Files = append(r.Files, journal.File{Path: c.path, Before: before, Absent: err != nil, After: after})
+	return i.missing(r, filepath.Dir(c.path))
+}
+
+// missing notes the folders above and at a path that are not there.
+func (i *Installer) missing(r *journal.Record, dir string) error {
+	var made []string
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		_, err := os.Lstat(i.host(d))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look at %s: %w", d, err)
+		}
+		made = append([]string{d}, made...)
+	}
+	for _, d := range made {
+		if !contains(r.Made, d) {
+			r.Made = append(r.Made, d)
+		}
+	}
+	return nil
+}
+
+func contains(all []string, s string) bool {
+	for _, x := range all {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func sum(data []byte) string {
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:])
+}
+
+// put replaces one file, or takes it away. Links are followed, mode and owner of
+// what was there stay, and nothing half written is ever in the file's folder:
+// runtimes read everything that is there.
+func (i *Installer) put(c change) error {
+	path := i.host(c.path)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if c.data == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", c.path, err)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", c.path, err)
+	}
+	f, err := i.temporary(path)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", c.path, err)
+	}
+	err = fill(f, path, c.data)
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", c.path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return flush(filepath.Dir(path))
+}
+
+// temporary is a file on the same file system as path and outside of its folder
+// if that is one of drop-ins.
+func (i *Installer) temporary(path string) (*os.File, error) {
+	dir := filepath.Dir(path)
+	if filepath.Ext(dir) == ".d" {
+		return os.CreateTemp(filepath.Dir(dir), ".fairlead-tmp-*")
+	}
+	return os.CreateTemp(dir, ".fairlead-tmp-*")
+}
+
+// fill writes a new file with the mode and owner of the old one, flushes and
+// closes it.
+func fill(f *os.File, old string, data []byte) error {
+	mode := fs.FileMode(0o644)
+	info, err := os.Stat(old)
+	if err == nil {
+		mode = info.Mode().Perm()
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			err = f.Chown(int(st.Uid), int(st.Gid))
+		}
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func flush(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// sweep removes temporary files that a killed installer has left beside a file of
+// the configuration.
+func (i *Installer) sweep(changes []change) error {
+	var left []string
+	for _, c := range changes {
+		for _, dir := range []string{filepath.Dir(c.path), filepath.Dir(filepath.Dir(c.path))} {
+			found, err := filepath.Glob(filepath.Join(i.host(dir), ".fairlead-tmp-*"))
+			if err != nil {
+				return fmt.Errorf("look for leftovers in %s: %w", dir, err)
+			}
+			left = append(left, found...)
+		}
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove a leftover: %w", err)
+		}
+	}
+	return nil
+}
+
+// restore puts the configuration back as it was before the change in flight. A
+// file that somebody has edited meanwhile keeps the edit: only what is ours in it
+// is put back.
+func (i *Installer) restore(seen cri.Seen, r *journal.Record) error {
+	edited := false
+	for n := len(r.Files) - 1; n >= 0; n-- {
+		f := r.Files[n]
+		now, err := os.ReadFile(i.host(f.Path))
+		absent := errors.Is(err, fs.ErrNotExist)
+		switch {
+		case err != nil && !absent:
+			return fmt.Errorf("restore %s: %w", f.Path, err)
+		case absent && f.Absent, !absent && !f.Absent && string(now) == string(f.Before):
+			continue
+		case absent && f.After != "", !absent && sum(now) != f.After:
+			edited = true
+			continue
+		}
+		back := change{f.Path, f.Before}
+		if f.Absent {
+			back.data = nil
+		} else if back.data == nil {
+			back.data = []byte{}
+		}
+		if err := i.put(back); err != nil {
+			return err
+		}
+	}
+	if edited {
+		if err := i.replan(seen, r); err != nil {
+			return err
+		}
+	}
+	return failpoint.Hit(restored)
+}
+
+// replan has the configuration name what was there before the change, whatever
+// else it says.
+func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
+	old, err := i.rendered(r.Now)
+	if err != nil {
+		return err
+	}
+	if seen.Version == "" {
+		return fmt.Errorf("restore the configuration: somebody has edited it meanwhile, and the runtime does not answer, so that its version is not known")
+	}
+	changes, err := i.plan(seen, r.Type, owned(r), old)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if err := i.put(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owned are all handlers that were written for a type.
+func owned(r *journal.Record) []string {
+	var all []string
+	for _, rel := range []*journal.Release{r.Now, r.Next} {
+		if rel != nil {
+			all = append(all, rel.Handlers...)
+		}
+	}
+	return all
+}
+
+// dumpTimeout is how long containerd may take to read its configuration.
+const dumpTimeout = 30 * time.Second
+
+// dump has containerd itself read what was written, before it is restarted with
+// it. It returns a warning where its program cannot be run from here.
+func (i *Installer) dump(ctx context.Context) (warning string, err error) {
+	if i.dist.Runtime != "containerd" || i.dist.Containerd.Generated {
+		return "", nil
+	}
+	c, err := containerd.Load(i.dist.Containerd)
+	if err != nil {
+		return "", err
+	}
+	if len(c.Dangling) > 0 {
+		return "", fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there", c.Dangling[0])
+	}
+	program := i.program()
+	if program == "" {
+		return "containerd's program is not seen from here, so that it did not read the configuration before the restart", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "--config", i.dist.Containerd.Main, "config", "dump")
+	cmd.WaitDelay = time.Second
+	if i.options.Root != "" && filepath.Clean(i.options.Root) != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: i.options.Root}
+		cmd.Dir = "/"
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.As(err, &exit):
+		return "", fault.New(payload.InternalError, "containerd does not take its configuration: %s", lastLine(said.String()))
+	}
+	return fmt.Sprintf("containerd could not be asked to read its configuration: %v", err), nil
+}
+
+// program is containerd's, as a path on the node: that of the process, or one of
+// the usual ones.
+func (i *Installer) program() string {
+	if pid, err := i.runtime.PID(); err == nil {
+		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(i.host(path)) {
+			return path
+		}
+	}
+	for _, path := range i.dist.Programs {
+		if runnable(i.host(path)) {
+			return path
+		}
+	}
+	return ""
+}
+
+func runnable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,211 @@
+// Package cri asks a CRI runtime what the installer has to know: whether it is
+// ready, which handlers it serves with which settings, and which pods are on them.
+//
+// Each question has a connection of its own, since the runtime is restarted in
+// between. It changes nothing.
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// timeout is how long one question may take.
+const timeout = 10 * time.Second
+
+// Client asks the runtime behind a socket.
+type Client struct {
+	// Socket is a path in the namespace of this process.
+	Socket string
+}
+
+// Seen is what a runtime says of itself.
+type Seen struct {
+	// Name and Version are as the runtime says, without a leading v.
+	Name, Version string
+	// NotReady is why the runtime is not ready, or "".
+	NotReady string
+	// Handlers are the names of those that it serves, sorted; nil if it does not
+	// say.
+	Handlers []string
+	// Loaded are the settings of its handlers that it has read; containerd says.
+	Loaded map[string]Loaded
+}
+
+// Loaded is one handler in the configuration that a runtime runs with.
+type Loaded struct {
+	// Type and Path name its shim.
+	Type string `json:"runtimeType"`
+	Path string `json:"runtimePath"`
+	// Options are those of its shim.
+	Options map[string]any `json:"options"`
+}
+
+// Sandbox is a pod's sandbox.
+type Sandbox struct {
+	// ID is the runtime's; Namespace and Name are the pod's.
+	ID, Namespace, Name string
+	// Handler is what it runs on.
+	Handler string
+	// Created is when.
+	Created time.Time
+}
+
+// Probe asks for all that is in Seen. An error wraps errdefs.ErrUnavailable if
+// nobody answered.
+func (c Client) Probe(ctx context.Context) (Seen, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var s Seen
+	err := c.ask(func(r runtimeapi.RuntimeServiceClient) error {
+		v, err := r.Version(ctx, &runtimeapi.VersionRequest{})
+		if err != nil {
+			return err
+		}
+		s.Name, s.Version = v.GetRuntimeName(), strings.TrimPrefix(v.GetRuntimeVersion(), "v")
+		status, err := r.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+		if err != nil {
+			return err
+		}
+		return s.read(status)
+	})
+	return s, err
+}
+
+// Ready asks only whether the runtime is ready, and is why not.
+func (c Client) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.ask(func(r runtimeapi.RuntimeServiceClient) error {
+		status, err := r.Status(ctx, &runtimeapi.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		var s Seen
+		if err := s.read(status); err != nil {
+			return err
+		}
+		if s.NotReady != "" {
+			return errors.New(s.NotReady)
+		}
+		return nil
+	})
+}
+
+func (s *Seen) read(status *runtimeapi.StatusResponse) error {
+	s.NotReady = "the runtime does not say whether it is ready"
+	for _, c := range status.GetStatus().GetConditions() {
+		switch {
+		case c.GetType() != runtimeapi.RuntimeReady:
+		case c.GetStatus():
+			s.NotReady = ""
+		default:
+			s.NotReady = strings.TrimSpace("the runtime is not ready: " + c.GetReason() + " " + c.GetMessage())
+		}
+	}
+	for _, h := range status.GetRuntimeHandlers() {
+		if h.GetName() != "" {
+			s.Handlers = append(s.Handlers, h.GetName())
+		}
+	}
+	config, ok := status.GetInfo()["config"]
+	if !ok || s.Name != "containerd" {
+		slices.Sort(s.Handlers)
+		return nil
+	}
+	var read struct {
+		Containerd struct {
+			Runtimes map[string]Loaded `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	if err := json.Unmarshal([]byte(config), &read); err != nil {
+		return fmt.Errorf("read the configuration that %s shows: %w", s.Name, err)
+	}
+	s.Loaded = read.Containerd.Runtimes
+	if len(s.Handlers) == 0 {
+		// Before 2.0 it is only here.
+		for name := range s.Loaded {
+			s.Handlers = append(s.Handlers, name)
+		}
+	}
+	slices.Sort(s.Handlers)
+	return nil
+}
+
+// Sandboxes lists all sandboxes, those that have ended too: to remove one, the
+// runtime needs its handler.
+func (c Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var all []Sandbox
+	err := c.ask(func(r runtimeapi.RuntimeServiceClient) error {
+		list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return err
+		}
+		for _, s := range list.GetItems() {
+			all = append(all, Sandbox{
+				ID: s.GetId(), Namespace: s.GetMetadata().GetNamespace(), Name: s.GetMetadata().GetName(),
+				Handler: s.GetRuntimeHandler(), Created: time.Unix(0, s.GetCreatedAt()),
+			})
+		}
+		return nil
+	})
+	return all, err
+}
+
+// maxMessage bounds a reply: a full node's list is some megabytes.
+const maxMessage = 16 << 20
+
+func (c Client) ask(question func(runtimeapi.RuntimeServiceClient) error) error {
+	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", c.Socket, err)
+	}
+	err = question(runtimeapi.NewRuntimeServiceClient(conn))
+	if closed := conn.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("ask the runtime at %s: %w (%w)", c.Socket, err, errdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+// PID is the process that listens at the socket. It fails where that process
+// cannot be seen from here, as in a container with a PID namespace of its own.
+func (c Client) PID() (int, error) {
+	conn, err := net.DialTimeout("unix", c.Socket, timeout)
+	if err != nil {
+		return 0, fmt.Errorf("connect to %s: %w (%w)", c.Socket, err, errdefs.ErrUnavailable)
+	}
+	defer func() { _ = conn.Close() }()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("look who listens at %s: %w", c.Socket, err)
+	}
+	var peer *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, failed); err != nil {
+		return 0, fmt.Errorf("look who listens at %s: %w", c.Socket, err)
+	}
+	if peer.Pid <= 0 {
+		return 0, fmt.Errorf("look who listens at %s: its process cannot be seen from here; use the host's PID namespace: %w", c.Socket, errdefs.ErrUnavailable)
+	}
+	return int(peer.Pid), nil
+}

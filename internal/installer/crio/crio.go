@@ -1,0 +1,190 @@
+// Package crio says which files of CRI-O's configuration have to change so that it
+// serves a handler or no longer does.
+//
+// CRI-O reads every file in its folder of drop-ins, those that are half written
+// too, keeps its old configuration if one of them is garbage, and then does not
+// start again. So what is rendered is read back before anybody writes it, and
+// strangers in the folder are told. It writes nothing and signals nobody.
+package crio
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/tomledit"
+)
+
+// Layout is where a node's CRI-O has its configuration.
+type Layout struct {
+	// Root is in front of every path, for a container that sees the node there.
+	Root string
+	// Main is the file that is read first, and DropIns the folder that is read
+	// after it, in the order of names.
+	Main, DropIns string
+}
+
+// Config is a configuration.
+type Config struct {
+	Layout
+	files []file
+	// Broken are files that CRI-O will not start with, with what is wrong.
+	Broken []string
+	// Temporary are files that look half written, and are read all the same.
+	Temporary []string
+}
+
+type file struct {
+	path string
+	doc  *tomledit.File
+}
+
+// Handler is one handler, with absolute paths on the node.
+type Handler struct {
+	Name string
+	payload.CRIOHandler
+}
+
+// Change is a file with its new content; nil takes it away.
+type Change struct {
+	Path string
+	Data []byte
+}
+
+// Load reads the configuration.
+func Load(l Layout) (*Config, error) {
+	c := &Config{Layout: l}
+	paths := []string{l.Main}
+	entries, err := os.ReadDir(filepath.Join(l.Root, l.DropIns))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		paths = append(paths, filepath.Join(l.DropIns, e.Name()))
+		if filepath.Ext(e.Name()) != ".conf" && filepath.Ext(e.Name()) != ".toml" || strings.HasPrefix(e.Name(), ".") {
+			c.Temporary = append(c.Temporary, filepath.Join(l.DropIns, e.Name()))
+		}
+	}
+	for _, path := range paths {
+		if err := c.add(path); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Config) add(path string) error {
+	data, err := os.ReadFile(filepath.Join(c.Root, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read CRI-O's configuration: %w", err)
+	}
+	doc, err := tomledit.Parse(path, data)
+	if err != nil {
+		c.Broken = append(c.Broken, err.Error())
+		return nil
+	}
+	c.files = append(c.files, file{path: path, doc: doc})
+	return nil
+}
+
+func at(more ...string) []string {
+	return append([]string{"crio", "runtime", "runtimes"}, more...)
+}
+
+// Handlers are those that the configuration names, with the file that does.
+func (c *Config) Handlers() map[string]string {
+	all := map[string]string{}
+	for _, f := range c.files {
+		for name := range f.doc.Table(at()...) {
+			all[name] = f.path
+		}
+	}
+	return all
+}
+
+// Program is what the configuration has as the runtime of a handler, or "".
+func (c *Config) Program(handler string) string {
+	program := ""
+	for _, f := range c.files {
+		if p, ok := f.doc.Get(at(handler, "runtime_path")...).(string); ok {
+			program = p
+		}
+	}
+	return program
+}
+
+// Plan says which files to change for a type; without handlers, all of it is taken
+// out. Owned are handlers that were written for it before.
+func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
+	path := filepath.Join(c.DropIns, "99-fairlead-"+kind+".conf")
+	old, err := os.ReadFile(filepath.Join(c.Root, path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
+	}
+	if len(handlers) == 0 {
+		if old == nil {
+			return nil, nil
+		}
+		return []Change{{Path: path}}, nil
+	}
+	others := slices.DeleteFunc(slices.Clone(c.Broken), func(s string) bool { return strings.HasPrefix(s, path+":") })
+	if len(others) > 0 {
+		return nil, fault.New(payload.UnsupportedNode, "CRI-O would not start again with its configuration as it is: %s", others[0])
+	}
+	for _, f := range c.files {
+		for _, h := range handlers {
+			if f.path != path && f.doc.Get(at(h.Name)...) != nil {
+				return nil, fault.New(payload.Conflict, "%s:%d: handler %s is configured by somebody else; take it out there, or leave it out of the payload", f.path, f.doc.Line(at(h.Name)...), h.Name)
+			}
+		}
+	}
+	data := []byte(render(handlers))
+	if _, err := tomledit.Parse(path, data); err != nil {
+		return nil, fmt.Errorf("write CRI-O's configuration: %w", err)
+	}
+	if string(old) == string(data) {
+		return nil, nil
+	}
+	return []Change{{Path: path, Data: data}}, nil
+}
+
+func render(handlers []Handler) string {
+	var b strings.Builder
+	b.WriteString("# Written by fairlead install; what is changed here is put back.\n")
+	for _, h := range handlers {
+		fmt.Fprintf(&b, "\n[%s]\n", tomledit.Path(at(h.Name)...))
+		text(&b, "runtime_path", h.RuntimePath)
+		text(&b, "runtime_type", h.RuntimeType)
+		text(&b, "runtime_root", h.RuntimeRoot)
+		text(&b, "runtime_config_path", h.RuntimeConfigPath)
+		if len(h.AllowedAnnotations) > 0 {
+			quoted := make([]string, len(h.AllowedAnnotations))
+			for i, a := range h.AllowedAnnotations {
+				quoted[i] = tomledit.Quote(a)
+			}
+			fmt.Fprintf(&b, "allowed_annotations = [%s]\n", strings.Join(quoted, ", "))
+		}
+		if h.PrivilegedWithoutHostDevices {
+			b.WriteString("privileged_without_host_devices = true\n")
+		}
+	}
+	return b.String()
+}
+
+func text(b *strings.Builder, key, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "%s = %s\n", key, tomledit.Quote(value))
+	}
+}

@@ -1,0 +1,234 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/journal"
+	"fairlead.run/internal/installer/kubelet"
+	"fairlead.run/internal/installer/profile"
+	"fairlead.run/internal/installer/restart"
+)
+
+// DefaultState is where the journal is.
+const DefaultState = "/var/lib/fairlead-installer"
+
+// Options say what node this is, as far as that is not to be found out, and how
+// patient the installer is. Zero values are filled in.
+type Options struct {
+	// Root is where the node's root directory is seen.
+	Root string
+	// OS and Distribution name profiles; Override takes the place of parts of one.
+	OS, Distribution string
+	profile.Override
+	// BinaryPath is where runtimes are put, and State where the journal is.
+	BinaryPath, State string
+	// Restart says how, as restart.Parse reads it.
+	Restart string
+	// Wait is how long the runtime may take to come back, Interval what is at
+	// least between two restarts, and LockWait how long another installer may
+	// take.
+	Wait, Interval, LockWait time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.State == "" {
+		o.State = DefaultState
+	}
+	if o.Wait == 0 {
+		o.Wait = time.Minute
+	}
+	if o.Interval == 0 {
+		o.Interval = time.Minute
+	}
+	if o.LockWait == 0 {
+		o.LockWait = 5 * time.Minute
+	}
+	return o
+}
+
+// Installer works on one node.
+type Installer struct {
+	log        *slog.Logger
+	options    Options
+	arch       string
+	system     profile.OS
+	dist       profile.Distribution
+	binaryPath string
+	journal    journal.Journal
+	runtime    cri.Client
+	restarter  restart.Restarter
+	kubelet    *kubelet.Kubelet
+}
+
+// New finds out what node this is.
+func New(o Options, log *slog.Logger) (*Installer, error) {
+	o = o.withDefaults()
+	i := &Installer{log: log, options: o, arch: goruntime.GOARCH}
+	var err error
+	if i.system, err = profile.DetectOS(o.Root, o.OS); err != nil {
+		return nil, err
+	}
+	i.binaryPath = o.BinaryPath
+	if i.binaryPath == "" {
+		i.binaryPath = i.system.BinaryPath
+	}
+	endpoint := ""
+	k, err := kubelet.Find("/proc", o.Root)
+	switch {
+	case err == nil:
+		i.kubelet, endpoint = &k, k.Endpoint
+	case !errors.Is(err, errdefs.ErrNotFound):
+		return nil, err
+	}
+	if i.dist, err = profile.Detect(o.Root, o.Distribution, endpoint); err != nil {
+		return nil, err
+	}
+	if i.dist, err = i.dist.With(o.Override); err != nil {
+		return nil, err
+	}
+	i.journal = journal.Journal{Dir: i.host(o.State)}
+	i.runtime = cri.Client{Socket: i.host(i.dist.Socket)}
+	return i, i.chooseRestart()
+}
+
+// chooseRestart fills in what the words for a restart leave open.
+func (i *Installer) chooseRestart() error {
+	text := i.options.Restart
+	if text == "" {
+		text = "systemd"
+		if i.dist.Runtime == "crio" {
+			text = "sighup"
+		}
+	}
+	r, err := restart.Parse(text)
+	if err != nil {
+		return err
+	}
+	switch r := r.(type) {
+	case restart.Systemd:
+		if r.Unit == "" {
+			if r.Unit, err = i.dist.Unit(i.options.Root); err != nil {
+				return fault.New(payload.UnsupportedNode, "%w", err)
+			}
+		}
+		r.Bus = i.host("/run/dbus/system_bus_socket")
+		i.restarter = r
+	case restart.Hangup:
+		if i.dist.Runtime != "crio" {
+			return fault.New(payload.ConfigurationProblem, "SIGHUP ends %s; choose systemd, command or none", i.dist.Runtime)
+		}
+		r.PID = i.runtime.PID
+		i.restarter = r
+	default:
+		i.restarter = r
+	}
+	return nil
+}
+
+// host is where a path of the node is seen from here.
+func (i *Installer) host(path string) string { return filepath.Join("/", i.options.Root, path) }
+
+// lock waits for other installers.
+func (i *Installer) lock(ctx context.Context) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, i.options.LockWait)
+	defer cancel()
+	unlock, err := i.journal.Lock(ctx.Done())
+	if err != nil && errors.Is(err, errdefs.ErrUnavailable) {
+		return nil, fault.New(payload.Busy, "%w", err)
+	}
+	return unlock, err
+}
+
+// version is that of containerd, as numbers.
+func version(s cri.Seen) (major, minor int, err error) {
+	parts := strings.SplitN(s.Version, ".", 3)
+	if len(parts) > 1 {
+		major, err = strconv.Atoi(parts[0])
+		if err == nil {
+			minor, err = strconv.Atoi(parts[1])
+		}
+	}
+	if len(parts) < 2 || err != nil {
+		return 0, 0, fault.New(payload.UnsupportedNode, "%s calls its version %q, which is none that is known", s.Name, s.Version)
+	}
+	return major, minor, nil
+}
+
+// look asks the runtime, and refuses what cannot be worked with.
+func (i *Installer) look(ctx context.Context) (cri.Seen, error) {
+	s, err := i.runtime.Probe(ctx)
+	if err != nil {
+		return s, err
+	}
+	name := map[string]string{"containerd": "containerd", "crio": "cri-o"}[i.dist.Runtime]
+	if s.Name != name {
+		return s, fault.New(payload.UnsupportedNode, "%s serves %s, and not %s; say by --distribution and --socket what this node has", i.dist.Socket, s.Name, name)
+	}
+	major, minor, err := version(s)
+	switch {
+	case err != nil:
+		return s, err
+	case s.Name == "containerd" && (major < 1 || major == 1 && minor < 6):
+		return s, fault.New(payload.UnsupportedNode, "containerd %s is too old; it takes 1.6", s.Version)
+	case s.Name == "cri-o" && s.Handlers == nil:
+		return s, fault.New(payload.UnsupportedNode, "CRI-O %s does not tell its handlers, so that nothing could be verified; it takes 1.31", s.Version)
+	}
+	return s, nil
+}
+
+// systemdCgroup says whether the node's own handler has its cgroups by systemd.
+func systemdCgroup(s cri.Seen) bool {
+	on, _ := s.Loaded["runc"].Options["SystemdCgroup"].(bool)
+	return on
+}
+
+// lastRestart is when the runtime began to run, as far as that can be seen.
+func (i *Installer) lastRestart() time.Time {
+	last := i.journal.LastRestart()
+	pid, err := i.runtime.PID()
+	if err != nil {
+		return last
+	}
+	if began, err := started(pid); err == nil && began.After(last) {
+		return began
+	}
+	return last
+}
+
+// started is when a process began.
+func started(pid int) (time.Time, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
+	}
+	// The name is in parentheses and may have blanks; the 20th field behind it is
+	// the time since boot in hundredths of a second.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil || len(fields) < 20 {
+		return time.Time{}, fmt.Errorf("look when process %d began: /proc is not as expected", pid)
+	}
+	ticks, err := strconv.ParseInt(fields[19], 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
+	}
+	up, err := strconv.ParseFloat(strings.Fields(string(uptime))[0], 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
+	}
+	age := time.Duration(up*float64(time.Second)) - time.Duration(ticks)*10*time.Millisecond
+	return time.Now().Add(-age), nil
+}

@@ -1,0 +1,166 @@
+// Package kubelet reads how the kubelet of this node was started, from its command
+// line and its configuration file.
+//
+// It needs the host's processes to be visible. It changes nothing.
+package kubelet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// Kubelet is what was found.
+type Kubelet struct {
+	// PID is the process.
+	PID int
+	// Endpoint is the CRI socket that it was told, or "".
+	Endpoint string
+	// Runtime is the flag --container-runtime, which is gone since Kubernetes 1.27,
+	// and "" if it was not given.
+	Runtime string
+	// LogSize and LogFiles say when logs of containers are rotated; defaults are
+	// filled in.
+	LogSize  string
+	LogFiles int
+	// RotationOff says that a feature gate of old switches rotation off.
+	RotationOff bool
+}
+
+// The kubelet's own defaults.
+const (
+	defaultLogSize  = "10Mi"
+	defaultLogFiles = 5
+)
+
+// Find looks through proc, which is normally /proc, and reads files below root.
+// Without a kubelet the error is errdefs.ErrNotFound.
+func Find(proc, root string) (Kubelet, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("look for the kubelet: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		name, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
+		if err != nil || strings.TrimSpace(string(name)) != "kubelet" {
+			continue // or it has ended meanwhile
+		}
+		line, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
+		if err != nil {
+			continue
+		}
+		return read(pid, args(line), root)
+	}
+	return Kubelet{}, fmt.Errorf("look for the kubelet: no process of that name is seen: %w", errdefs.ErrNotFound)
+}
+
+func args(line []byte) []string {
+	var all []string
+	for a := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {
+		all = append(all, string(a))
+	}
+	return all
+}
+
+// read takes the flags over the file, as the kubelet does.
+func read(pid int, line []string, root string) (Kubelet, error) {
+	k := Kubelet{PID: pid, LogSize: defaultLogSize, LogFiles: defaultLogFiles}
+	flags := flags(line)
+	if path := flags["config"]; path != "" {
+		if err := k.file(filepath.Join(root, path)); err != nil {
+			return k, err
+		}
+	}
+	if v, ok := flags["container-runtime-endpoint"]; ok {
+		k.Endpoint = v
+	}
+	if v, ok := flags["container-log-max-size"]; ok {
+		k.LogSize = v
+	}
+	if n, err := strconv.Atoi(flags["container-log-max-files"]); err == nil {
+		k.LogFiles = n
+	}
+	k.Runtime = flags["container-runtime"]
+	if strings.Contains(strings.ReplaceAll(flags["feature-gates"], " ", ""), "CRIContainerLogRotation=false") {
+		k.RotationOff = true
+	}
+	return k, nil
+}
+
+// flags are --name=value and --name value.
+func flags(line []string) map[string]string {
+	all := map[string]string{}
+	for i, a := range line {
+		name, ok := strings.CutPrefix(a, "--")
+		if !ok {
+			continue
+		}
+		name, value, ok := strings.Cut(name, "=")
+		if !ok && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
+			value = line[i+1]
+		}
+		all[name] = value
+	}
+	return all
+}
+
+func (k *Kubelet) file(path string) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // of a mount namespace that is not ours
+	}
+	if err != nil {
+		return fmt.Errorf("read the kubelet's configuration: %w", err)
+	}
+	var c struct {
+		Endpoint string          `json:"containerRuntimeEndpoint"`
+		LogSize  string          `json:"containerLogMaxSize"`
+		LogFiles *int            `json:"containerLogMaxFiles"`
+		Gates    map[string]bool `json:"featureGates"`
+	}
+	if err := yaml.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("read the kubelet's configuration %s: %w", path, err)
+	}
+	k.Endpoint = c.Endpoint
+	if c.LogSize != "" {
+		k.LogSize = c.LogSize
+	}
+	if c.LogFiles != nil {
+		k.LogFiles = *c.LogFiles
+	}
+	if on, ok := c.Gates["CRIContainerLogRotation"]; ok {
+		k.RotationOff = !on
+	}
+	return nil
+}
+
+// Problems are what of the flags does not fit a CRI runtime at a socket, for
+// people.
+func (k Kubelet) Problems() []string {
+	var all []string
+	if k.Runtime != "" && k.Runtime != "remote" {
+		all = append(all, fmt.Sprintf("the kubelet has --container-runtime=%s; it takes remote, with --container-runtime-endpoint", k.Runtime))
+	}
+	if k.Endpoint == "" {
+		all = append(all, "the kubelet is not told a runtime's socket; set containerRuntimeEndpoint, as in unix:///run/containerd/containerd.sock")
+	}
+	if k.RotationOff {
+		all = append(all, "the kubelet does not rotate logs of containers; take CRIContainerLogRotation=false out of its feature gates")
+	}
+	if k.LogFiles < 2 {
+		all = append(all, fmt.Sprintf("containerLogMaxFiles is %d; the kubelet takes 2 or more", k.LogFiles))
+	}
+	return all
+}

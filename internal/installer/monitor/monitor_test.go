@@ -1,0 +1,92 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+)
+
+type counter struct {
+	at  []time.Time
+	err error
+}
+
+func (c *counter) String() string { return "test" }
+
+func (c *counter) Restart(context.Context) error {
+	c.at = append(c.at, time.Now())
+	return c.err
+}
+
+var down = fmt.Errorf("nobody answers: %w", errdefs.ErrUnavailable)
+
+// run monitors for a while in which the runtime answers as ask says.
+func run(t *testing.T, c *counter, length time.Duration, ask func(since time.Duration) error) []time.Duration {
+	t.Helper()
+	var out []time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), length)
+		defer cancel()
+		m := Monitor{Restarter: c, Log: slog.New(slog.DiscardHandler), Ask: func(context.Context) error { return ask(time.Since(began)) }}
+		if err := m.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range c.at {
+			out = append(out, at.Sub(began))
+		}
+	})
+	return out
+}
+
+func TestOneThatAnswersIsLeftAlone(t *testing.T) {
+	if got := run(t, &counter{}, time.Hour, func(time.Duration) error { return nil }); len(got) > 0 {
+		t.Fatalf("restarted at %v", got)
+	}
+}
+
+func TestOneThatIsNotReadyIsLeftAlone(t *testing.T) {
+	if got := run(t, &counter{}, time.Hour, func(time.Duration) error { return errors.New("no network") }); len(got) > 0 {
+		t.Fatalf("restarted at %v", got)
+	}
+}
+
+func TestAShortSilenceIsLeftAlone(t *testing.T) {
+	got := run(t, &counter{}, time.Hour, func(since time.Duration) error {
+		if since%(2*time.Minute) < 50*time.Second {
+			return down
+		}
+		return nil
+	})
+	if len(got) > 0 {
+		t.Fatalf("restarted at %v", got)
+	}
+}
+
+func TestRestartsAndBacksOff(t *testing.T) {
+	for _, c := range []*counter{{}, {err: errors.New("no systemd")}} {
+		got := run(t, c, 20*time.Minute, func(time.Duration) error { return down })
+		want := []time.Duration{time.Minute, 3 * time.Minute, 7 * time.Minute, 15 * time.Minute}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("restarted at %v, want %v", got, want)
+		}
+	}
+}
+
+func TestAnAnswerBeginsAnew(t *testing.T) {
+	got := run(t, &counter{}, 10*time.Minute, func(since time.Duration) error {
+		if since == 2*time.Minute {
+			return nil
+		}
+		return down
+	})
+	if len(got) < 2 || got[0] != time.Minute || got[1] != 3*time.Minute+10*time.Second {
+		t.Fatalf("restarted at %v", got)
+	}
+}

@@ -1,0 +1,197 @@
+package profile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/containerd"
+	"fairlead.run/internal/installer/crio"
+	"fairlead.run/internal/installer/fault"
+)
+
+// Distribution is how a node's CRI runtime is set up.
+type Distribution struct {
+	// Name is such as containerd, crio or k3s.
+	Name string
+	// Runtime is containerd or crio.
+	Runtime string
+	// Socket is the CRI's.
+	Socket string
+	// Units are those by which systemd runs it; the first that there is counts.
+	Units []string
+	// Programs are where the daemon's program may be.
+	Programs []string
+	// Containerd and CRIO are where its configuration is; one of them counts.
+	Containerd containerd.Layout
+	CRIO       crio.Layout
+}
+
+// seed is what a template of k3s and rke2 begins with: what they would write.
+const seed = "{{ template \"base\" . }}\n"
+
+var distributions = []Distribution{
+	{
+		Name: "containerd", Runtime: "containerd", Socket: "/run/containerd/containerd.sock", Units: []string{"containerd.service"},
+		Programs:   []string{"/usr/bin/containerd", "/usr/local/bin/containerd", "/usr/sbin/containerd", "/opt/bin/containerd"},
+		Containerd: containerd.Layout{Main: "/etc/containerd/config.toml"},
+	},
+	{
+		Name: "crio", Runtime: "crio", Socket: "/run/crio/crio.sock", Units: []string{"crio.service"},
+		CRIO: crio.Layout{Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"},
+	},
+	{
+		Name: "k3s", Runtime: "containerd", Socket: "/run/k3s/containerd/containerd.sock", Units: []string{"k3s.service", "k3s-agent.service"},
+		Containerd: containerd.Layout{Main: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", Generated: true, Seed: seed},
+	},
+	{
+		Name: "rke2", Runtime: "containerd", Socket: "/run/k3s/containerd/containerd.sock", Units: []string{"rke2-server.service", "rke2-agent.service"},
+		Containerd: containerd.Layout{Main: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", Generated: true, Seed: seed},
+	},
+	{
+		Name: "k0s", Runtime: "containerd", Socket: "/run/k0s/containerd.sock", Units: []string{"k0sworker.service", "k0scontroller.service"},
+		Containerd: containerd.Layout{Main: "/etc/k0s/containerd.toml", Generated: true, DropIns: "/etc/k0s/containerd.d"},
+	},
+	{
+		Name: "microk8s", Runtime: "containerd", Socket: "/var/snap/microk8s/common/run/containerd.sock", Units: []string{"snap.microk8s.daemon-containerd.service"},
+		Containerd: containerd.Layout{Main: "/var/snap/microk8s/current/args/containerd.toml", Generated: true, Template: "/var/snap/microk8s/current/args/containerd-template.toml"},
+	},
+}
+
+// Names are those of all distributions.
+func Names() []string {
+	var all []string
+	for _, d := range distributions {
+		all = append(all, d.Name)
+	}
+	return all
+}
+
+// Detect finds the distribution below root. A name that is given is taken for it;
+// endpoint is what the kubelet uses, if that is known, and decides between two.
+func Detect(root, name, endpoint string) (Distribution, error) {
+	var found []Distribution
+	for _, d := range distributions {
+		if name == d.Name {
+			return d.at(root), nil
+		}
+		if d.there(root) && (endpoint == "" || same(root, endpoint, d.Socket)) {
+			found = append(found, d)
+		}
+	}
+	switch {
+	case name != "":
+		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no distribution %s; there are %s", name, strings.Join(Names(), ", "))
+	case len(found) == 1:
+		return found[0].at(root), nil
+	case len(found) == 0 && endpoint != "":
+		return Distribution{}, fault.New(payload.UnsupportedNode, "the kubelet uses %s, which is no socket of a known distribution; say by --distribution, --socket and --config what it is", endpoint)
+	case len(found) == 0:
+		return Distribution{}, fault.New(payload.UnsupportedNode, "no socket of a known runtime is here: neither of %s; say by --distribution, --socket and --config what it is", strings.Join(Names(), ", "))
+	}
+	var names []string
+	for _, d := range found {
+		names = append(names, d.Name)
+	}
+	return Distribution{}, fault.New(payload.UnsupportedNode, "there are several runtimes, %s, and it cannot be seen which one the kubelet uses; say it by --distribution", strings.Join(names, " and "))
+}
+
+// there says whether the distribution's socket and, where it is told from others by
+// that, its configuration are there.
+func (d Distribution) there(root string) bool {
+	if !exists(root, d.Socket) {
+		return false
+	}
+	return d.Name != "k3s" && d.Name != "rke2" || exists(root, filepath.Dir(d.Containerd.Main))
+}
+
+// same says whether two paths are the same socket: /run may be /var/run as well.
+func same(root, endpoint, socket string) bool {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if path == socket || strings.TrimPrefix(path, "/var") == socket {
+		return true
+	}
+	a, err := os.Stat(filepath.Join(root, path))
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(filepath.Join(root, socket))
+	return err == nil && os.SameFile(a, b)
+}
+
+func exists(root, path string) bool {
+	_, err := os.Stat(filepath.Join(root, path))
+	return err == nil
+}
+
+// at fills in what depends on the node.
+func (d Distribution) at(root string) Distribution {
+	d.Containerd.Root, d.CRIO.Root = root, root
+	if d.Containerd.Seed == "" {
+		return d
+	}
+	// k3s and rke2 make a file of version 3 from a template of its own. Newer ones
+	// import a folder, which needs no template.
+	dir := filepath.Dir(d.Containerd.Main)
+	data, err := os.ReadFile(filepath.Join(root, d.Containerd.Main))
+	if err == nil && strings.Contains(string(data), ".d/*.toml") {
+		return d
+	}
+	d.Containerd.Template = filepath.Join(dir, "config.toml.tmpl")
+	if err == nil && strings.Contains(string(data), "version = 3") {
+		d.Containerd.Template = filepath.Join(dir, "config-v3.toml.tmpl")
+	}
+	return d
+}
+
+// Override takes the place of what was detected where it is not empty.
+type Override struct {
+	Socket, Config, Unit string
+}
+
+// With applies what the user has said.
+func (d Distribution) With(o Override) (Distribution, error) {
+	if o.Socket != "" {
+		d.Socket = strings.TrimPrefix(o.Socket, "unix://")
+	}
+	if o.Unit != "" {
+		d.Units = []string{o.Unit}
+	}
+	if !filepath.IsAbs(d.Socket) {
+		return d, fault.New(payload.ConfigurationProblem, "socket %q is no absolute path", d.Socket)
+	}
+	if o.Config == "" {
+		return d, nil
+	}
+	if !filepath.IsAbs(o.Config) {
+		return d, fault.New(payload.ConfigurationProblem, "configuration %q is no absolute path", o.Config)
+	}
+	switch d.Runtime {
+	case "containerd":
+		d.Containerd.Main = o.Config
+		if d.Containerd.Generated {
+			return d, fault.New(payload.ConfigurationProblem, "the configuration of %s is made by itself, at a place of its own; leave --config out", d.Name)
+		}
+	case "crio":
+		d.CRIO.Main, d.CRIO.DropIns = o.Config, o.Config+".d"
+	}
+	return d, nil
+}
+
+// Unit is the first of the units that there is below root; without one that can be
+// seen, the first.
+func (d Distribution) Unit(root string) (string, error) {
+	for _, u := range d.Units {
+		for _, dir := range []string{"etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "usr/local/lib/systemd/system"} {
+			if exists(root, filepath.Join(dir, u)) {
+				return u, nil
+			}
+		}
+	}
+	if len(d.Units) == 1 {
+		return d.Units[0], nil
+	}
+	return "", fmt.Errorf("look how %s is started: none of the units %s is here; name one by --unit", d.Name, strings.Join(d.Units, ", "))
+}

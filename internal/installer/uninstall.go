@@ -1,0 +1,246 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/journal"
+)
+
+var (
+	removing   = failpoint.Register("install.removing")
+	unhooked   = failpoint.Register("install.unhooked")
+	unserved   = failpoint.Register("install.unserved")
+	deleted    = failpoint.Register("install.deleted")
+	forgotten  = failpoint.Register("install.forgotten")
+	errLeftPut = errors.New("the handlers were put back")
+)
+
+// Uninstall takes a type of runtime away, or says which pods still use it. What was
+// not installed is removed already.
+func (i *Installer) Uninstall(ctx context.Context, kind string) payload.InstallResult {
+	u := &removal{turn: turn{Installer: i}, kind: kind}
+	err := u.run(ctx)
+	r := payload.InstallResult{
+		APIVersion: payload.APIVersion, Kind: payload.KindResult, Type: kind, State: payload.Removed,
+		Restarted: u.restarted, Warnings: u.warnings,
+	}
+	if u.seen.Name != "" {
+		r.Runtime = u.seen.Name + " " + u.seen.Version
+	}
+	if err == nil {
+		return r
+	}
+	r.Reason, r.Message = fault.Of(err), err.Error()
+	r.Message = r.Message[:min(len(r.Message), maxText)]
+	switch {
+	case !u.changed:
+		r.State = payload.Refused
+	case errors.Is(err, errLeftPut):
+		r.State = payload.RolledBack
+	default:
+		r.State = payload.Failed
+	}
+	return r
+}
+
+// removal is one call of Uninstall.
+type removal struct {
+	turn
+	kind   string
+	record *journal.Record
+}
+
+func (u *removal) run(ctx context.Context) error {
+	unlock, err := u.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	types, err := u.journal.Types()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(types, u.kind) {
+		return u.journal.Purge()
+	}
+	if u.seen, err = u.settle(ctx); err != nil {
+		return err
+	}
+	if u.record, err = u.journal.Read(u.kind); err != nil {
+		return err
+	}
+	if err := u.inUse(ctx, u.handlers()); err != nil {
+		return err
+	}
+	if err := u.unhook(ctx); err != nil {
+		return err
+	}
+	return u.delete()
+}
+
+// handlers are all that the type has had and that pods may be on.
+func (u *removal) handlers() []string {
+	all := owned(u.record)
+	for _, old := range u.record.Old {
+		all = append(all, old.Handlers...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unhook takes the handlers out of the runtime's configuration, before any file of
+// theirs goes.
+func (u *removal) unhook(ctx context.Context) error {
+	r := u.record
+	if len(r.Served) == 0 {
+		r.Served = u.seen.Handlers
+	}
+	changes, err := u.plan(u.seen, u.kind, owned(r), &job{})
+	if err != nil {
+		return err
+	}
+	r.Phase = journal.Removing
+	u.changed = true
+	if err := u.sweep(changes); err != nil {
+		return err
+	}
+	if err := u.write(r, changes); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removing); err != nil {
+		return err
+	}
+	err = u.forgetful(ctx)
+	if err == nil {
+		err = u.inUse(ctx, u.handlers()) // one may have come in the last moment
+	}
+	if err != nil {
+		return u.putBack(ctx, err)
+	}
+	return failpoint.Hit(unhooked)
+}
+
+// forgetful restarts the runtime, unless it does not know the handlers any more,
+// and sees that it has all others.
+func (u *removal) forgetful(ctx context.Context) error {
+	gone := func(now cri.Seen) error {
+		for _, h := range u.handlers() {
+			if slices.Contains(now.Handlers, h) {
+				return fault.New(payload.HandlerNotServed, "handler %s is still served", h)
+			}
+		}
+		return kept(now, u.record.Served, u.handlers())
+	}
+	if now, err := u.runtime.Probe(ctx); err == nil && now.NotReady == "" && gone(now) == nil {
+		return nil
+	}
+	if err := u.rest(ctx); err != nil {
+		return err
+	}
+	if err := u.journal.NoteRestart(time.Now()); err != nil {
+		return err
+	}
+	u.log.Info("restarting the runtime", "how", u.restarter.String())
+	u.restarted = true
+	if err := u.restarter.Restart(ctx); err != nil {
+		return fault.New(payload.RestartFailed, "%w", err)
+	}
+	if err := failpoint.Hit(unserved); err != nil {
+		return err
+	}
+	return u.await(ctx, gone)
+}
+
+// putBack undoes the change of the configuration.
+func (u *removal) putBack(ctx context.Context, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.options.Wait+2*time.Minute)
+	defer cancel()
+	u.log.Error("the removal failed and is undone", "err", cause)
+	if err := u.undo(ctx, []*journal.Record{u.record}, u.restarted); err != nil {
+		return fmt.Errorf("%w; and it could not be undone: %w", cause, err)
+	}
+	return &fault.Error{Reason: fault.Of(cause), Err: fmt.Errorf("%w: %w", errLeftPut, cause)}
+}
+
+// delete removes all files of the type. It can be repeated.
+func (u *removal) delete() error {
+	r := u.record
+	for _, rel := range []*journal.Release{r.Now, r.Next} {
+		if rel != nil {
+			retire(r, rel)
+		}
+	}
+	r.Phase, r.Now, r.Next, r.Files, r.Served = journal.Deleting, nil, nil, nil, nil
+	if err := u.journal.Write(r); err != nil {
+		return err
+	}
+	releases := r.Old
+	for n := range releases {
+		for _, dir := range []string{releases[n].Dir, releases[n].Config} {
+			if dir == "" {
+				continue
+			}
+			if err := os.RemoveAll(u.host(dir)); err != nil {
+				return fmt.Errorf("remove version %s: %w", releases[n].Version, err)
+			}
+		}
+	}
+	if err := failpoint.Hit(deleted); err != nil {
+		return err
+	}
+	if err := u.unmake(r); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(u.host(r.Base)); err == nil {
+		u.warnings = append(u.warnings, r.Base+" has files that are not the installer's, and stays")
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", r.Base, err)
+	}
+	if err := u.handOver(); err != nil {
+		return err
+	}
+	if err := u.journal.Forget(u.kind); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(forgotten); err != nil {
+		return err
+	}
+	return u.journal.Purge()
+}
+
+// handOver tells another type of the folders that were made for this one and are
+// still there, so that they go with the last.
+func (u *removal) handOver() error {
+	types, err := u.journal.Types()
+	if err != nil {
+		return err
+	}
+	for _, kind := range types {
+		if kind == u.kind {
+			continue
+		}
+		other, err := u.journal.Read(kind)
+		if err != nil {
+			return err
+		}
+		var made []string
+		for _, d := range u.record.Made {
+			if _, err := os.Lstat(u.host(d)); err == nil && !slices.Contains(other.Made, d) {
+				made = append(made, d)
+			}
+		}
+		other.Made = append(made, other.Made...)
+		return u.journal.Write(other)
+	}
+	return nil
+}

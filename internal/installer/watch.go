@@ -1,0 +1,157 @@
+package installer
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/stage"
+)
+
+// Watch pauses of a Watcher.
+const (
+	lookEvery = 10 * time.Second
+	deepEvery = time.Hour
+	quiet     = 10 * time.Minute
+)
+
+// Watcher keeps what was installed as it is.
+type Watcher struct {
+	*Installer
+	// Sources are those that Install has installed.
+	Sources []Source
+	// Every is how often it looks; 10 s if it is 0.
+	Every time.Duration
+
+	mu    sync.Mutex
+	state []payload.InstallResult
+}
+
+// Run looks after the node until the context ends. Whatever was changed is put
+// back, ever later if somebody keeps changing it. It returns the results of a
+// repair that failed.
+func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
+	every := w.Every
+	if every == 0 {
+		every = lookEvery
+	}
+	repairs, last, deep := 0, time.Time{}, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		full := time.Since(deep) > deepEvery
+		why := w.look(ctx, full)
+		if full {
+			deep = time.Now()
+		}
+		if why == nil {
+			if time.Since(last) > quiet {
+				repairs = 0
+			}
+			continue
+		}
+		w.log.Warn("what was installed has changed", "what", why, "repairs", repairs)
+		if wait := time.Until(last.Add(fought(repairs))); repairs > 0 && wait > 0 {
+			w.conflict(why)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+		repairs++
+		last = time.Now()
+		results := w.Install(ctx, w.Sources)
+		w.Set(results)
+		for _, r := range results {
+			if r.State != payload.Installed && ctx.Err() == nil {
+				return results
+			}
+		}
+	}
+}
+
+// fought is how long to wait before the next repair: the more of them, the longer.
+func fought(repairs int) time.Duration {
+	return min(time.Minute<<min(repairs-1, 10), time.Hour)
+}
+
+// look says what has changed. A runtime that does not answer is not a change: the
+// monitor looks after that.
+func (w *Watcher) look(ctx context.Context, deep bool) error {
+	seen, err := w.runtime.Probe(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, s := range w.Sources {
+		j, err := w.prepare(s, systemdCgroup(seen))
+		if err != nil {
+			return err
+		}
+		r, err := w.journal.Read(j.payload.Type)
+		if err != nil {
+			return err
+		}
+		if err := j.stager.Check(deep); err != nil {
+			return err
+		}
+		if err := stage.CheckConfigs(w.host(j.release.Config), j.configs); err != nil {
+			return err
+		}
+		changes, err := w.plan(seen, r.Type, owned(r), j)
+		if err != nil {
+			return err
+		}
+		if len(changes) > 0 {
+			return fault.New(payload.Conflict, "%s was changed", changes[0].path)
+		}
+		if err := served(seen, j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Set is what ServeHTTP tells.
+func (w *Watcher) Set(results []payload.InstallResult) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state = results
+}
+
+// conflict tells that somebody keeps changing what was installed.
+func (w *Watcher) conflict(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := range w.state {
+		w.state[n].State, w.state[n].Reason = payload.Failed, payload.Conflict
+		w.state[n].Message = "somebody keeps changing what was installed: " + why.Error()
+	}
+}
+
+// ServeHTTP answers a readiness probe with the results: 200 if all is installed,
+// and else 503.
+func (w *Watcher) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+	w.mu.Lock()
+	data, err := json.Marshal(w.state)
+	code := http.StatusOK
+	if len(w.state) == 0 || err != nil {
+		code = http.StatusServiceUnavailable
+	}
+	for _, r := range w.state {
+		if r.State != payload.Installed {
+			code = http.StatusServiceUnavailable
+		}
+	}
+	w.mu.Unlock()
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(code)
+	_, _ = rw.Write(data) // who asked may have gone
+}

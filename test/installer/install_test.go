@@ -1,0 +1,300 @@
+package installer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/failpoint"
+	"fairlead.run/test/node"
+)
+
+// names are the handlers in a status, sorted.
+func names(s *runtimeapi.StatusResponse) []string {
+	var all []string
+	for _, h := range s.GetRuntimeHandlers() {
+		if h.GetName() != "" {
+			all = append(all, h.GetName())
+		}
+	}
+	if len(all) == 0 {
+		var config struct {
+			Containerd struct {
+				Runtimes map[string]any `json:"runtimes"`
+			} `json:"containerd"`
+		}
+		_ = json.Unmarshal([]byte(s.GetInfo()["config"]), &config)
+		all = slices.Collect(maps.Keys(config.Containerd.Runtimes))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// bundle is a payload on the disk.
+type bundle struct {
+	dir string
+	payload.RuntimePayload
+}
+
+// newBundle begins a payload with one handler.
+func newBundle(t *testing.T, kind, version string) *bundle {
+	t.Helper()
+	return &bundle{dir: t.TempDir(), RuntimePayload: payload.RuntimePayload{
+		APIVersion: payload.APIVersion, Kind: payload.KindPayload, Type: kind, Version: version, OS: "linux",
+		Architectures: []string{runtime.GOARCH},
+	}}
+}
+
+func (b *bundle) add(t *testing.T, name string, data []byte, mode string) {
+	t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	b.Files = append(b.Files, payload.File{Path: name, Mode: mode, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])})
+}
+
+func (b *bundle) addFrom(t *testing.T, name, from string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.add(t, name, data, "0755")
+}
+
+// save writes the manifest.
+func (b *bundle) save(t *testing.T) *bundle {
+	t.Helper()
+	data, err := json.Marshal(b.RuntimePayload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, payload.ManifestName), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// kata is a stand-in for Kata: a shim of runc's kind by another name, that of the
+// daemon's own release.
+func (d *containerd) kata(version string) *bundle {
+	d.Helper()
+	shim := filepath.Join(filepath.Dir(d.program), "containerd-shim-runc-v2")
+	b := newBundle(d.T, "kata-containers", version)
+	b.addFrom(d.T, "bin/containerd-shim-kata-v2", shim)
+	b.add(d.T, "share/version", []byte(version+"\n"), "0644")
+	b.Handlers = []payload.Handler{{Name: "kata", Containerd: &payload.ContainerdHandler{RuntimeType: "io.containerd.kata.v2", RuntimePath: "bin/containerd-shim-kata-v2"}}}
+	return b.save(d.T)
+}
+
+// small is a payload that is quickly copied: nothing of it is run.
+func small(t *testing.T, kind, version string) *bundle {
+	t.Helper()
+	b := newBundle(t, kind, version)
+	b.add(t, "shim", []byte("#!/bin/sh\necho "+version+"\n"), "0755")
+	b.Configs = []payload.Config{{Path: "shim.toml", Content: "program = \"" + payload.PayloadDir + "/shim\"\n"}}
+	b.Handlers = []payload.Handler{{
+		Name: kind, Containerd: &payload.ContainerdHandler{
+			RuntimeType: "io.containerd." + kind + ".v1", RuntimePath: "shim",
+			Options: &payload.ContainerdOptions{TypeURL: "io.containerd.test.v1.options", ConfigPath: payload.ConfigDir + "/shim.toml"},
+		},
+		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: "shim", RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
+	}}
+	b.Checks = []payload.Check{{Name: "runs", Command: []string{"shim"}}}
+	return b.save(t)
+}
+
+// gvisor is the real gVisor.
+func gvisor(t *testing.T, version string) *bundle {
+	t.Helper()
+	runsc, shims := node.Runsc(), os.Getenv("FAIRLEAD_TEST_SHIMS")
+	if runsc == "" || shims == "" {
+		t.Skip("gVisor's runsc or its shim is not here: FAIRLEAD_TEST_RUNSC and FAIRLEAD_TEST_SHIMS name them; make test-installer sets these")
+	}
+	b := newBundle(t, "gvisor", version)
+	b.addFrom(t, "runsc", runsc)
+	b.addFrom(t, "containerd-shim-runsc-v1", filepath.Join(shims, "containerd-shim-runsc-v1"))
+	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
+	b.Handlers = []payload.Handler{{Name: "runsc", Containerd: &payload.ContainerdHandler{
+		RuntimeType: "io.containerd.runsc.v1", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
+		Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: payload.ConfigDir + "/runsc.toml"},
+	}}}
+	b.Checks = []payload.Check{{Name: "version", Command: []string{"runsc", "--version"}}}
+	return b.save(t)
+}
+
+// outcome is one run of the command.
+type outcome struct {
+	results []payload.InstallResult
+	code    int
+	stderr  string
+}
+
+func (o outcome) first(t *testing.T) payload.InstallResult {
+	t.Helper()
+	if len(o.results) == 0 {
+		t.Fatalf("no result, exit code %d: %s", o.code, o.stderr)
+	}
+	return o.results[0]
+}
+
+// fairlead runs fairlead install with the flags for this daemon.
+func (d *containerd) fairlead(env []string, args ...string) outcome {
+	d.Helper()
+	return run(d.T, d.command(env, args...))
+}
+
+func (d *containerd) command(env []string, args ...string) *exec.Cmd {
+	all := append([]string{"install"}, args...)
+	all = append(all, "--distribution", "containerd", "--cri-socket", d.socket(), "--cri-config", d.config(), "--binary-path", d.path("usr"),
+		"--journal", d.path("journal"), "--restart", "command:"+d.path("restart"), "--restart-interval", "1ns", "--wait", "20s", "--os", "debian")
+	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), all...)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+func run(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	o := outcome{code: cmd.ProcessState.ExitCode(), stderr: stderr.String()}
+	for line := range strings.Lines(stdout.String()) {
+		r, err := payload.DecodeResult([]byte(line))
+		if err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		o.results = append(o.results, *r)
+	}
+	return o
+}
+
+// install has to succeed.
+func (d *containerd) install(bundles ...*bundle) []payload.InstallResult {
+	d.Helper()
+	o := d.fairlead(nil, payloads(bundles)...)
+	if o.code != 0 {
+		d.Fatalf("install ended with %d: %+v\n%s", o.code, o.results, o.stderr)
+	}
+	return o.results
+}
+
+func payloads(bundles []*bundle) []string {
+	var args []string
+	for _, b := range bundles {
+		args = append(args, "--payload", b.dir)
+	}
+	return args
+}
+
+func (d *containerd) uninstall(kind string) {
+	d.Helper()
+	if o := d.fairlead(nil, "uninstall", kind); o.code != 0 {
+		d.Fatalf("uninstall ended with %d: %+v\n%s", o.code, o.results, o.stderr)
+	}
+}
+
+// serves fails unless exactly these handlers are served.
+func (d *containerd) serves(want ...string) {
+	d.Helper()
+	d.await()
+	slices.Sort(want)
+	if got := d.handlers(); !slices.Equal(got, want) {
+		d.Fatalf("%v are served, want %v", got, want)
+	}
+}
+
+// same fails unless the folders are as they were.
+func same(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	for name, was := range before {
+		if is, ok := after[name]; !ok {
+			t.Errorf("%s is gone", name)
+		} else if is != was {
+			t.Errorf("%s was\n%s\nand is\n%s", name, was, is)
+		}
+	}
+	for name := range after {
+		if _, ok := before[name]; !ok {
+			t.Errorf("%s is new", name)
+		}
+	}
+}
+
+// bare says what is there of the installer.
+func (d *containerd) bare() {
+	d.Helper()
+	for _, dir := range []string{"usr", "journal"} {
+		if _, err := os.Stat(d.path(dir)); err == nil {
+			d.Errorf("%s is left: %v", dir, slices.Sorted(maps.Keys(tree(d.T, d.path(dir)))))
+		}
+	}
+}
+
+func TestInstallAndUninstall(t *testing.T) {
+	under(t, func(t *testing.T, d *containerd) {
+		before := d.configFiles()
+		d.serves("runc", "foreign")
+		r := d.install(small(t, "test", "1"))[0]
+		if r.State != payload.Installed || !r.Restarted || !slices.Equal(r.Handlers, []string{"test"}) || !strings.HasPrefix(r.Runtime, "containerd ") {
+			t.Fatalf("%+v", r)
+		}
+		d.serves("runc", "foreign", "test")
+		starts := d.starts()
+		if r := d.install(small(t, "test", "1"))[0]; r.Restarted || d.starts() != starts {
+			t.Fatalf("installing it again restarts: %+v", r)
+		}
+		two := d.install(small(t, "test", "2"), small(t, "other", "1"))
+		if len(two) != 2 || d.starts() != starts+1 {
+			t.Fatalf("two types take %d restarts", d.starts()-starts)
+		}
+		d.serves("runc", "foreign", "test", "other")
+		d.uninstall("test")
+		d.serves("runc", "foreign", "other")
+		d.uninstall("other")
+		d.serves("runc", "foreign")
+		d.uninstall("other") // what is not there is removed
+		same(t, before, d.configFiles())
+		d.bare()
+	})
+}
+
+// killed are the places that installs and uninstalls pass, in this order.
+func places(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), "install", "--payload", "/none", "--os", "debian")
+	cmd.Env = append(os.Environ(), failpoint.Env+"=none=kill")
+	out, _ := cmd.CombinedOutput()
+	_, list, ok := strings.Cut(string(out), "there are: ")
+	if !ok {
+		t.Fatalf("the places are not listed: %s", out)
+	}
+	line, _, _ := strings.Cut(list, "\n")
+	var all []string
+	for place := range strings.SplitSeq(strings.TrimSpace(line), ", ") {
+		if strings.HasPrefix(place, "install.") {
+			all = append(all, place)
+		}
+	}
+	return all
+}
