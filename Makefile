@@ -224,6 +224,7 @@ $(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 		k8s.io/kubernetes/test/images/agnhost github.com/onsi/ginkgo/v2/ginkgo
 	$(E2E_BUILD)etcd go.etcd.io/etcd/server/v3
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(E2E)/ ./test/e2e/standin ./test/e2e/agent
+	CGO_ENABLED=0 go build -C build/chart -trimpath -ldflags '-s -w' -o $(E2E)/ .
 
 .PHONY: $(E2E)/programs
 $(E2E)/programs: $(E2E)/cluster

@@ -180,28 +180,15 @@ func TestLint(t *testing.T) {
 	}
 }
 
-const allOn = `
-image: {repository: registry.example/fairlead, digest: "sha256:%s"}
-imagePullSecrets: [pull]
-namespace: {create: true}
-webhook:
-  replicas: 3
-  exemptNamespaces: [kube-system, storage]
-  extraArgs: [--log-level=debug]
-  certificates: {secret: serving, caBundle: "%[1]s", annotations: {cert-manager.io/inject-ca-from: there/serving}}
-  clients: {configMap: authorities, names: [kube-apiserver]}
-  podLabels: {team: platform}
-  podAnnotations: {note: "1"}
-  nodeSelector: {node-role.kubernetes.io/control-plane: ""}
-  tolerations: [{key: node-role.kubernetes.io/control-plane, effect: NoSchedule}]
-  affinity: {nodeAffinity: {}}
-  networkPolicy: {enabled: true, egress: true, apiServers: [192.0.2.1/32, "2001:db8::/64"]}
-monitoring:
-  podMonitor: {enabled: true, labels: {release: prometheus}}
-  serviceMonitor: {enabled: true, labels: {release: prometheus}}
-  prometheusRule: {enabled: true, labels: {release: prometheus}}
-  dashboard: {enabled: true}
-`
+// allOn are values that turn everything on.
+func allOn(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 var digest = strings.Repeat("0123456789abcdef", 4)
 
@@ -233,7 +220,7 @@ func TestRendered(t *testing.T) {
 			lacks: []string{""},
 		},
 		{
-			name: "everything on", in: "elsewhere", vals: fmt.Sprintf(allOn, digest),
+			name: "everything on", in: "elsewhere", vals: allOn(t),
 			has: map[string][]string{
 				"Namespace elsewhere":             {`"restricted"`},
 				"ServiceAccount fairlead-webhook": {`"imagePullSecrets":[{"name":"pull"}]`},
@@ -295,7 +282,7 @@ func TestFlagsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployment := everything(t, "elsewhere", fmt.Sprintf(allOn, digest))["Deployment fairlead-webhook"]
+	deployment := everything(t, "elsewhere", allOn(t))["Deployment fairlead-webhook"]
 	flags := regexp.MustCompile(`"(--[a-z-]+)=`).FindAllStringSubmatch(deployment, -1)
 	if len(flags) < 6 {
 		t.Fatalf("flags are %v", flags)
