@@ -24,7 +24,7 @@ import (
 func (w *worker) perform(ctx context.Context, p plan.Plan) error {
 	by := removal.In(podspec.Grace(w.pod))
 	if w.ending != nil {
-		by = w.ending.by
+		by = w.ending.By
 	}
 	for actions := p.Actions; len(actions) > 0; {
 		n := 1
@@ -86,10 +86,10 @@ func (w *worker) await(stops *sync.WaitGroup) {
 		select {
 		case <-done:
 			if woken {
-				w.in.wake() // whatever it was, it was not dealt with
+				w.in.Wake() // whatever it was, it was not dealt with
 			}
 			return
-		case <-w.in.woken:
+		case <-w.in.Woken():
 			woken = true
 			w.tell(w.plan())
 		}
@@ -214,8 +214,11 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	defer cancel()
 	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
 	if err != nil {
+		w.resizing.failed = message(err)
+		w.event(corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+message(err))
 		return err
 	}
+	w.resizing.failed = ""
 	s, err := w.ask(ctx, a.ID)
 	if err != nil || s == nil {
 		return err

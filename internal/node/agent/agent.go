@@ -17,6 +17,7 @@ import (
 
 	"fairlead.run/internal/node/changes"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
@@ -38,8 +39,10 @@ type Config struct {
 	Reporter
 	Root, State   string // persistent folder, and one on a tmpfs
 	volume.Around        // what volumes need; may be empty
-	// Cgroups may be nil: the runtime then puts pods where it likes.
+	// Cgroups may be nil: the runtime then puts pods where it likes. Room may be nil:
+	// there is room for all then.
 	Cgroups Cgroups
+	Room    Room
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
 	Log    *slog.Logger
@@ -64,15 +67,8 @@ type Placement struct {
 	Notes          []string // for an event
 }
 
-// Refusal is why a pod does not run here. It has failed then.
-type Refusal struct {
-	Reason, Message string
-	// Again says that it may run here after all, once Reconsider was called.
-	Again bool `json:"-"`
-}
-
-// Error is the message.
-func (r *Refusal) Error() string { return r.Message }
+// Refusal is why a pod never runs here. It has failed then.
+type Refusal = ledger.Refusal
 
 // Reporter is told how pods are. Calls come from many goroutines, and must not wait.
 type Reporter interface {
@@ -89,7 +85,7 @@ type Agent struct {
 	cfg    Config
 	starts *slots.Slots // for what starts sandboxes and containers
 	probes *slots.Slots
-	ledger ledger
+	ledger ledger.Ledger
 	poked  chan struct{} // there is something to arrange
 	stats  *metrics
 
@@ -115,8 +111,11 @@ func New(cfg Config) *Agent {
 	if cfg.Cgroups == nil {
 		cfg.Cgroups = noCgroups{}
 	}
+	if cfg.Room == nil {
+		cfg.Room = everything{}
+	}
 	return &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger{cfg.Root, cfg.Name},
+		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger.Ledger{Root: cfg.Root, Agent: cfg.Name},
 		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
 	}
 }
@@ -136,12 +135,12 @@ func (a *Agent) Set(pods []*corev1.Pod, unread ...string) {
 
 // Remembered are the pods of which the agent knows how they have ended, from before it
 // was started: their names and statuses.
-func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.ended() }
+func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.Ended() }
 
 // Ended says that the agent remembers how a pod has ended, so that it would not run it
 // again.
 func (a *Agent) Ended(uid types.UID) bool {
-	r, found, err := a.ledger.read(uid)
+	r, found, err := a.ledger.Read(uid)
 	return err == nil && found && r.Ended != nil
 }
 
@@ -150,7 +149,7 @@ func (a *Agent) Ended(uid types.UID) bool {
 func (a *Agent) Touch(pods ...types.UID) {
 	for _, uid := range pods {
 		if w := a.worker(uid); w != nil {
-			w.in.reconsider()
+			w.in.Reconsider()
 		}
 	}
 }
@@ -159,7 +158,7 @@ func (a *Agent) Touch(pods ...types.UID) {
 // refer to may be there by now.
 func (a *Agent) Reconsider() {
 	for _, w := range a.all() {
-		w.in.reconsider()
+		w.in.Reconsider()
 	}
 }
 
@@ -170,7 +169,7 @@ func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
 	if w == nil {
 		return false
 	}
-	w.in.fail(grace, why)
+	w.in.Fail(grace, why)
 	return true
 }
 
@@ -232,7 +231,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // wake has a pod looked at to which something has happened.
 func (a *Agent) wake(uid string) {
 	if w := a.worker(types.UID(uid)); w != nil {
-		w.in.look()
+		w.in.Look()
 	}
 }
 
@@ -253,9 +252,9 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	for uid, w := range a.workers {
 		named[w.name] = true
 		if p := wanted[uid]; p != nil {
-			w.in.update(p)
+			w.in.Update(p)
 		} else {
-			w.in.end("it is not wanted any more")
+			w.in.End("it is not wanted any more")
 		}
 	}
 	begin := func(w *worker) {
@@ -269,6 +268,9 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 				a.done[w.uid] = true
 			}
 			a.mu.Unlock()
+			if w.gone {
+				w.end()
+			}
 			poke(a.poked)
 		})
 	}
@@ -278,15 +280,20 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 				continue // it may be wanted
 			}
 			w := newWorker(a, left)
-			w.in.end("nobody wants it any more")
+			w.in.End("nobody wants it any more")
 			begin(w)
 		}
 		delete(found, uid)
 	}
 	a.settled = len(a.unread) == 0
 	for _, p := range a.wanted {
-		if a.workers[p.UID] == nil && !named[fullName(p)] && (p.DeletionTimestamp == nil || !a.done[p.UID]) {
-			begin(newWorker(a, p))
+		switch w := a.workers[p.UID]; {
+		case w != nil:
+			a.retry(w)
+		case !named[fullName(p)] && (p.DeletionTimestamp == nil || !a.done[p.UID]):
+			w = newWorker(a, p)
+			a.admit(w)
+			begin(w)
 		}
 	}
 }

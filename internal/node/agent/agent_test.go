@@ -97,6 +97,7 @@ type node struct {
 	tree        *tree
 	root, state string
 	place       Place
+	room        Room
 	unread      []string // sources, at the boot
 	stop        func()
 }
@@ -114,7 +115,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
 		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
-		Place: n.place, Cgroups: n.tree, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
+		Place: n.place, Cgroups: n.tree, Room: n.room, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)
 	go func() { ended <- n.Run(ctx) }()

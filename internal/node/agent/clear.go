@@ -36,7 +36,7 @@ func (w *worker) clear(ctx context.Context) error {
 		errs = append(errs, w.a.cfg.Cgroups.Remove(ctx, w.uid))
 	}
 	if errors.Join(errs...) == nil { // what still runs may still use its volumes
-		errs = append(errs, volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.remove(w.uid))
+		errs = append(errs, volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.Remove(w.uid))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove the pod: %w", err)

@@ -41,7 +41,7 @@ func (a *Agent) VolumeImages() []string {
 		if w.retired.Load() {
 			continue
 		}
-		for _, v := range w.in.pod().Spec.Volumes {
+		for _, v := range w.in.Pod().Spec.Volumes {
 			if v.Image != nil && v.Image.Reference != "" {
 				out = append(out, v.Image.Reference, images.FullName(v.Image.Reference))
 			}

@@ -43,7 +43,7 @@ func (a *Agent) survey(ctx context.Context) (map[types.UID]*corev1.Pod, error) {
 // the ledger, and volumes, as after a reboot.
 func (a *Agent) left(list []*runtimeapi.PodSandbox) map[types.UID]*corev1.Pod {
 	out := map[types.UID]*corev1.Pod{}
-	for uid, r := range a.ledger.all() {
+	for uid, r := range a.ledger.All() {
 		out[uid] = leftOver(metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, UID: uid}, r.Source)
 	}
 	var mine []*runtimeapi.PodSandbox

@@ -73,10 +73,13 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 	in := status.Input{
 		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.box, Containers: map[string]status.Container{},
 		HostIPs: w.a.cfg.Node.IPs, Now: time.Now(), Started: w.record.Accepted,
-		Waiting: map[string]corev1.ContainerStateWaiting{}, Runtime: w.a.cfg.Scheme,
+		Waiting: map[string]corev1.ContainerStateWaiting{}, Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
 	if w.refused != nil {
 		in.Ended = &status.Ended{Reason: w.refused.Reason, Message: w.refused.Message}
+		if w.refused.Rejected {
+			in.Ended.Message = "Pod was rejected: " + w.refused.Message
+		}
 	}
 	for name, c := range w.view.containers {
 		var seen plan.Container
@@ -104,5 +107,5 @@ func (w *worker) noted(n tend.Note) {
 // event tells what happened to the pod. It may be called from any goroutine that
 // works for it.
 func (w *worker) event(kind, reason, message string) {
-	w.a.cfg.Event(w.in.pod(), kind, reason, message)
+	w.a.cfg.Event(w.in.Pod(), kind, reason, message)
 }

@@ -9,6 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/inbox"
+	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/source"
@@ -20,11 +23,11 @@ import (
 // it is. It says when to think again if nothing happens; zero for never.
 func (w *worker) sync(ctx context.Context) (again time.Time, err error) {
 	for {
-		step, l := w.in.open(ctx)
+		step, l := w.in.Open(ctx)
 		w.take(l)
-		if l.unseen {
+		if l.Unseen {
 			if err := w.look(step); err != nil {
-				w.in.mark()
+				w.in.Mark()
 				return again, err
 			}
 		}
@@ -41,11 +44,11 @@ func (w *worker) sync(ctx context.Context) (again time.Time, err error) {
 			return w.settle(step, p)
 		}
 		if err := w.perform(step, p); err != nil && !w.hastened(step, ctx) {
-			w.in.mark()
+			w.in.Mark()
 			w.tell(w.plan())
 			return again, err
 		}
-		w.in.mark() // whatever came of it
+		w.in.Mark() // whatever came of it
 	}
 }
 
@@ -55,28 +58,28 @@ func (w *worker) hastened(step, ctx context.Context) bool {
 }
 
 // take takes over what the inbox had.
-func (w *worker) take(l letter) {
-	if w.given != l.pod {
-		w.given = l.pod
-		w.pod = w.counted(l.pod)
+func (w *worker) take(l inbox.Letter) {
+	if w.given != l.Pod {
+		w.given = l.Pod
+		w.pod = w.counted(l.Pod)
 		w.spec.Pod = w.pod
 		clear(w.waits) // what could not be started may be another thing now
 	}
-	if l.ending != nil && w.ending == nil {
+	if l.Ending != nil && w.ending == nil {
 		for _, c := range w.view.containers {
 			c.care.Leave()
 		}
 	}
-	w.ending = l.ending
-	if l.again {
+	w.ending = l.Ending
+	if l.Again {
 		clear(w.waits)
 	}
-	if l.again && w.stray {
+	if l.Again && w.stray {
 		w.refused, w.stray = nil, false
 		w.shown.set(nil, nil)
 	}
-	if l.ending != nil && l.ending.refusal != nil {
-		w.refused = l.ending.refusal
+	if l.Ending != nil && l.Ending.Refusal != nil {
+		w.refused = l.Ending.Refusal
 	}
 }
 
@@ -111,7 +114,7 @@ func (w *worker) input() plan.Input {
 	}
 	switch {
 	case w.ending != nil:
-		in.Ending = w.ending.why
+		in.Ending = w.ending.Why
 	case w.refused != nil:
 		in.Ending = w.refused.Message
 	case w.record.Ended != nil:
@@ -132,13 +135,19 @@ func (w *worker) prepare(ctx context.Context) error {
 		return nil
 	}
 	if w.stage == accepted {
+		if err := w.enter(); err != nil || w.refused != nil {
+			return err
+		}
 		if err := w.findPlace(ctx); err != nil || w.refused != nil {
 			return err
 		}
 	}
 	if w.stage == placed {
 		if err := w.house(ctx); err != nil {
-			return err
+			if w.view.box == nil {
+				return err
+			}
+			w.resizing.loose = true // it runs, and its containers may have to give something back first
 		}
 		set, err := volume.Prepare(ctx, w.spec, w.dirs, w.a.cfg.Around)
 		if err != nil {
@@ -146,30 +155,36 @@ func (w *worker) prepare(ctx context.Context) error {
 		}
 		w.volumes, w.stage = set, prepared
 	}
-	return nil
+	return w.grant(ctx)
 }
 
 // accept writes the pod into the ledger, or finds it there.
 func (w *worker) accept() error {
-	r, found, err := w.a.ledger.read(w.uid)
+	r, found, err := w.a.ledger.Read(w.uid)
 	if err != nil { // it cannot be repaired, and a pod must not be lost for it
 		w.a.cfg.Log.Warn("what was known of a pod is lost", "pod", w.name, "error", err)
 	}
 	if !found {
-		r = record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now(), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
+		r = ledger.Record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now(), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
 		if t := w.pod.Status.StartTime; t != nil {
 			r.Accepted = t.Time
 		}
 		if status.Terminal(w.pod.Status.Phase) {
 			r.Ended = w.pod.Status.DeepCopy()
 		}
+		if w.admitted() {
+			allocated := capacity.AllocationOf(w.given)
+			r.Allocated = &allocated
+		}
 		if w.ending == nil {
-			if err := w.a.ledger.write(w.uid, r); err != nil {
+			if err := w.a.ledger.Write(w.uid, r); err != nil {
 				return err
 			}
 		}
 	}
 	w.record, w.refused, w.stage = r, r.Refusal, accepted
+	w.pod = w.counted(w.given)
+	w.spec.Pod = w.pod
 	if r.Ended != nil {
 		w.shown.set(w.pod, r.Ended)
 	}
@@ -202,13 +217,16 @@ func (w *worker) findPlace(ctx context.Context) error {
 
 // settle is a pod of which all is done that can be done now.
 func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err error) {
-	if w.ending != nil && w.ending.forget {
+	if w.ending != nil && w.ending.Forget {
 		return again, w.clear(ctx)
 	}
 	if p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed || w.refused != nil {
 		return again, w.retire(ctx)
 	}
 	if err := w.tidy(ctx); err != nil {
+		return again, err
+	}
+	if err := w.tighten(ctx, p); err != nil {
 		return again, err
 	}
 	if w.stage == prepared && w.volumes != nil {
@@ -241,7 +259,7 @@ func (w *worker) retire(ctx context.Context) error {
 	if w.record.Ended == nil && !w.stray {
 		_, w.record.Ended = w.shown.get()
 		w.record.Refusal = w.refused
-		if err := w.a.ledger.write(w.uid, w.record); err != nil {
+		if err := w.a.ledger.Write(w.uid, w.record); err != nil {
 			w.record.Ended = nil
 			return err
 		}
@@ -249,7 +267,9 @@ func (w *worker) retire(ctx context.Context) error {
 	for _, c := range w.view.containers {
 		c.care.Abandon()
 	}
-	w.retired.Store(!w.stray)
+	if w.retired.Store(!w.stray); !w.stray {
+		w.end()
+	}
 	if w.vacant {
 		return nil
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/inbox"
+	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/tend"
@@ -20,17 +21,17 @@ import (
 // worker keeps one pod. One goroutine uses it; what others may ask for is in the
 // inbox and below mu.
 type worker struct {
-	a    *Agent
-	uid  types.UID
-	name string // namespace/name
-	in   *inbox
-	gone bool
-	// retired says that the pod has ended for good. Others may read it.
-	retired atomic.Bool
-	retry   time.Duration // the last pause before something that had failed; zero if it has not
+	a     *Agent
+	uid   types.UID
+	name  string // namespace/name
+	in    *inbox.Inbox
+	gone  bool
+	retry time.Duration // the last pause before something that had failed; zero if it has not
 
 	wish
 	ground
+	standing
+	resizing
 	view  view
 	waits map[string]*notStarted // what could not be started, by container
 	shown shown
@@ -38,18 +39,18 @@ type worker struct {
 
 // wish is what is wanted of the pod.
 type wish struct {
-	given   *corev1.Pod // as it was asked for
-	pod     *corev1.Pod // the same with what the node adds; see counted
-	ending  *ending     // nil as long as it is to run
-	refused *Refusal    // why it has failed, whatever its containers do
-	stray   bool        // it was refused a place, and may be given one later
+	given   *corev1.Pod   // as it was asked for
+	pod     *corev1.Pod   // the same with what the node adds; see counted
+	ending  *inbox.Ending // nil as long as it is to run
+	refused *Refusal      // why it has failed, whatever its containers do
+	stray   bool          // it was refused a place, and may be given one later
 }
 
 // ground is what the pod stands on.
 type ground struct {
 	stage   stage
 	vacant  bool // it has no cgroup any more
-	record  record
+	record  ledger.Record
 	place   Placement
 	dirs    volume.Dirs
 	volumes *volume.Set
@@ -80,13 +81,13 @@ const (
 
 func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: p.UID, name: fullName(p), in: newInbox(p), wish: wish{given: p, pod: p},
+		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
 		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
 		view:   view{containers: map[string]*container{}}, waits: map[string]*notStarted{},
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.spec.Pulled = func(image string) string { return w.pulled[image] }
-	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.wake, Told: w.noted}
+	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted}
 	return w
 }
 
@@ -107,7 +108,7 @@ func (w *worker) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.in.woken:
+		case <-w.in.Woken():
 		case <-timer.C:
 		}
 		again, err := w.sync(ctx)
@@ -132,7 +133,7 @@ func (w *worker) run(ctx context.Context) {
 
 // close ends what goes on beside the pod, which runs on.
 func (w *worker) close() {
-	w.in.close()
+	w.in.Close()
 	for _, c := range w.view.containers {
 		c.care.Abandon()
 	}

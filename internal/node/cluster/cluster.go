@@ -58,6 +58,7 @@ type Cluster struct {
 	follow   func(context.Context)
 
 	registered atomic.Pointer[corev1.Node] // until the watch has it
+	joined     chan struct{}               // closed once it is registered
 
 	mu     sync.Mutex
 	held   map[types.UID]string // the version of a pod whose objects are held; "" once it is gone
@@ -73,7 +74,7 @@ type said struct {
 // New makes it; nothing is asked of the API server before Run.
 func New(cfg Config) *Cluster {
 	node, log := cfg.Registration.Name, cfg.Log
-	c := &Cluster{cfg: cfg, held: map[types.UID]string{}, static: map[types.UID]said{}}
+	c := &Cluster{cfg: cfg, joined: make(chan struct{}), held: map[types.UID]string{}, static: map[types.UID]said{}}
 	c.status = membership.NewStatus(cfg.Client, node, cfg.Said, log)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
 	c.statuses = statuses.New(cfg.Client, log)
@@ -109,6 +110,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return nil // ctx has ended
 	}
 	c.registered.Store(node)
+	close(c.joined)
 	// A mirror pod belongs to the Node, so that it comes after it.
 	for _, run := range []func(context.Context) error{c.status.Run, c.lease.Run, c.mirrors.Run} {
 		running.Go(func() { _ = run(ctx) })
@@ -125,8 +127,14 @@ func (c *Cluster) uid() types.UID {
 	return ""
 }
 
-// watch hands over the pods.
+// watch hands over the pods, once there is a Node whose labels and taints say which of
+// them may run here.
 func (c *Cluster) watch(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.joined:
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -65,7 +65,7 @@ func (f *Runtime) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 		status: &runtimeapi.ContainerStatus{
 			Id: id, Metadata: r.Config.Metadata, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(),
 			Labels: r.Config.Labels, Annotations: r.Config.Annotations, Image: r.Config.Image,
-			LogPath: filepath.Join(r.SandboxConfig.LogDirectory, r.Config.LogPath),
+			LogPath: filepath.Join(r.SandboxConfig.LogDirectory, r.Config.LogPath), Resources: resources(r.Config.GetLinux().GetResources()),
 		},
 	}
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
@@ -76,7 +76,7 @@ func (f *Runtime) change(id string, change func(*runtimeapi.ContainerStatus)) {
 	c := f.state.containers[id].status
 	out := &runtimeapi.ContainerStatus{
 		Id: c.Id, Metadata: c.Metadata, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt,
-		ExitCode: c.ExitCode, Reason: c.Reason, Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, LogPath: c.LogPath,
+		ExitCode: c.ExitCode, Reason: c.Reason, Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, LogPath: c.LogPath, Resources: c.Resources,
 	}
 	change(out)
 	f.state.containers[id].status = out
@@ -185,6 +185,28 @@ func (f *Runtime) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 		})
 	}
 	return out, nil
+}
+
+// resources are those of a container as a runtime tells them.
+func resources(r *runtimeapi.LinuxContainerResources) *runtimeapi.ContainerResources {
+	return &runtimeapi.ContainerResources{Linux: r}
+}
+
+// UpdateContainerResources implements runtimeapi.RuntimeServiceClient.
+func (f *Runtime) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	err := f.begin(ctx, "resize "+f.containerName(r.ContainerId))
+	defer f.mu.Unlock()
+	if err == nil && f.state.containers[r.ContainerId] != nil {
+		f.change(r.ContainerId, func(s *runtimeapi.ContainerStatus) { s.Resources = resources(r.GetLinux()) })
+	}
+	return &runtimeapi.UpdateContainerResourcesResponse{}, err
+}
+
+// UpdatePodSandboxResources implements runtimeapi.RuntimeServiceClient.
+func (f *Runtime) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	err := f.begin(ctx, "resize sandbox "+f.nameOf(r.PodSandboxId))
+	defer f.mu.Unlock()
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, err
 }
 
 // ContainerStatus implements runtimeapi.RuntimeServiceClient.

@@ -16,7 +16,7 @@ import (
 //
 // Its calls have names, by which tests ask for them: "run POD", "create POD/CONTAINER",
 // "start POD/CONTAINER", "exec POD/CONTAINER COMMAND", "stop POD/CONTAINER in 30s", "remove
-// POD/CONTAINER", "stop sandbox POD", "remove sandbox POD" and "pull IMAGE". Two stand for
+// POD/CONTAINER", "stop sandbox POD", "remove sandbox POD", "resize POD/CONTAINER", "resize sandbox POD" and "pull IMAGE". Two stand for
 // what only asks: "list" for all of that, and "look at UID" for the list of a
 // pod's containers.
 type Runtime struct {

@@ -88,7 +88,7 @@ func (m *Machine) handler() http.Handler {
 		}
 		answer(w, out, nil)
 	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { _ = m.agent.Metrics(w) })
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { _ = errors.Join(m.agent.Metrics(w), m.keeper.Metrics(w)) })
 	mux.HandleFunc("POST /objects", func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, manifest.MaxSize))
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -84,16 +85,17 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		return nil, err
 	}
 	var err error
-	if m.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Log: cfg.Log}); err != nil {
+	if m.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Node: m.node, Manifests: true, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
+	cfg.Node.Allocatable = m.keeper.Node().Allocatable
 	goods, err := stock.New(stock.Config{Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Root: cfg.Root, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	m.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: m, Node: cfg.Node, Place: m.place,
-		Cgroups: m.keeper.Cgroups(), Around: volume.Around{Allocatable: m.keeper.Node().Allocatable, Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
+		Cgroups: m.keeper.Cgroups(), Room: m.keeper, Around: volume.Around{Allocatable: m.keeper.Node().Allocatable, Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
 	})
 	// The logs of a pod go with its volumes.
 	m.garbage, err = goods.Collector(m.agent, "", nil)
@@ -176,6 +178,14 @@ func (m *Machine) read() *manifest.Objects {
 		return &manifest.Objects{}
 	}
 	return m.objects
+}
+
+// node is this machine as the object of a node.
+func (m *Machine) node() *corev1.Node {
+	n := &corev1.Node{}
+	n.Name = m.cfg.Node.Name
+	n.Labels = map[string]string{corev1.LabelHostname: n.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH}
+	return n
 }
 
 // fresh is how long an answer of the runtime about its handlers is good for.

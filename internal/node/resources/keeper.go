@@ -34,7 +34,12 @@ type Config struct {
 	Settings
 	Runtime cgroups.Runtime
 	Folder  string // of pods; its file system is that of the node
-	Log     *slog.Logger
+	// Node is the object of the node, for its labels and taints; nil as long as there is
+	// none.
+	Node func() *corev1.Node
+	// Manifests says that all pods come from manifests: there is no cluster.
+	Manifests bool
+	Log       *slog.Logger
 }
 
 // Pods are those of an agent.
@@ -47,11 +52,12 @@ type Keeper struct {
 	cfg     Config
 	node    capacity.Node
 	cgroups *tree // nil if they are off
+	stats   *metrics
 }
 
 // New looks at the machine, and makes the cgroups of all pods together.
 func New(ctx context.Context, cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg}
+	k := &Keeper{cfg: cfg, stats: newMetrics()}
 	machine, err := capacity.Host{Proc: "/proc", Sys: "/sys", Folder: cfg.Folder}.Read()
 	if err != nil {
 		return nil, fmt.Errorf("find out what this machine has: %w", err)

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/cgroups"
 )
 
@@ -95,4 +97,72 @@ func TestOff(t *testing.T) {
 		t.Errorf("%v %q %v", k.Cgroups(), k.CgroupName(), k.Node())
 	}
 	k.Close()
+}
+
+// keeper is one of a node with two processors' worth for pods.
+func keeper(manifests bool) *Keeper {
+	k := &Keeper{stats: newMetrics()}
+	k.cfg.Manifests = manifests
+	k.cfg.Node = func() *corev1.Node {
+		n := &corev1.Node{}
+		n.Name, n.Labels = "n", map[string]string{"disk": "fast"}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("99"), "example.com/card": resource.MustParse("1")}
+		return n
+	}
+	k.node.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("9")}
+	return k
+}
+
+// TestAdmit says no in the kubelet's words: for good in a cluster, and until there is room
+// on one machine, where a pod is not critical because it comes from a manifest.
+func TestAdmit(t *testing.T) {
+	static := func(number int, cpu string) *corev1.Pod {
+		p := burstable(number, cpu)
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		return p
+	}
+	elsewhere := burstable(4, "1m")
+	elsewhere.Spec.NodeSelector = map[string]string{"disk": "slow"}
+	for name, tt := range map[string]struct {
+		manifests bool
+		pod       *corev1.Pod
+		running   some
+		want      string
+		displaces int
+	}{
+		"fits":                   {false, burstable(1, "1"), some{burstable(2, "1")}, "", 0},
+		"does not":               {false, burstable(1, "1100m"), some{burstable(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again false", 0},
+		"does not on a machine":  {true, static(1, "1100m"), some{static(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again true", 0},
+		"a static pod displaces": {false, static(1, "1100m"), some{burstable(2, "1")}, "", 1},
+		"is for another node":    {false, elsewhere, nil, "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector, again false", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := keeper(tt.manifests)
+			d, err := k.Admit(tt.pod, tt.running)
+			got := ""
+			var r *agent.Refusal
+			if errors.As(err, &r) {
+				got = fmt.Sprintf("%s: %s, again %v", r.Reason, r.Message, r.Again)
+			}
+			if got != tt.want || len(d.Pods) != tt.displaces || err != nil && !r.Rejected {
+				t.Errorf("%q, displaces %d; want %q, %d", got, len(d.Pods), tt.want, tt.displaces)
+			}
+			if tt.manifests && tt.pod.Annotations["kubernetes.io/config.source"] == "" {
+				t.Error("the pod was changed")
+			}
+			var counted strings.Builder
+			if err := k.Metrics(&counted); err != nil || strings.Contains(counted.String(), `kubelet_admission_rejections_total{reason="OutOfcpu"} 1`) != strings.HasPrefix(tt.want, "OutOfcpu") {
+				t.Errorf("%v, counted %s", err, &counted)
+			}
+		})
+	}
+}
+
+// TestResize says whether to wait or that it is of no use.
+func TestResize(t *testing.T) {
+	for asks, want := range map[string]string{"1": "", "1500m": corev1.PodReasonDeferred, "3": corev1.PodReasonInfeasible} {
+		if got, message := keeper(false).Resize(burstable(1, asks), some{burstable(2, "1")}); got != want {
+			t.Errorf("%s: %q %q, want %q", asks, got, message, want)
+		}
+	}
 }

@@ -90,10 +90,11 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	var err error
-	if n.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Log: cfg.Log}); err != nil {
+	if n.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Node: func() *corev1.Node { return n.cluster.Node() }, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	has := n.keeper.Node()
+	cfg.Node.Allocatable = has.Allocatable
 	if n.facts, err = factsOf(cfg, has); err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
-		Place: n.place, Cgroups: n.keeper.Cgroups(),
+		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: n.keeper,
 		Around:   volume.Around{Allocatable: has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
@@ -156,7 +157,7 @@ func (n *Node) newServer() (*server.Server, error) {
 	}
 	return server.New(server.Config{
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
-		Metrics: []func(io.Writer) error{n.agent.Metrics},
+		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics},
 	})
 }
 

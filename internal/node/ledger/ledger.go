@@ -1,4 +1,7 @@
-package agent
+// Package ledger is what an agent has to know of pods that no runtime knows: when each
+// was accepted and with which resources, and how it has ended. There is a file for each
+// pod, which outlives the boot. It decides nothing.
+package ledger
 
 import (
 	"encoding/json"
@@ -13,21 +16,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/removal"
 )
 
-// ledger is what has to be known of pods that no runtime knows, in a file for each.
-// It outlives the boot.
-type ledger struct{ root, agent string }
+// Ledger is the files of one agent. Others may have theirs in the same folder.
+type Ledger struct {
+	Root  string // persistent folder
+	Agent string // its name
+}
 
-// record is what is known of a pod.
-type record struct {
+// Refusal is why a pod never runs here. It has failed then.
+type Refusal struct {
+	Reason, Message string
+	// Again says that it may run here after all, once Reconsider was called.
+	Again bool `json:"-"`
+	// Disrupts is the message of the pod's condition DisruptionTarget; empty for none.
+	Disrupts string `json:"disrupts,omitempty"`
+	// Rejected says that the pod was not let in, which its status is to say.
+	Rejected bool `json:"rejected,omitempty"`
+}
+
+// Error is the message.
+func (r *Refusal) Error() string { return r.Message }
+
+// Record is what is known of a pod.
+type Record struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	Accepted  time.Time `json:"accepted"` // status.startTime
 	// Agent is the name of the agent whose pod it is, and Source where that has it from.
 	Agent  string `json:"agent,omitempty"`
 	Source string `json:"source,omitempty"`
+	// Allocated is what the pod was let in with, or was given since; nil if it was not.
+	Allocated *capacity.Allocation `json:"allocated,omitempty"`
 	// Ended is the status of a pod that has ended, so that it is not run again when
 	// its containers are gone; nil for others.
 	Ended *corev1.PodStatus `json:"ended,omitempty"`
@@ -35,15 +57,15 @@ type record struct {
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
 
-func (l ledger) path(uid types.UID) (string, error) {
+func (l Ledger) path(uid types.UID) (string, error) {
 	if !removal.IsUID(string(uid)) {
 		return "", fmt.Errorf("the uid %q is none", uid)
 	}
-	return filepath.Join(l.root, "agent", string(uid)+".json"), nil
+	return filepath.Join(l.Root, "agent", string(uid)+".json"), nil
 }
 
-// read gives the record of a pod; found says whether there is one.
-func (l ledger) read(uid types.UID) (r record, found bool, err error) {
+// Read gives the record of a pod; found says whether there is one.
+func (l Ledger) Read(uid types.UID) (r Record, found bool, err error) {
 	path, err := l.path(uid)
 	if err != nil {
 		return r, false, nil // it can have none
@@ -56,32 +78,32 @@ func (l ledger) read(uid types.UID) (r record, found bool, err error) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		return record{}, false, fmt.Errorf("read the record of the pod: %w", err)
+		return Record{}, false, fmt.Errorf("read the record of the pod: %w", err)
 	}
 	return r, true, nil
 }
 
-// all are the records of this agent's pods. What cannot be read is left out: the
+// All are the records of this agent's pods. What cannot be read is left out: the
 // worker of such a pod says so.
-func (l ledger) all() map[types.UID]record {
-	out := map[types.UID]record{}
-	files, err := os.ReadDir(filepath.Join(l.root, "agent"))
+func (l Ledger) All() map[types.UID]Record {
+	out := map[types.UID]Record{}
+	files, err := os.ReadDir(filepath.Join(l.Root, "agent"))
 	if err != nil {
 		return out // there was no pod yet
 	}
 	for _, f := range files {
 		uid := types.UID(strings.TrimSuffix(f.Name(), ".json"))
-		if r, found, err := l.read(uid); err == nil && found && r.Agent == l.agent {
+		if r, found, err := l.Read(uid); err == nil && found && r.Agent == l.Agent {
 			out[uid] = r
 		}
 	}
 	return out
 }
 
-// ended are the pods of which it is known how they have ended.
-func (l ledger) ended() []*corev1.Pod {
+// Ended are the pods of which it is known how they have ended.
+func (l Ledger) Ended() []*corev1.Pod {
 	var out []*corev1.Pod
-	for uid, r := range l.all() {
+	for uid, r := range l.All() {
 		if r.Ended != nil {
 			p := &corev1.Pod{Status: *r.Ended}
 			p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
@@ -91,7 +113,8 @@ func (l ledger) ended() []*corev1.Pod {
 	return out
 }
 
-func (l ledger) write(uid types.UID, r record) error {
+// Write keeps a record.
+func (l Ledger) Write(uid types.UID, r Record) error {
 	path, err := l.path(uid)
 	if err != nil {
 		return nil // nothing of it can be found again
@@ -109,7 +132,8 @@ func (l ledger) write(uid types.UID, r record) error {
 	return nil
 }
 
-func (l ledger) remove(uid types.UID) error {
+// Remove forgets a pod.
+func (l Ledger) Remove(uid types.UID) error {
 	path, err := l.path(uid)
 	if err != nil {
 		return nil

@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// few has room for so many pods; those of class "critical" displace the others. Each may
+// have that much CPU.
+type few struct {
+	most  int
+	again bool
+	cpu   string
+}
+
+func (f few) Admit(p *corev1.Pod, running []*corev1.Pod) (Displaced, error) {
+	switch {
+	case len(running) < f.most:
+		return Displaced{}, nil
+	case p.Spec.PriorityClassName == "critical":
+		return Displaced{Pods: running[:1], Why: Refusal{Reason: "Preempting", Message: "made room", Disrupts: "for a critical one"}}, nil
+	}
+	return Displaced{}, &Refusal{Reason: "OutOfpods", Message: fmt.Sprintf("there are %d", len(running)), Rejected: true, Again: f.again}
+}
+
+func (f few) Resize(p *corev1.Pod, _ []*corev1.Pod) (reason, message string) {
+	asks := p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
+	if most := resource.MustParse(f.cpu); asks.Cmp(most) > 0 {
+		return corev1.PodReasonDeferred, "too much"
+	}
+	return "", ""
+}
+
+func condition(s corev1.PodStatus, kind corev1.PodConditionType) string {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return string(c.Status) + " " + c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// TestRoom lets pods in, in their order, once: a later agent finds out by the ledger, and
+// nothing that runs is refused when there is less room.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 3}
+		var pods []*corev1.Pod
+		for i := range 5 {
+			pods = append(pods, pod(i, corev1.RestartPolicyAlways, "x"))
+		}
+		n.boot(t, pods...)
+		for i, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodFailed, corev1.PodFailed} {
+			n.expect(t, pods[i].Name, phase, phase == corev1.PodRunning)
+		}
+		if s := n.of("p3"); s.Reason != "OutOfpods" || s.Message != "Pod was rejected: there are 3" || len(s.ContainerStatuses) > 0 || !n.saw("p3 OutOfpods: there are 3") {
+			t.Errorf("%+v %q", s, n.events)
+		}
+		n.kill()
+		n.room = few{most: 1}
+		n.boot(t, pods...)
+		for i := range 3 {
+			n.expect(t, pods[i].Name, corev1.PodRunning, true)
+		}
+		n.room = nil
+		n.Set(pods[1:])
+		n.Reconsider()
+		synctest.Wait()
+		n.expect(t, "p3", corev1.PodFailed, false) // for good
+		if len(n.Calls("run")) != 3 {
+			t.Errorf("%q", n.Calls(""))
+		}
+		n.stop()
+	})
+}
+
+// TestRoomAgain tries a pod once more when another one has ended, in the order of pods.
+func TestRoomAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1, again: true}
+		n.boot(t, pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x"))
+		n.expect(t, "p2", corev1.PodFailed, false)
+		n.Reconsider()
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodFailed, false)
+		n.Exit("p1/x", 0)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		n.expect(t, "p3", corev1.PodFailed, false)
+		n.stop()
+	})
+}
+
+// TestDisplaced ends a pod for a critical one, which starts when that has ended.
+func TestDisplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		lesser, critical := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		critical.Spec.PriorityClassName = "critical"
+		n.boot(t, lesser)
+		n.Stubborn()
+		n.Set([]*corev1.Pod{lesser, critical})
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodPending, false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if s := n.of("p1"); s.Reason != "Preempting" || condition(s, corev1.DisruptionTarget) != "True TerminationByKubelet: for a critical one" {
+			t.Errorf("%+v", s)
+		}
+		n.stop()
+	})
+}
+
+// TestAwait returns when a pod has ended, and not before.
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		n.Stubborn()
+		began := time.Now()
+		n.Evict(p.UID, 7, Refusal{Reason: "Evicted", Message: "low", Disrupts: "low"})
+		if err := n.Await(t.Context(), p.UID); err != nil || time.Since(began) != 7*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		if err := n.Await(t.Context(), uid(99)); err != nil {
+			t.Error(err)
+		}
+		n.kill()
+		n.boot(t, p)
+		if err := n.Await(t.Context(), p.UID); err != nil {
+			t.Error(err)
+		}
+		if s := n.of("p1"); s.Reason != "" && condition(s, corev1.DisruptionTarget) == "" {
+			t.Errorf("%+v", s)
+		}
+		n.stop()
+	})
+}
+
+func asking(cpu string) *corev1.Pod {
+	p := pod(1, corev1.RestartPolicyAlways, "x")
+	r := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: r, Limits: r}
+	return p
+}
+
+// TestResize gives a pod what it asks for by now: what the node has not is pending, what
+// it has is given to cgroup, container and sandbox, and told. It outlives the agent.
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 9, cpu: "2"}
+		n.boot(t, asking("1"))
+		n.Set([]*corev1.Pod{asking("3")})
+		synctest.Wait()
+		s := n.of("p1")
+		if got := condition(s, corev1.PodResizePending); got != "True Deferred: too much" || !n.saw("p1 ResizeDeferred: too much") {
+			t.Errorf("%q %q", got, n.events)
+		}
+		if got := s.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" || len(n.Calls("resize")) > 0 {
+			t.Errorf("allocated %s, %q", got, n.Calls(""))
+		}
+		// It stays what it was for the next agent, though the spec asks for more.
+		n.kill()
+		n.boot(t, asking("3"))
+		if got := n.of("p1").ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" {
+			t.Errorf("allocated %s after a restart", got)
+		}
+		n.Fail("resize p1/x", errors.New("busy"))
+		n.Set([]*corev1.Pod{asking("2")})
+		synctest.Wait()
+		s = n.of("p1")
+		if got := condition(s, corev1.PodResizeInProgress); got != "True Error: busy" || condition(s, corev1.PodResizePending) != "" {
+			t.Errorf("%q %+v", got, s.Conditions)
+		}
+		n.Fail("resize p1/x", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s = n.of("p1")
+		if got := s.ContainerStatuses[0]; got.AllocatedResources.Cpu().String() != "2" || got.Resources.Limits.Cpu().String() != "2" || got.RestartCount != 0 {
+			t.Errorf("%+v", got)
+		}
+		if condition(s, corev1.PodResizeInProgress) != "" || !n.saw("p1 ResizeCompleted") {
+			t.Errorf("%+v %q", s.Conditions, n.events)
+		}
+		if got := n.tree.has[uid(1)].Spec.Containers[0].Resources.Limits.Cpu().String(); got != "2" {
+			t.Errorf("its cgroup has %s", got)
+		}
+		if calls := n.Calls("resize sandbox"); !slices.Equal(calls, []string{"resize sandbox p1"}) {
+			t.Errorf("%q", calls)
+		}
+		before := n.Asked()
+		time.Sleep(10 * time.Minute)
+		if asked := n.Asked() - before; asked > 22 {
+			t.Errorf("%d calls for a pod to which nothing happens", asked)
+		}
+		n.stop()
+	})
+}
+
+// TestResizeLater gives a pod what it waits for once another one has ended.
+func TestResizeLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		room := &few{most: 9, cpu: "1"}
+		n.room = room
+		other := pod(2, corev1.RestartPolicyNever, "x")
+		n.boot(t, asking("1"), other)
+		n.Set([]*corev1.Pod{asking("2"), other})
+		synctest.Wait()
+		room.cpu = "2"
+		n.Exit("p2/x", 0)
+		synctest.Wait()
+		if s := n.of("p1"); condition(s, corev1.PodResizePending) != "" || s.ContainerStatuses[0].AllocatedResources.Cpu().String() != "2" {
+			t.Errorf("%+v", s)
+		}
+		n.stop()
+	})
+}
+
+// TestEndedNeedsNoRoom counts nothing that has ended, or is being deleted and was never
+// let in.
+func TestEndedNeedsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		ended, deleted, next := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x")
+		ended.Status.Phase = corev1.PodSucceeded
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		n.boot(t, ended, deleted, next)
+		n.expect(t, "p3", corev1.PodRunning, true)
+		n.stop()
+	})
+}

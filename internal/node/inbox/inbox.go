@@ -1,0 +1,198 @@
+// Package inbox is what the worker of a pod is told while it may be busy: a newer
+// definition, that the runtime has something new, that the pod is to end. Nobody who
+// tells waits for it. What the worker makes of it is its own.
+package inbox
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"fairlead.run/internal/node/ledger"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
+)
+
+// Inbox is that of one worker. Make it by New.
+type Inbox struct {
+	woken chan struct{}
+
+	mu     sync.Mutex
+	again  bool        // what it waits for may be there now
+	unseen bool        // the runtime has something new of the pod
+	next   *corev1.Pod // its newest definition
+	ending *Ending     // nil as long as it is to run
+	cut    context.CancelFunc
+}
+
+// Ending is that a pod is to end.
+type Ending struct {
+	By  *removal.Deadline
+	Why string
+	// Refusal is what the pod has failed of; nil if it is simply to go.
+	Refusal *ledger.Refusal
+	// Forget says that nothing is to be left of it.
+	Forget bool
+}
+
+// New makes the inbox of a pod.
+func New(p *corev1.Pod) *Inbox {
+	in := &Inbox{woken: make(chan struct{}, 1), next: p, unseen: true}
+	in.deleted(p)
+	return in
+}
+
+// Look has the worker ask the runtime.
+func (in *Inbox) Look() {
+	in.Mark()
+	in.Wake()
+}
+
+// Reconsider has the worker try once more what was refused, or could not be started.
+func (in *Inbox) Reconsider() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.again = true
+	in.Wake()
+}
+
+// Mark has the worker ask the runtime when it thinks next.
+func (in *Inbox) Mark() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.unseen = true
+}
+
+// Wake has the worker think again.
+func (in *Inbox) Wake() {
+	select {
+	case in.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Woken tells when to think again.
+func (in *Inbox) Woken() <-chan struct{} { return in.woken }
+
+// Pod is its newest definition.
+func (in *Inbox) Pod() *corev1.Pod {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.next
+}
+
+// Update is the pod as it is wanted now.
+func (in *Inbox) Update(p *corev1.Pod) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if p == in.next || sameWish(p, in.next) {
+		return
+	}
+	in.next = p
+	in.deleted(p)
+	in.Wake()
+}
+
+// deleted looks whether a pod was deleted. The caller holds mu, or nobody else has
+// the inbox.
+func (in *Inbox) deleted(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		return
+	}
+	grace := podspec.Grace(p)
+	if p.DeletionGracePeriodSeconds != nil {
+		grace = *p.DeletionGracePeriodSeconds
+	}
+	in.finish(grace, Ending{Why: "the pod was deleted", Forget: true})
+}
+
+// End ends the pod, and nothing is left of it.
+func (in *Inbox) End(why string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ending == nil || !in.ending.Forget {
+		in.finish(podspec.Grace(in.next), Ending{Why: why, Forget: true})
+	}
+}
+
+// Fail ends the pod, which has failed then.
+func (in *Inbox) Fail(grace int64, why ledger.Refusal) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.finish(grace, Ending{Why: why.Message, Refusal: &why})
+}
+
+// finish begins an end, or hastens it. The caller holds mu.
+func (in *Inbox) finish(grace int64, e Ending) {
+	if old := in.ending; old != nil {
+		old.By.Sooner(grace)
+		e.By = old.By
+		e.Forget = e.Forget || old.Forget
+		if old.Refusal != nil {
+			e.Refusal, e.Why = old.Refusal, old.Why
+		}
+	} else {
+		e.By = removal.In(grace)
+		if in.cut != nil {
+			in.cut() // what is under way is of no use any more
+		}
+	}
+	in.ending = &e
+	in.Wake()
+}
+
+// Open gives what there is, and a context for what is done with it: it ends when that
+// has become pointless.
+func (in *Inbox) Open(ctx context.Context) (context.Context, Letter) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.cut != nil {
+		in.cut()
+	}
+	ctx, in.cut = context.WithCancel(ctx)
+	l := Letter{in.next, in.ending, in.unseen, in.again}
+	in.unseen, in.again = false, false
+	return ctx, l
+}
+
+// Letter is what a worker finds in its inbox.
+type Letter struct {
+	Pod    *corev1.Pod
+	Ending *Ending // nil as long as it is to run
+	Unseen bool    // the runtime has something new of the pod
+	Again  bool    // what it waits for may be there now
+}
+
+// Close ends the last context.
+func (in *Inbox) Close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.cut != nil {
+		in.cut()
+	}
+}
+
+// sameWish says that two versions of a pod ask for the same.
+func sameWish(a, b *corev1.Pod) bool {
+	if (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) || a.DeletionTimestamp != nil && !equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) {
+		return false
+	}
+	for _, gate := range a.Spec.ReadinessGates {
+		if conditionOf(a, gate.ConditionType) != conditionOf(b, gate.ConditionType) {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}

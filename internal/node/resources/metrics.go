@@ -1,0 +1,23 @@
+package resources
+
+import (
+	"io"
+
+	"fairlead.run/internal/telemetry"
+)
+
+// metrics have the names that a kubelet's have.
+type metrics struct {
+	registry                telemetry.Registry
+	rejections, preemptions *telemetry.Counter
+}
+
+func newMetrics() *metrics {
+	m := &metrics{}
+	m.rejections = m.registry.Counter("kubelet_admission_rejections_total", "Pods that the node has not let in.", "reason")
+	m.preemptions = m.registry.Counter("kubelet_preemptions", "Pods that had to make room for a critical one, by the resource that was short.", "preemption_signal")
+	return m
+}
+
+// Metrics writes what was counted, in the text format of Prometheus.
+func (k *Keeper) Metrics(to io.Writer) error { return k.stats.registry.Write(to) }

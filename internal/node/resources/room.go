@@ -1,0 +1,85 @@
+package resources
+
+import (
+	"errors"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/priority"
+)
+
+// Admit implements agent.Room.
+func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced, error) {
+	pod, running = k.weighed(pod), k.weighedAll(running)
+	refused := capacity.Admit(pod, k.object(), running)
+	if refused == nil {
+		return agent.Displaced{}, nil
+	}
+	victims, err := capacity.Displace(pod, refused, running)
+	if err != nil {
+		return agent.Displaced{}, k.refusal(err)
+	}
+	var short *capacity.Refusal
+	if errors.As(refused, &short) && len(short.Short) > 0 {
+		k.stats.preemptions.Add(float64(len(victims)), string(short.Short[0].Resource))
+	}
+	why := capacity.Preempted
+	return agent.Displaced{Pods: victims, Why: agent.Refusal{Reason: why.Reason, Message: why.Message, Disrupts: why.Target}}, nil
+}
+
+// refusal is one in the words of an agent. On one machine nobody else would find a place
+// for the pod, so it is tried again.
+func (k *Keeper) refusal(err error) error {
+	var r *capacity.Refusal
+	if !errors.As(err, &r) {
+		r = capacity.Unexpected(err)
+	}
+	k.stats.rejections.Add(1, r.Reason)
+	return &agent.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: k.cfg.Manifests}
+}
+
+// Resize implements agent.Room.
+func (k *Keeper) Resize(pod *corev1.Pod, others []*corev1.Pod) (reason, message string) {
+	return capacity.Resize(k.weighed(pod), k.object(), k.weighedAll(others))
+}
+
+// object is the node as its object would be, with what it has now.
+func (k *Keeper) object() *corev1.Node {
+	var out corev1.Node
+	if n := k.cfg.Node(); n != nil {
+		out = *n
+	}
+	has := maps.Clone(out.Status.Allocatable)
+	if has == nil {
+		has = corev1.ResourceList{}
+	}
+	maps.Copy(has, k.node.Allocatable)
+	out.Status.Allocatable = has
+	return &out
+}
+
+// weighed is a pod as it counts against others. Where all pods come from manifests, none
+// is more important because it does.
+func (k *Keeper) weighed(pod *corev1.Pod) *corev1.Pod {
+	if !k.cfg.Manifests || pod.Annotations[priority.SourceAnnotation] == "" {
+		return pod
+	}
+	out := *pod
+	out.Annotations = maps.Clone(pod.Annotations)
+	delete(out.Annotations, priority.SourceAnnotation)
+	return &out
+}
+
+func (k *Keeper) weighedAll(pods []*corev1.Pod) []*corev1.Pod {
+	if !k.cfg.Manifests {
+		return pods
+	}
+	out := make([]*corev1.Pod, len(pods))
+	for i, p := range pods {
+		out[i] = k.weighed(p)
+	}
+	return out
+}
