@@ -20,8 +20,8 @@ import (
 	"fairlead.run/internal/cli/remote"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/inprocess"
+	"fairlead.run/internal/node/foreground"
 	"fairlead.run/internal/node/logs"
-	"fairlead.run/internal/node/runner"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -71,12 +71,12 @@ func TestConsole(t *testing.T) {
 	if got := out.String(); got != "web/c         | hello\n" {
 		t.Errorf("%q", got)
 	}
-	running := runner.Status{Namespace: "default", Name: "web", Phase: runner.Running}
+	running := foreground.Status{Namespace: "default", Name: "web", Phase: foreground.Running}
 	c.Changed(running) // the table shows it
 	c.started()
 	c.Changed(running) // no news
 	failed := running
-	failed.Phase, failed.Message = runner.Failed, "it broke"
+	failed.Phase, failed.Message = foreground.Failed, "it broke"
 	c.Changed(failed)
 	c.Changed(failed)
 	c.leaving()

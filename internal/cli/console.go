@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/foreground"
 	"fairlead.run/internal/node/logs"
-	"fairlead.run/internal/node/runner"
 )
 
 // colours of prefixes, easy to tell apart on dark and light ground.
@@ -65,20 +65,20 @@ func (c *console) leaving() {
 	c.end = true
 }
 
-// Note implements runner.Observer.
+// Note implements foreground.Observer.
 func (c *console) Note(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, _ = fmt.Fprintln(c.err, text)
 }
 
-// Changed implements runner.Observer.
-func (c *console) Changed(s runner.Status) {
+// Changed implements foreground.Observer.
+func (c *console) Changed(s foreground.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := s.Namespace + "/" + s.Name
 	text := "pod " + podName(s.Namespace, s.Name) + ": " + string(s.Phase)
-	if s.Phase == runner.Running && s.Ready < s.Total {
+	if s.Phase == foreground.Running && s.Ready < s.Total {
 		text += fmt.Sprintf(", %d of %d ready", s.Ready, s.Total)
 	}
 	if s.Message != "" {
@@ -90,7 +90,7 @@ func (c *console) Changed(s runner.Status) {
 	c.last[key] = text
 }
 
-// Line implements runner.Observer.
+// Line implements foreground.Observer.
 func (c *console) Line(_, pod, container string, l logs.Line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	adminv1 "fairlead.run/api/admin/v1"
+	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/inventory"
-	"fairlead.run/internal/node/runner"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 				p := &puller{session: s, display: newDisplay(a.err), platform: platform}
 				defer p.display.close()
 				for _, image := range list {
-					id, err := p.Pull(cmd.Context(), runner.Pull{Image: image})
+					id, err := p.Pull(cmd.Context(), images.Pull{Image: image})
 					if err != nil {
 						return err
 					}

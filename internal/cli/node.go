@@ -23,7 +23,7 @@ import (
 	"fairlead.run/internal/node/cluster/join"
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
-	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/localnode"
 	"fairlead.run/internal/node/sysctl"
 )
 
@@ -155,7 +155,7 @@ func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error)
 }
 
 func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {
-	node := runner.ThisNode(s.cfg.Root)
+	node := localnode.Gather(s.cfg.Root)
 	if f.self.name != "" {
 		node.Name = f.self.name
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	adminv1 "fairlead.run/api/admin/v1"
-	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/images"
 )
 
 // puller pulls with progress where the runtime is Fairlead, and by the CRI
@@ -21,15 +21,15 @@ type puller struct {
 	platform string // "linux/arm64"; "" is this machine's
 }
 
-// Pull implements runner.Puller.
-func (p *puller) Pull(ctx context.Context, pull runner.Pull) (string, error) {
+// Pull implements images.Puller.
+func (p *puller) Pull(ctx context.Context, pull images.Pull) (string, error) {
 	bar := p.display.begin(pull.Image)
 	ref, err := p.pull(ctx, pull, bar)
 	bar.end(err)
 	return ref, err
 }
 
-func (p *puller) pull(ctx context.Context, pull runner.Pull, bar *bar) (string, error) {
+func (p *puller) pull(ctx context.Context, pull images.Pull, bar *bar) (string, error) {
 	if p.session.Conn() != nil && p.session.Name == "fairlead" {
 		img, err := adminPull(ctx, p.session, p.adminRequest(pull), bar.update)
 		if status.Code(err) != codes.Unimplemented {
@@ -40,10 +40,10 @@ func (p *puller) pull(ctx context.Context, pull runner.Pull, bar *bar) (string, 
 		return "", fmt.Errorf("pull %s for %s: the CRI has no field for a platform, and this runtime has no other way; leave --platform out, or pull by Fairlead's own daemon", pull.Image, p.platform)
 	}
 	bar.show()
-	return runner.CRIPuller{Images: p.session.Images}.Pull(ctx, pull)
+	return images.CRIPuller{Images: p.session.Images}.Pull(ctx, pull)
 }
 
-func (p *puller) adminRequest(pull runner.Pull) adminv1.PullRequest {
+func (p *puller) adminRequest(pull images.Pull) adminv1.PullRequest {
 	r := adminv1.PullRequest{Ref: pull.Image, Auth: adminAuth(pull.Auth), Platform: p.platform}
 	for _, m := range pull.For {
 		r.For = append(r.For, adminv1.PodName{Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUid()})
@@ -51,7 +51,7 @@ func (p *puller) adminRequest(pull runner.Pull) adminv1.PullRequest {
 	return r
 }
 
-func adminAuth(a *runner.Auth) *adminv1.Auth {
+func adminAuth(a *images.Auth) *adminv1.Auth {
 	if a == nil {
 		return nil
 	}

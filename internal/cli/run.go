@@ -10,9 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.run/internal/node/foreground"
 	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/localnode"
 	"fairlead.run/internal/node/manifest"
-	"fairlead.run/internal/node/runner"
 )
 
 type runFlags struct {
@@ -68,7 +69,7 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 	if err != nil {
 		return err
 	}
-	plans, err := runner.Resolve(set, objects.Pods, objects.Classes)
+	plans, err := foreground.Resolve(set, objects.Pods, objects.Classes)
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,9 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 		c.expect(p.Pod.Pod)
 	}
 	puller := &puller{session: s, display: newDisplay(a.err)}
-	r := runner.New(runner.Config{
-		Endpoint: s.Endpoint, Puller: puller, Objects: &runner.Objects{Objects: objects},
-		Node: runner.ThisNode(s.cfg.Root), Observer: c, Root: s.cfg.Root, State: s.cfg.State,
+	r := foreground.New(foreground.Config{
+		Endpoint: s.Endpoint, Puller: puller, Objects: objects,
+		Node: localnode.Gather(s.cfg.Root), Observer: c, Root: s.cfg.Root, State: s.cfg.State,
 	})
 	err = r.Start(ctx, plans)
 	puller.display.close()
@@ -96,7 +97,7 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 		return err
 	}
 	if f.detach {
-		r.Close()
+		r.Leave()
 		a.statusTable(a.out, r.Statuses())
 		c.Note("the pods go on; nobody restarts their containers. Remove them with: fairlead rm" + c.names(plans))
 		return nil
@@ -107,8 +108,8 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 }
 
 // watch waits for the end of the pods or a signal, and removes them.
-func (a *app) watch(ctx context.Context, r *runner.Runner, c *console) error {
-	err := r.Run(ctx)
+func (a *app) watch(ctx context.Context, r *foreground.Run, c *console) error {
+	err := r.Wait(ctx)
 	interrupted := ctx.Err() != nil
 	c.leaving()
 	now := make(chan struct{})
@@ -145,7 +146,7 @@ func onSecondSignal(now chan struct{}) (stop func()) {
 }
 
 // names lists the plans' pods as arguments.
-func (c *console) names(plans []runner.Plan) string {
+func (c *console) names(plans []foreground.Plan) string {
 	text := ""
 	for _, p := range plans {
 		text += " " + p.Pod.Key().String()

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"fairlead.run/internal/node/runner"
+	"fairlead.run/internal/node/foreground"
 )
 
 // outputFlag adds -o.
@@ -71,7 +71,7 @@ func table(w io.Writer, rows [][]string) error {
 }
 
 // statusTable shows the pods of a run.
-func (a *app) statusTable(w io.Writer, list []runner.Status) {
+func (a *app) statusTable(w io.Writer, list []foreground.Status) {
 	rows := [][]string{{"POD", "CLASS", "HANDLER", "ADDRESS", "STATE", "READY"}}
 	for _, s := range list {
 		rows = append(rows, []string{podName(s.Namespace, s.Name), s.Class, s.Handler, strings.Join(s.Addresses, ","), string(s.Phase), fmt.Sprintf("%d/%d", s.Ready, s.Total)})

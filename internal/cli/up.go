@@ -15,8 +15,8 @@ import (
 
 	"fairlead.run/internal/daemon"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/localnode"
 	"fairlead.run/internal/node/machine"
-	"fairlead.run/internal/node/runner"
 	"fairlead.run/internal/node/source"
 )
 
@@ -75,7 +75,7 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 			settings.Cgroups.Root = "/" + daemon.PodCgroup(s.cfg.State)
 		}
 		m, err := machine.New(ctx, machine.Config{
-			Endpoint: s.Endpoint, Node: runner.ThisNode(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
+			Endpoint: s.Endpoint, Node: localnode.Gather(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
 			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
 		})
 		if err != nil {

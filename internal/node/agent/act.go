@@ -49,8 +49,8 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 		case plan.PreStop:
 			w.view.containers[a.Container].care.Warn(ctx, by)
 		case plan.Stop:
-			w.event(corev1.EventTypeNormal, "Killing", killing(a))
-			end := w.stop(a, by)
+			w.event(corev1.EventTypeNormal, "Killing", w.killing(a))
+			end := w.stop(ctx, a, by)
 			stops.Go(func() { errs[i] = end(ctx) })
 		}
 	}
@@ -66,12 +66,14 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-func killing(a plan.Action) string {
-	text := "Stopping container " + a.Container
-	if a.Why != "" {
-		text += ": " + a.Why
+func (w *worker) killing(a plan.Action) string {
+	switch {
+	case a.Why == "":
+		return "Stopping container " + a.Container
+	case w.ending != nil:
+		return "Stopping container " + a.Container + ": " + a.Why
 	}
-	return text
+	return "Container " + a.Container + " is ended: " + a.Why
 }
 
 // await waits for containers that end, which may take as long as the pod's grace period,
@@ -96,8 +98,9 @@ func (w *worker) await(stops *sync.WaitGroup) {
 	}
 }
 
-// stop gives what ends a container, by a deadline of its own if it has one.
-func (w *worker) stop(a plan.Action, by *removal.Deadline) func(context.Context) error {
+// stop gives what ends a container, by a deadline of its own if it has one. Its preStop
+// hook begins before that, as the care for a container is the worker's alone.
+func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) func(context.Context) error {
 	if a.Grace != nil && w.ending == nil {
 		by = removal.In(*a.Grace)
 	}
@@ -106,6 +109,7 @@ func (w *worker) stop(a plan.Action, by *removal.Deadline) func(context.Context)
 		var seen plan.Container
 		c.care.Tell(&seen)
 		c.why = seen.Sick
+		c.care.Warn(ctx, by)
 		return func(ctx context.Context) error { return c.care.End(ctx, by) }
 	}
 	return func(ctx context.Context) error { return removal.StopContainer(ctx, w.a.cfg.Runtime, a.ID, by) }
@@ -149,7 +153,7 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	if err := w.house(ctx); err != nil { // somebody may have removed it with the sandbox before
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
+	ctx, cancel := w.patient(ctx)
 	defer cancel()
 	began := time.Now()
 	resp, err := w.a.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler})
@@ -166,6 +170,21 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	}
 	w.view.box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
 	return w.writeHosts()
+}
+
+// patient is a context for what makes a sandbox. A pod that is to end waits for that: a
+// runtime goes on with what it has begun, and nobody would know what to remove. An agent
+// that ends does not wait: the next one asks for the same, and gets it.
+func (w *worker) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandboxTimeout)
+	go func() {
+		select {
+		case <-w.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 func (w *worker) stopSandbox(ctx context.Context, id string) error {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/changes"
@@ -27,7 +28,9 @@ import (
 
 // Config is what an Agent works with. What is not said to be optional is required.
 type Config struct {
-	// Name marks the sandboxes of this agent. It never touches those of others.
+	// Name marks the sandboxes of this agent. It never touches those of others. Without
+	// one it is given one that nobody else has: no agent takes its pods over then, and
+	// nothing that it knows outlives it.
 	Name    string
 	Runtime runtimeapi.RuntimeServiceClient
 	// Scheme is how ids of containers begin in statuses: the name of the runtime.
@@ -80,14 +83,22 @@ type Reporter interface {
 	Gone(pod *corev1.Pod)
 }
 
+// Detailed is a Reporter that wants to know more than statuses hold. It is told by Detail
+// in the place of Changed, also when nothing but the detail is new.
+type Detailed interface {
+	Reporter
+	Detail(pod *corev1.Pod, status corev1.PodStatus, d Detail)
+}
+
 // Agent keeps pods.
 type Agent struct {
-	cfg    Config
-	starts *slots.Slots // for what starts sandboxes and containers
-	probes *slots.Slots
-	ledger ledger.Ledger
-	poked  chan struct{} // there is something to arrange
-	stats  *metrics
+	cfg       Config
+	starts    *slots.Slots // for what starts sandboxes and containers
+	probes    *slots.Slots
+	ledger    ledger.Ledger
+	transient bool          // it was given its name
+	poked     chan struct{} // there is something to arrange
+	stats     *metrics
 
 	mu      sync.Mutex
 	wanted  []*corev1.Pod // the last Set
@@ -114,8 +125,13 @@ func New(cfg Config) *Agent {
 	if cfg.Room == nil {
 		cfg.Room = everything{}
 	}
+	book := ledger.Ledger{Root: cfg.Root, Agent: cfg.Name}
+	transient := cfg.Name == ""
+	if transient {
+		cfg.Name, book = "run-"+string(uuid.NewUUID()), ledger.Ledger{}
+	}
 	return &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: ledger.Ledger{Root: cfg.Root, Agent: cfg.Name},
+		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: book, transient: transient,
 		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
 	}
 }

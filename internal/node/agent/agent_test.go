@@ -698,3 +698,30 @@ func TestChangedWhileItCrashes(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestDeletedInTheMaking waits for the sandbox that is being made, and removes it: the
+// runtime would go on with it, and nobody would know of it.
+func TestDeletedInTheMaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		until := make(chan struct{})
+		n.Hang("run p1", until)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.Set(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(n.gone) > 0 {
+			t.Error("the pod is gone, and its sandbox comes")
+		}
+		close(until)
+		synctest.Wait()
+		if !slices.Equal(n.gone, []string{"p1"}) || len(n.Sandboxes()) > 0 || len(n.Calls("create")) > 0 {
+			t.Errorf("gone %q, %q", n.gone, n.Calls(""))
+		}
+		// An agent that ends waits for nothing.
+		n.Hang("run p2", nil)
+		n.Set([]*corev1.Pod{pod(2, corev1.RestartPolicyAlways, "x")})
+		synctest.Wait()
+		n.stop()
+	})
+}

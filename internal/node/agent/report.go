@@ -50,11 +50,22 @@ func (w *worker) tell(p plan.Plan) {
 	w.tellPauses(p)
 	_, before := w.shown.get()
 	now := status.Of(w.statusInput(p, before))
-	if before != nil && status.Equal(before, &now) {
+	same := before != nil && status.Equal(before, &now)
+	to, detailed := w.a.cfg.Reporter.(Detailed)
+	if !detailed {
+		if !same {
+			w.shown.set(w.pod, &now)
+			w.a.cfg.Changed(w.pod, now)
+		}
+		return
+	}
+	d := w.detail(p)
+	if same && d.equal(w.said) {
 		return
 	}
 	w.shown.set(w.pod, &now)
-	w.a.cfg.Changed(w.pod, now)
+	w.said = d
+	to.Detail(w.pod, now, d)
 }
 
 // tellPauses tells, once for each end, why a container is not started at once.

@@ -72,6 +72,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	defer release()
 	ctx, cancel := call(ctx)
 	defer cancel()
+	w.tellRestart(ct.Name)
 	created, err := w.a.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: w.view.box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.box.GetMetadata().GetAttempt()),
 	})
@@ -85,6 +86,16 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	}
 	w.event(corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
 	return w.adopt(ctx, ct, created.GetContainerId(), cfg)
+}
+
+// tellRestart tells, once for each end, that a container is started again, and after what.
+func (w *worker) tellRestart(name string) {
+	c := w.view.containers[name]
+	if c == nil || c.restarted || stateOf(c.now.GetState()) != plan.Exited {
+		return
+	}
+	c.restarted = true
+	w.event(corev1.EventTypeNormal, "Restarting", "Container "+name+" "+describeExit(c)+"; restarting it")
 }
 
 // attempt is the number of the next one, also for a container that was removed for a

@@ -36,6 +36,7 @@ type container struct {
 	message   string // the last words of now, and of last
 	lastWords string
 	paused    bool // it was told that the next attempt waits
+	restarted bool // and that it begins
 	removed   bool // now was, for a fresh start of the pod
 }
 
@@ -162,7 +163,8 @@ func (c *container) renew(sandbox string, annotations map[string]string) {
 	if c.now != nil {
 		c.last, c.lastWords = c.now, c.message
 	}
-	c.now, c.care, c.why, c.message, c.removed, c.paused = nil, nil, "", "", false, false
+	c.now, c.care, c.why, c.message, c.removed = nil, nil, "", "", false
+	c.paused, c.restarted = false, false
 	record := podspec.RecordOf(annotations)
 	c.sandbox, c.hash, c.crashes = sandbox, record.Hash, record.Crashes
 }

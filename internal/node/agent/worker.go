@@ -25,6 +25,7 @@ type worker struct {
 	uid   types.UID
 	name  string // namespace/name
 	in    *inbox.Inbox
+	quit  <-chan struct{} // closed when the agent ends
 	gone  bool
 	retry time.Duration // the last pause before something that had failed; zero if it has not
 
@@ -35,6 +36,7 @@ type worker struct {
 	view  view
 	waits map[string]*notStarted // what could not be started, by container
 	shown shown
+	said  Detail // what a Detailed reporter was told last
 }
 
 // wish is what is wanted of the pod.
@@ -102,6 +104,7 @@ func (w *worker) logDir(p *corev1.Pod) string {
 // woken, and when its last plan said so; a pod to which nothing happens costs nothing.
 func (w *worker) run(ctx context.Context) {
 	defer w.close()
+	w.quit = ctx.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for !w.gone {
@@ -120,6 +123,7 @@ func (w *worker) run(ctx context.Context) {
 		case err != nil:
 			w.retry = min(max(2*w.retry, firstRetry), lastRetry)
 			w.complain(err)
+			w.trouble(err)
 			w.a.cfg.Log.Debug("a pod is not as it should be, and is tried again", "pod", w.name, "error", err, "again", w.retry.String())
 			timer.Reset(w.retry)
 		default:

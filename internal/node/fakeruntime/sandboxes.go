@@ -1,7 +1,9 @@
 package fakeruntime
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -136,7 +138,8 @@ func (f *Runtime) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodS
 	return &runtimeapi.RemovePodSandboxResponse{}, err
 }
 
-// PodSandboxStatus implements runtimeapi.RuntimeServiceClient.
+// PodSandboxStatus implements runtimeapi.RuntimeServiceClient. Which handler the default one
+// is it tells as Fairlead does.
 func (f *Runtime) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
 	err := f.ask()
 	defer f.mu.Unlock()
@@ -144,7 +147,11 @@ func (f *Runtime) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxSt
 		return nil, err
 	}
 	if s := f.state.sandboxes[r.PodSandboxId]; s != nil {
-		return &runtimeapi.PodSandboxStatusResponse{Status: s}, nil
+		out := &runtimeapi.PodSandboxStatusResponse{Status: s}
+		if r.Verbose {
+			out.Info = map[string]string{"info": fmt.Sprintf(`{"runtimeHandler":%q}`, cmp.Or(s.RuntimeHandler, "runc"))}
+		}
+		return out, nil
 	}
 	return nil, status.Error(codes.NotFound, "no sandbox "+r.PodSandboxId)
 }

@@ -20,7 +20,8 @@ import (
 	"fairlead.run/internal/node/removal"
 )
 
-// Ledger is the files of one agent. Others may have theirs in the same folder.
+// Ledger is the files of one agent. Others may have theirs in the same folder. The
+// zero value keeps nothing.
 type Ledger struct {
 	Root  string // persistent folder
 	Agent string // its name
@@ -58,6 +59,9 @@ type Record struct {
 }
 
 func (l Ledger) path(uid types.UID) (string, error) {
+	if l.Root == "" {
+		return "", errors.New("no ledger is kept")
+	}
 	if !removal.IsUID(string(uid)) {
 		return "", fmt.Errorf("the uid %q is none", uid)
 	}
@@ -87,6 +91,9 @@ func (l Ledger) Read(uid types.UID) (r Record, found bool, err error) {
 // worker of such a pod says so.
 func (l Ledger) All() map[types.UID]Record {
 	out := map[types.UID]Record{}
+	if l.Root == "" {
+		return out
+	}
 	files, err := os.ReadDir(filepath.Join(l.Root, "agent"))
 	if err != nil {
 		return out // there was no pod yet

@@ -1,4 +1,4 @@
-package runner
+package foreground
 
 import (
 	"context"
@@ -15,18 +15,11 @@ import (
 	"fairlead.run/internal/node/manifest"
 )
 
-// What the caller has to give and to know for a pull is that of package images.
-type (
-	Puller    = images.Puller
-	Pull      = images.Pull
-	Auth      = images.Auth
-	CRIPuller = images.CRIPuller
-)
-
 // pulls at a time; the endpoint bounds its own downloads besides.
 const parallelPulls = 3
 
-// refs maps what manifests call an image to what CreateContainer takes.
+// refs maps what manifests call an image to what CreateContainer takes. It is the Images of
+// the agent.
 type refs struct {
 	mu   sync.Mutex
 	refs map[imageKey]string
@@ -101,7 +94,7 @@ func (j *pullJob) waitedBy(p Plan) {
 
 // pullAll gets every image once. Of several policies for one image the one
 // that asks for most wins.
-func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
+func (r *Run) pullAll(ctx context.Context, plans []Plan) error {
 	jobs, order := map[imageKey]*pullJob{}, []*pullJob{}
 	for _, p := range plans {
 		for _, w := range wantedBy(p.Pod.Pod) {
@@ -132,7 +125,7 @@ func (r *Runner) pullAll(ctx context.Context, plans []Plan) error {
 	return errors.Join(errs...)
 }
 
-func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
+func (r *Run) pullOne(ctx context.Context, job *pullJob) error {
 	image := job.image
 	if job.policy != corev1.PullAlways {
 		present, err := r.lookup(ctx, image)
@@ -147,7 +140,7 @@ func (r *Runner) pullOne(ctx context.Context, job *pullJob) error {
 			return fmt.Errorf("image %s is not on this machine and %s is Never; import it with fairlead image import, or allow the pull: %w", image, job.field, errdefs.ErrNotFound)
 		}
 	}
-	ref, _, err := images.Try(ctx, r.cfg.Puller, Pull{Image: job.image, For: job.waits}, job.creds)
+	ref, _, err := images.Try(ctx, r.cfg.Puller, images.Pull{Image: job.image, For: job.waits}, job.creds)
 	if err != nil {
 		if present, lookupErr := r.lookup(ctx, image); lookupErr == nil && present != nil {
 			err = fmt.Errorf("%w (a copy is on this machine; %s: IfNotPresent would use it)", err, job.field)
@@ -170,7 +163,7 @@ func pullFailed(image string, err error) error {
 	return fmt.Errorf("pull image %s: %w", image, err)
 }
 
-func (r *Runner) lookup(ctx context.Context, image string) (*runtimeapi.Image, error) {
+func (r *Run) lookup(ctx context.Context, image string) (*runtimeapi.Image, error) {
 	s, err := r.cfg.Endpoint.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err != nil {
 		return nil, fmt.Errorf("look for image %s: %w", image, err)
@@ -184,17 +177,23 @@ func (i *refs) put(k imageKey, ref string, info *runtimeapi.Image) {
 	i.refs[k], i.info[k] = ref, info
 }
 
-func (i *refs) get(k imageKey) (string, *runtimeapi.Image) {
+// Ensure implements agent.Images: all images are here by the time that the agent runs.
+func (i *refs) Ensure(_ context.Context, r images.Request) (images.Image, error) {
+	k := keyOf(r.Pod, r.Image)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.refs[k], i.info[k]
+	ref, ok := i.refs[k]
+	if !ok {
+		return images.Image{}, fmt.Errorf("image %s was not pulled", r.Image)
+	}
+	return images.Image{Ref: ref, Info: i.info[k]}, nil
 }
 
 // credentials are those in the pod's pull secrets that are for an image.
-func (r *Runner) credentials(p *corev1.Pod, image string) []images.Credential {
+func (r *Run) credentials(p *corev1.Pod, image string) []images.Credential {
 	var secrets []*corev1.Secret
 	for _, ref := range p.Spec.ImagePullSecrets {
-		if s := r.cfg.Objects.Secret(p.Namespace, ref.Name); s != nil {
+		if s := (lookup{r.cfg.Objects}).Secret(p.Namespace, ref.Name); s != nil {
 			secrets = append(secrets, s)
 		}
 	}

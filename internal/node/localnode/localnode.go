@@ -1,4 +1,5 @@
-package runner
+// Package localnode gathers what pods may learn of the machine that they run on.
+package localnode
 
 import (
 	"bufio"
@@ -13,9 +14,8 @@ import (
 	"fairlead.run/internal/node/podspec"
 )
 
-// ThisNode gathers what pods may learn of this machine. What cannot be found
-// out stays empty.
-func ThisNode(root string) podspec.Node {
+// Gather finds out about this machine. What cannot be found out stays empty.
+func Gather(root string) podspec.Node {
 	n := podspec.Node{CPUs: runtime.NumCPU(), SeccompRoot: filepath.Join(root, "seccomp")}
 	n.Name, _ = os.Hostname()
 	n.Name = strings.ToLower(n.Name)

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/plan"
+)
+
+// Detail is what is known of a pod beyond its status, for people who read along.
+type Detail struct {
+	// Starting says that a postStart hook has not ended.
+	Starting bool
+	// Why is what keeps the pod from being ready: the container that waits longest for
+	// its next start, or else the first one that runs and lacks something.
+	Why string
+	// Ended is how containers have ended that do not run, in words, by name.
+	Ended map[string]string
+	// Trouble is why something could not be done that is tried again; empty for nothing.
+	Trouble string
+}
+
+func (d Detail) equal(other Detail) bool {
+	return d.Starting == other.Starting && d.Why == other.Why && d.Trouble == other.Trouble && maps.Equal(d.Ended, other.Ended)
+}
+
+// detail is what there is to say now.
+func (w *worker) detail(p plan.Plan) Detail {
+	d := Detail{Ended: map[string]string{}, Why: w.whyPaused(p)}
+	for name, c := range w.view.containers {
+		if c.now != nil && stateOf(c.now.GetState()) == plan.Exited {
+			d.Ended[name] = describeExit(c)
+		}
+	}
+	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			c := w.view.containers[list[i].Name]
+			if c == nil || c.now == nil || stateOf(c.now.GetState()) != plan.Running {
+				continue
+			}
+			d.Starting = d.Starting || c.care.Starts()
+			if lacks := c.care.Lacks(); lacks != "" && d.Why == "" {
+				d.Why = "container " + list[i].Name + ": " + lacks
+			}
+		}
+	}
+	return d
+}
+
+// whyPaused tells of the container that waits longest for its next start.
+func (w *worker) whyPaused(p plan.Plan) string {
+	text, last := "", time.Time{}
+	for name, why := range p.Waiting {
+		c := w.view.containers[name]
+		if why.Reason != plan.CrashLoopBackOff || c == nil || c.now == nil || why.Until.Before(last) {
+			continue
+		}
+		last = why.Until
+		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, describeExit(c), plan.Backoff(c.crashes))
+	}
+	return text
+}
+
+// trouble tells what could not be done, to who wants to know.
+func (w *worker) trouble(err error) {
+	to, ok := w.a.cfg.Reporter.(Detailed)
+	pod, st := w.shown.get()
+	if !ok || pod == nil || w.said.Trouble == err.Error() {
+		return
+	}
+	w.said.Trouble = err.Error()
+	to.Detail(pod, *st, w.said)
+}
