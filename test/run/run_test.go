@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -249,6 +250,30 @@ func TestSecondInterrupt(t *testing.T) {
 	j.ends(130)
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("the second interrupt took %s", took)
+	}
+}
+
+// TestInterruptedStart ends a run in the middle of what it starts: a sandbox that is being
+// made then is removed once it is there.
+func TestInterruptedStart(t *testing.T) {
+	m := newMachine(t)
+	text := ""
+	for i := range 8 {
+		text += fill(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: p%d}\nspec: {runtimeClassName: CLASS, terminationGracePeriodSeconds: 0, containers: [{name: c, image: IMAGE, command: [sleep, '1000']}]}\n---\n", i), "on-runc")
+	}
+	j := m.background("run", "-f", m.dir+"/classes.yaml", "-f", m.write("pods.yaml", text))
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if made, _ := filepath.Glob(m.dir + "/run/pods/*"); len(made) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no pod begins\n%s", j.err)
+		}
+	}
+	j.signal(syscall.SIGINT)
+	j.ends(130)
+	if ps := m.want(0, "ps", "-o", "json").out; ps != "[]\n" {
+		t.Errorf("a pod is left: %s", ps)
 	}
 }
 
