@@ -90,11 +90,15 @@ func (s *Set) mountMemory(dir, kind, options string) error {
 	if there, err := mountinfo.Mounted(dir); err != nil || there {
 		return err
 	}
-	options = strings.TrimPrefix(options, ",") + ",mode=0777"
-	if g := s.group(); g != nil {
-		options = strings.TrimSuffix(options, "0777") + fmt.Sprintf("2777,gid=%d", *g)
+	mode := 0o777
+	if kind == "tmpfs" { // each user's files are their own there, as the kernel and the kubelet have it
+		mode |= unix.S_ISVTX
 	}
-	options = strings.TrimPrefix(options, ",")
+	if g := s.group(); g != nil {
+		mode |= unix.S_ISGID
+		options += fmt.Sprintf(",gid=%d", *g)
+	}
+	options = strings.TrimPrefix(options+fmt.Sprintf(",mode=%04o", mode), ",")
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
 	err := errors.New("not tried")
 	if kind == "tmpfs" { // its pages stay out of swap, where the kernel can do that (6.4)

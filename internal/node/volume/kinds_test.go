@@ -46,10 +46,10 @@ func TestEmptyDirsAreAdopted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"v", "mem"} {
+	for name, mode := range map[string]uint32{"v": 0o2777, "mem": 0o3777} {
 		dir := s.volumes[name].path
 		var st unix.Stat_t
-		if err := unix.Stat(dir, &st); err != nil || st.Gid != 2000 || st.Mode&0o7777 != 0o2777 {
+		if err := unix.Stat(dir, &st); err != nil || st.Gid != 2000 || st.Mode&0o7777 != mode {
 			t.Errorf("%s: %v gid %d mode %o", name, err, st.Gid, st.Mode&0o7777)
 		}
 		put(t, filepath.Join(dir, "f"), name)

@@ -127,8 +127,8 @@ func TestEmptyDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"v", "mem"} {
-		if info, err := os.Stat(s.volumes[name].path); err != nil || info.Mode().Perm() != 0o777 {
+	for name, mode := range map[string]os.FileMode{"v": 0o777 | os.ModeDir, "mem": 0o777 | os.ModeDir | os.ModeSticky} {
+		if info, err := os.Stat(s.volumes[name].path); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v %v", name, info, err)
 		}
 	}
