@@ -253,8 +253,9 @@ e2e-short: $(E2E)/cluster
 
 ## e2e-webhook: run fairlead webhook in a real cluster, in place of Kubernetes' own plugin and beside it; RUN= chooses (needs root)
 .PHONY: e2e-webhook
-e2e-webhook: E2E_TESTS = $(or $(RUN),TestWebhook)
+e2e-webhook: E2E_TESTS = $(or $(RUN),TestWebhook|TestChart)
 e2e-webhook: $(E2E)/cluster
+	CGO_ENABLED=0 go build -C build/chart -trimpath -ldflags '-s -w' -o $(E2E)/ helm.sh/helm/v4/cmd/helm
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 

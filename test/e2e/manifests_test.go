@@ -25,12 +25,15 @@ func TestManifests(t *testing.T) {
 		}
 	}
 	for _, file := range append(files, "../../deploy/monitoring/podmonitor.yaml", "../../deploy/monitoring/prometheusrule.yaml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) { taken(t, string(text)) })
+		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) { taken(t, mustRead(t, file)) })
 	}
+	// Where everything.yaml has the operator.
+	kubectl(t, "create", "namespace", "nodes-elsewhere")
+	t.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), "delete", "namespace", "nodes-elsewhere"); err != nil {
+			t.Error(err)
+		}
+	})
 	for name, values := range map[string][]string{"as it comes": nil, "everything": {"../../build/chart/testdata/everything.yaml"}} {
 		t.Run("chart "+name, func(t *testing.T) { taken(t, rendered(t, values...)) })
 	}
@@ -40,6 +43,15 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+}
+
+func mustRead(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 var dryRun = []string{"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"}

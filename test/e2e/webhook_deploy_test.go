@@ -20,15 +20,7 @@ import (
 func TestWebhookDeployed(t *testing.T) {
 	needWebhook(t)
 	h := &hook{api: newAPI(t)}
-	program, err := os.ReadFile(filepath.Join(*fairlead, "fairlead"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := images.Spec{Layers: []images.Layer{{Files: map[string]images.File{"fairlead": {Body: program, Mode: 0o755}}}}}
-	// The name in the Deployment, as every runtime reads a name without a registry.
-	if err := node.Push("library/fairlead:latest", image); err != nil {
-		t.Fatal(err)
-	}
+	pushFairlead(t)
 	if err := node.ServeAPIInPods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +45,20 @@ func TestWebhookDeployed(t *testing.T) {
 	t.Run("rolling restart", h.rollingRestart)
 	t.Run("Secret deleted", h.replicasLoseSecret)
 	t.Run("rights", h.rights)
+}
+
+// pushFairlead has the registry of the cluster serve the image of the manifests.
+func pushFairlead(t *testing.T) {
+	t.Helper()
+	program, err := os.ReadFile(filepath.Join(*fairlead, "fairlead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := images.Spec{Layers: []images.Layer{{Files: map[string]images.File{"fairlead": {Body: program, Mode: 0o755}}}}}
+	// The name in the Deployment, as every runtime reads a name without a registry.
+	if err := node.Push("library/fairlead:latest", image); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // webhookPods are the replicas, the ready ones alone if one wants.
