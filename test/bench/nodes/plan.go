@@ -17,14 +17,15 @@ type plan struct {
 	idle          []int
 	settle, watch time.Duration
 	pause         time.Duration // after each pod, in which what it leaves behind may go
+	leftovers     time.Duration // how long to wait for what earlier pods have left
 	patience      time.Duration // it decides nothing but when to give up
 }
 
 // fullPlan is what docs/node-performance.md is written from.
 func fullPlan() plan {
 	return plan{
-		warm: 3, rounds: 6, pods: 8, bursts: 2, burst: report.NodeBurstPods, idle: []int{0, report.NodeMemoryPods, report.NodeIdlePods},
-		settle: 10 * time.Second, watch: 20 * time.Second, pause: 300 * time.Millisecond, patience: 3 * time.Minute,
+		warm: 3, rounds: 5, pods: 7, bursts: 2, burst: report.NodeBurstPods, idle: []int{0, report.NodeMemoryPods, report.NodeIdlePods},
+		settle: 5 * time.Second, watch: 12 * time.Second, leftovers: 100 * time.Second, pause: 300 * time.Millisecond, patience: 3 * time.Minute,
 	}
 }
 

@@ -40,8 +40,8 @@ func (b *bench) start(ctx context.Context, a arena.Arena) (err error) {
 		state string
 		run   func(context.Context, *node) error
 	}{
-		{node{variant: report.NodeKubelet, name: "kubelet", ip: "10.214.0.11"}, "containerd", b.kubelet},
 		{node{variant: report.NodeFairlead, name: "fairlead", ip: "10.214.0.12"}, "cni", b.fairlead},
+		{node{variant: report.NodeKubelet, name: "kubelet", ip: "10.214.0.11"}, "containerd", b.kubelet},
 	} {
 		made, err := newNode(a, n.node, n.state)
 		if err != nil {
