@@ -23,6 +23,7 @@ type Inbox struct {
 	again  bool        // what it waits for may be there now
 	unseen bool        // the runtime has something new of the pod
 	next   *corev1.Pod // its newest definition
+	seen   *corev1.Pod // the newest version that was compared with it
 	ending *Ending     // nil as long as it is to run
 	cut    context.CancelFunc
 }
@@ -87,7 +88,10 @@ func (in *Inbox) Pod() *corev1.Pod {
 func (in *Inbox) Update(p *corev1.Pod) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if p == in.next || sameWish(p, in.next) {
+	if p == in.next || p == in.seen {
+		return // all pods are told when one has changed, and comparing takes its time
+	}
+	if in.seen = p; sameWish(p, in.next) {
 		return
 	}
 	in.next = p

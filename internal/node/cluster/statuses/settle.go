@@ -25,6 +25,9 @@ func (w *Writer) settle(ctx context.Context, e *entry) {
 		if what == idle {
 			return
 		}
+		if what == write {
+			w.gather(ctx, e)
+		}
 		err := w.do(ctx, e, what)
 		switch {
 		case ctx.Err() != nil:
@@ -62,6 +65,32 @@ func (w *Writer) turn(e *entry) step {
 		e.busy = false
 	}
 	return what
+}
+
+// gatherTime is how long a pod that begins may go on before that is written.
+const gatherTime = 300 * time.Millisecond
+
+// gather waits a moment for a pod that is Pending on both sides: most pods run before it
+// is over, and then one write tells all that three would have.
+func (w *Writer) gather(ctx context.Context, e *entry) {
+	over := time.NewTimer(gatherTime)
+	defer over.Stop()
+	for w.begins(e) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case <-e.told:
+		}
+	}
+}
+
+func (w *Writer) begins(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods[e.uid] == e && !e.gone && e.wants != nil && e.wants.Phase == corev1.PodPending &&
+		e.api != nil && e.api.DeletionTimestamp == nil && e.api.Status.Phase == corev1.PodPending
 }
 
 func (w *Writer) do(ctx context.Context, e *entry, what step) error {

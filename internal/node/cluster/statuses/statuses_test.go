@@ -424,3 +424,48 @@ func TestAFinalizer(t *testing.T) {
 		}
 	})
 }
+
+// TestBeginnings has one write for a pod that runs soon, and as many as it takes for one
+// that is Pending for longer. What has gone wrong by then is told as well.
+func TestBeginnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fresh := newPod("quick")
+		fresh.Status.Phase = corev1.PodPending
+		slow := newPod("slow")
+		slow.Status.Phase = corev1.PodPending
+		r := newRig(t, fresh, slow)
+		pending := func(reason string) *corev1.PodStatus {
+			return &corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}},
+			}}}
+		}
+		quick := r.pod("quick")
+		r.w.Set(quick, pending("ContainerCreating"))
+		time.Sleep(gatherTime / 2)
+		began := time.Now()
+		r.w.Set(quick, running("192.0.2.1"))
+		synctest.Wait()
+		if n := r.patches("quick"); n != 1 || r.pod("quick").Status.Phase != corev1.PodRunning || time.Since(began) > 0 {
+			t.Errorf("%d writes, and after %s the pod is %s", n, time.Since(began), r.pod("quick").Status.Phase)
+		}
+		for i, reason := range []string{"ContainerCreating", "ErrImagePull"} {
+			r.w.Set(r.pod("slow"), pending(reason))
+			time.Sleep(gatherTime)
+			synctest.Wait()
+			if c := r.pod("slow").Status.ContainerStatuses; r.patches("slow") != i+1 || len(c) != 1 || c[0].State.Waiting.Reason != reason {
+				t.Errorf("%s: %d writes, %+v", reason, r.patches("slow"), c)
+			}
+		}
+		// A pod that is deleted meanwhile waits for nothing.
+		gone := newPod("gone")
+		gone.Status.Phase, gone.DeletionTimestamp = corev1.PodPending, &metav1.Time{Time: time.Now()}
+		r.Put(podKind, gone)
+		r.w.Observe([]*corev1.Pod{r.pod("quick"), r.pod("slow"), r.pod("gone")})
+		began = time.Now()
+		r.w.Set(r.pod("gone"), pending("ContainerCreating"))
+		synctest.Wait()
+		if n := r.patches("gone"); n != 1 || time.Since(began) > 0 {
+			t.Errorf("%d writes after %s", n, time.Since(began))
+		}
+	})
+}

@@ -22,6 +22,7 @@ type Writer struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*entry
+	news map[*entry]bool // those of which something is known that begin has not seen
 }
 
 // entry is what is known of a pod, under the writer's lock.
@@ -40,12 +41,13 @@ type entry struct {
 	deleted bool              // it was asked to, and has agreed
 
 	busy bool
+	told chan struct{} // there is news for who is busy
 }
 
 // New makes a writer, which does nothing before Run.
 func New(client *cluster.Client, log *slog.Logger) *Writer {
 	return &Writer{
-		client: client.REST(corev1.SchemeGroupVersion), log: log, wake: make(chan struct{}, 1), pods: map[types.UID]*entry{},
+		client: client.REST(corev1.SchemeGroupVersion), log: log, wake: make(chan struct{}, 1), pods: map[types.UID]*entry{}, news: map[*entry]bool{},
 	}
 }
 
@@ -58,7 +60,7 @@ func (w *Writer) Set(pod *corev1.Pod, status *corev1.PodStatus) {
 		return
 	}
 	e.wants = status.DeepCopy()
-	w.signal()
+	w.signal(e)
 }
 
 // Gone says that nothing of a pod is left on this node. If somebody has deleted
@@ -66,8 +68,9 @@ func (w *Writer) Set(pod *corev1.Pod, status *corev1.PodStatus) {
 func (w *Writer) Gone(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of(pod).gone = true
-	w.signal()
+	e := w.of(pod)
+	e.gone = true
+	w.signal(e)
 }
 
 // Observe is all pods of the node as the API server has them. What somebody else
@@ -83,12 +86,14 @@ func (w *Writer) Observe(pods []*corev1.Pod) {
 		p := there[uid]
 		switch {
 		case p != nil:
-			e.api, e.watched = newer(e.api, p), true
+			was := e.api
+			if e.api, e.watched = newer(e.api, p), true; e.api != was {
+				w.signal(e)
+			}
 		case e.watched || e.gone: // it was there, and is no more
 			delete(w.pods, uid)
 		}
 	}
-	w.signal()
 }
 
 // of is the entry of a pod. A pod that is new here is taken as its object is: what
@@ -96,7 +101,7 @@ func (w *Writer) Observe(pods []*corev1.Pod) {
 func (w *Writer) of(pod *corev1.Pod) *entry {
 	e := w.pods[pod.UID]
 	if e == nil {
-		e = &entry{namespace: pod.Namespace, name: pod.Name, uid: pod.UID}
+		e = &entry{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, told: make(chan struct{}, 1)}
 		if pod.ResourceVersion != "" {
 			e.api = pod
 		}
@@ -105,10 +110,14 @@ func (w *Writer) of(pod *corev1.Pod) *entry {
 	return e
 }
 
-func (w *Writer) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
+// signal tells of news. The caller holds the lock.
+func (w *Writer) signal(e *entry) {
+	w.news[e] = true
+	for _, c := range []chan struct{}{w.wake, e.told} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -128,13 +137,16 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// begin marks the pods that have something to write, and that nobody writes yet.
+// begin marks the pods that have something to write, and that nobody writes yet: who
+// writes looks for more by itself. Only those are looked at of which there is news, as
+// comparing statuses takes its time, and a change of any pod comes by here.
 func (w *Writer) begin() []*entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []*entry
-	for _, e := range w.pods {
-		if !e.busy && e.next() != idle {
+	for e := range w.news {
+		delete(w.news, e)
+		if w.pods[e.uid] == e && !e.busy && e.next() != idle {
 			e.busy = true
 			out = append(out, e)
 		}
@@ -180,6 +192,8 @@ func (e *entry) stale() bool {
 		return true
 	case e.api == nil || e.echo == nil:
 		return true
+	case &e.api.Status == e.echo:
+		return false
 	case e.api.Status.Size() == e.echo.Size() && equality.Semantic.DeepEqual(&e.api.Status, e.echo):
 		return false
 	}
@@ -190,12 +204,12 @@ func (e *entry) stale() bool {
 	return err != nil || changes != nil
 }
 
-// newer is the later one of two versions of an object.
+// newer is the later one of two versions of an object, and the first if they are one.
 func newer(a, b *corev1.Pod) *corev1.Pod {
 	if a == nil {
 		return b
 	}
-	if order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion); err == nil && order > 0 {
+	if order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion); err == nil && order >= 0 {
 		return a
 	}
 	return b
