@@ -61,7 +61,9 @@ type cluster struct {
 // in the node's own.
 func startCluster(t *testing.T, root string) *cluster {
 	t.Helper()
-	c := &cluster{Node: node.Start(t, "", node.Plain), root: root, log: &node.Buffer{}, mended: make(chan struct{})}
+	c := &cluster{root: root, log: &node.Buffer{}, mended: make(chan struct{})}
+	t.Cleanup(c.dropCgroups) // the last: what is left of pods by then is too much
+	c.Node = node.Start(t, "", node.Plain)
 	if root == "" {
 		c.root = c.Dir + "/agent"
 	}
@@ -80,7 +82,6 @@ func startCluster(t *testing.T, root string) *cluster {
 		t.Fatal(err)
 	}
 	c.Pull(node.Busybox)
-	t.Cleanup(c.dropCgroups)
 	c.startAgent()
 	t.Cleanup(c.endAgent)
 	return c
@@ -111,6 +112,9 @@ func (c *cluster) cgroup() string { return "/" + c.Bridge }
 // dropCgroups removes what the agent has made above the cgroups of pods, which are all
 // gone by now.
 func (c *cluster) dropCgroups() {
+	if c.Node == nil {
+		return // it was never started
+	}
 	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		found, _ := filepath.Glob(top + c.cgroup()) // the pattern is sound
 		for _, dir := range found {
