@@ -2,13 +2,19 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	config "fairlead.run/api/config/v1alpha1"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cgroups"
+	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/shutdown"
 )
 
 // roomFlags say what pods may have, by the names that a kubelet has for them.
@@ -16,6 +22,15 @@ type roomFlags struct {
 	system, kube        map[string]string
 	maxPods, podsPerCPU int
 	cgroups             cgroupFlags
+	eviction            evictionFlags
+	shutdown            shutdown.Settings
+}
+
+// evictionFlags say when pods are evicted.
+type evictionFlags struct {
+	hard, soft, grace, reclaim string
+	transition                 time.Duration
+	maxGrace                   int
 }
 
 // cgroupFlags say how the cgroups of pods are kept.
@@ -36,6 +51,51 @@ func (f *roomFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.cgroups.driver, "cgroup-driver", "", "cgroupfs or systemd, for a runtime that does not say which it uses (default that of the configuration, else cgroupfs)")
 	s.Int64Var(&f.cgroups.podPids, "pod-max-pids", -1, "processes that a pod may have; -1 for as many as it likes")
 	s.BoolVar(&f.cgroups.quota, "cpu-cfs-quota", true, "hold pods to their limits of processor time")
+	f.addEviction(cmd)
+}
+
+func (f *roomFlags) addEviction(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.eviction.hard, "eviction-hard", hardByDefault(), "what has to be left, before pods are evicted at once; empty for nothing")
+	s.StringVar(&f.eviction.soft, "eviction-soft", "", "what has to be left, before pods are evicted after a time: memory.available<300Mi")
+	s.StringVar(&f.eviction.grace, "eviction-soft-grace-period", "", "that time for each of them: memory.available=1m30s")
+	s.IntVar(&f.eviction.maxGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod may take to end that is evicted so, up to its own")
+	s.StringVar(&f.eviction.reclaim, "eviction-minimum-reclaim", "", "how much more is to be left in the end: nodefs.available=500Mi")
+	s.DurationVar(&f.eviction.transition, "eviction-pressure-transition-period", eviction.DefaultTransition, "how long the node still says that it is short of something after it was")
+	s.DurationVar(&f.shutdown.Period, "shutdown-grace-period", 0, "how long a shutdown of the machine waits for pods; 0 for not at all. It needs systemd-logind")
+	s.DurationVar(&f.shutdown.Critical, "shutdown-grace-period-critical-pods", 0, "how much of that is for critical pods, which end after the others")
+}
+
+// hardByDefault is written as the flag is.
+func hardByDefault() string {
+	var out []string
+	for _, signal := range slices.Sorted(maps.Keys(eviction.DefaultHard)) {
+		out = append(out, signal+"<"+eviction.DefaultHard[signal])
+	}
+	return strings.Join(out, ",")
+}
+
+func (f *evictionFlags) settings() (resources.Eviction, error) {
+	out := resources.Eviction{Transition: f.transition, MaxGrace: time.Duration(f.maxGrace) * time.Second}
+	for _, flag := range []struct {
+		name, text, operator string
+		to                   *map[string]string
+	}{
+		{"eviction-hard", f.hard, "<", &out.Hard},
+		{"eviction-soft", f.soft, "<", &out.Soft},
+		{"eviction-soft-grace-period", f.grace, "=", &out.SoftGrace},
+		{"eviction-minimum-reclaim", f.reclaim, "=", &out.MinimumReclaim},
+	} {
+		list, err := eviction.ParseList(flag.text, flag.operator)
+		if err != nil {
+			return out, usageError{fmt.Errorf("--%s: %w", flag.name, err)}
+		}
+		*flag.to = list
+	}
+	if _, err := out.Parse(); err != nil {
+		return out, usageError{err}
+	}
+	return out, nil
 }
 
 func (f *roomFlags) settings(cfg *config.Config) (resources.Settings, error) {
@@ -51,6 +111,13 @@ func (f *roomFlags) settings(cfg *config.Config) (resources.Settings, error) {
 		driver = string(cgroups.Cgroupfs)
 	}
 	var err error
+	if out.Eviction, err = f.eviction.settings(); err != nil {
+		return out, err
+	}
+	out.Shutdown = f.shutdown
+	if _, err := out.Shutdown.Levels(); err != nil {
+		return out, usageError{err}
+	}
 	if out.Cgroups.Driver, err = cgroups.ParseDriver(driver); err != nil {
 		return out, usageError{fmt.Errorf("--cgroup-driver: %w", err)}
 	}

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,4 +157,75 @@ func TestUpCgroups(t *testing.T) {
 			}
 		}
 	})
+}
+
+const waiting = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: IMAGE, command: [sleep, '1000'], resources: {requests: {cpu: CPU}}}]
+`
+
+// TestUpRoom has a pod wait that does not fit beside another, until that one has gone.
+func TestUpRoom(t *testing.T) {
+	m := newMachine(t)
+	write := func(name, cpu string) string {
+		return m.write(name+".yaml", strings.NewReplacer("NAME", name, "IMAGE", image, "CPU", cpu).Replace(waiting))
+	}
+	j := m.up()
+	m.want(0, "apply", "-f", write("first", "10m"))
+	m.await("the first", func(pods map[string]corev1.Pod) bool { return ready(pods["first"]) })
+	all := fmt.Sprintf("%dm", runtime.NumCPU()*1000)
+	m.want(0, "apply", "-f", write("second", all))
+	m.await("the second is refused", func(pods map[string]corev1.Pod) bool { return pods["second"].Status.Phase == corev1.PodFailed })
+	if s := m.pods()["second"].Status; s.Reason != "OutOfcpu" || !strings.HasPrefix(s.Message, "Pod was rejected: Node didn't have enough resource: cpu") {
+		t.Errorf("%s: %s", s.Reason, s.Message)
+	}
+	m.want(0, "delete", "pod", "first")
+	m.await("the second", func(pods map[string]corev1.Pod) bool { return ready(pods["second"]) })
+	m.want(0, "delete", "pod", "second")
+	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
+	j.signal(syscall.SIGINT)
+	j.ends(0)
+}
+
+// TestUpEvicts has the machine short of memory, by a threshold that it is always past: a
+// pod is evicted, for good, and others are not let in.
+func TestUpEvicts(t *testing.T) {
+	m := newMachine(t)
+	pod := func(name string) string {
+		return m.write(name+".yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: "+name+"}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: "+image+", command: [sleep, '1000']}]}\n")
+	}
+	j := m.up()
+	m.want(0, "apply", "-f", pod("victim"))
+	m.await("the pod", func(pods map[string]corev1.Pod) bool { return ready(pods["victim"]) })
+	j.signal(syscall.SIGKILL)
+	j.ends(-1)
+	j = m.up("--eviction-hard", "memory.available<99%")
+	m.await("it is evicted", func(pods map[string]corev1.Pod) bool { return pods["victim"].Status.Phase == corev1.PodFailed })
+	s := m.pods()["victim"].Status
+	if s.Reason != "Evicted" || !strings.HasPrefix(s.Message, "The node was low on resource: memory. Threshold quantity: ") {
+		t.Errorf("%s: %s", s.Reason, s.Message)
+	}
+	m.want(0, "apply", "-f", pod("late"))
+	m.await("another one is refused", func(pods map[string]corev1.Pod) bool { return pods["late"].Status.Phase == corev1.PodFailed })
+	if s := m.pods()["late"].Status; s.Reason != "Evicted" || s.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
+		t.Errorf("%s: %q", s.Reason, s.Message)
+	}
+	if out := m.want(0, "events").out; !strings.Contains(out, "EvictionThresholdMet") {
+		t.Errorf("events %s", out)
+	}
+	j.signal(syscall.SIGKILL)
+	j.ends(-1)
+	j = m.up()
+	m.await("that one runs, and the other has ended", func(pods map[string]corev1.Pod) bool {
+		return ready(pods["late"]) && pods["victim"].Status.Phase == corev1.PodFailed
+	})
+	m.want(0, "delete", "pod", "victim")
+	m.want(0, "delete", "pod", "late")
+	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
+	j.signal(syscall.SIGINT)
+	j.ends(0)
 }

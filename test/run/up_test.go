@@ -45,7 +45,8 @@ func (m *machine) await(what string, so func(map[string]corev1.Pod) bool) {
 // up starts fairlead up, and waits until it answers.
 func (m *machine) up(more ...string) *job {
 	m.t.Helper()
-	j := m.background(append([]string{"up", "--manifests", m.dir + "/manifests"}, more...)...)
+	// The disk of a machine that others use, too, is no reason to evict pods.
+	j := m.background(append([]string{"up", "--manifests", m.dir + "/manifests", "--eviction-hard", "memory.available<50Mi"}, more...)...)
 	m.t.Cleanup(func() { // a test that has failed leaves it, and it would keep its pods
 		_ = j.cmd.Process.Kill()
 		<-j.done

@@ -220,11 +220,13 @@ func (a *Agent) worker(uid types.UID) *worker {
 // Run keeps the pods until ctx ends. They go on then; whoever runs next finds them. The
 // error is errdefs.ErrAlreadyExists if another process keeps them.
 func (a *Agent) Run(ctx context.Context) error {
-	release, err := a.lock()
-	if err != nil {
-		return err
+	if !a.transient {
+		release, err := ledger.Lock(a.cfg.State, a.cfg.Name)
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
-	defer release()
 	var all sync.WaitGroup
 	defer all.Wait()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/plan"
@@ -96,10 +95,7 @@ func (w *worker) tighten(ctx context.Context, p plan.Plan) error {
 func (w *worker) resizeSandbox(ctx context.Context) error {
 	ctx, cancel := call(ctx)
 	defer cancel()
-	linux := podspec.Sandbox(w.spec).GetLinux()
-	_, err := w.a.cfg.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-		PodSandboxId: w.view.box.GetId(), Overhead: linux.GetOverhead(), Resources: linux.GetResources(),
-	})
+	_, err := w.a.cfg.Runtime.UpdatePodSandboxResources(ctx, podspec.ResizeSandbox(w.spec, w.view.box.GetId()))
 	if status.Code(err) == codes.Unimplemented {
 		return nil // a runtime that is older than that call needs none
 	}

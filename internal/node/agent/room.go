@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/volume"
 )
 
 // Room says which pods there is room for. It is asked by one goroutine at a time, in the
@@ -47,6 +48,7 @@ type standing struct {
 	retired  atomic.Bool   // it has ended for good
 	over     chan struct{} // closed when it has, or is gone
 	once     sync.Once
+	measured atomic.Pointer[volume.Set] // its volumes, once they are there
 }
 
 // entry is whether a pod was let in. The agent's mu guards it.
@@ -92,6 +94,9 @@ func (a *Agent) admit(w *worker) {
 		}
 	}
 }
+
+// RoomChanged has pods tried once more that were not let in, and may be later.
+func (a *Agent) RoomChanged() { poke(a.poked) }
 
 // running are the pods that were let in and have not ended, but for one. The caller
 // holds mu.
@@ -168,6 +173,19 @@ func (w *worker) isOver() bool {
 	default:
 		return false
 	}
+}
+
+// Volumes measures the volumes of a pod. It walks through those that are folders.
+func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
+	w := a.worker(uid)
+	if w == nil {
+		return nil, nil
+	}
+	set := w.measured.Load()
+	if set == nil {
+		return nil, nil
+	}
+	return set.Usage(ctx)
 }
 
 // Await returns when a pod has ended for good, or is not here. The error is that of ctx

@@ -87,7 +87,8 @@ func TestRoom(t *testing.T) {
 func TestRoomAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.room = few{most: 1, again: true}
+		room := &few{most: 1, again: true}
+		n.room = room
 		n.boot(t, pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x"))
 		n.expect(t, "p2", corev1.PodFailed, false)
 		n.Reconsider()
@@ -98,6 +99,10 @@ func TestRoomAgain(t *testing.T) {
 		n.expect(t, "p1", corev1.PodSucceeded, false)
 		n.expect(t, "p2", corev1.PodRunning, true)
 		n.expect(t, "p3", corev1.PodFailed, false)
+		room.most = 2
+		n.RoomChanged()
+		synctest.Wait()
+		n.expect(t, "p3", corev1.PodRunning, true)
 		n.stop()
 	})
 }

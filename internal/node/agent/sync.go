@@ -79,7 +79,7 @@ func (w *worker) take(l inbox.Letter) {
 		w.shown.set(nil, nil)
 	}
 	if l.Ending != nil && l.Ending.Refusal != nil {
-		w.refused = l.Ending.Refusal
+		w.refused, w.stray = l.Ending.Refusal, l.Ending.Refusal.Again
 	}
 }
 
@@ -154,6 +154,7 @@ func (w *worker) prepare(ctx context.Context) error {
 			return w.told("FailedMount", err)
 		}
 		w.volumes, w.stage = set, prepared
+		w.measured.Store(set)
 	}
 	return w.grant(ctx)
 }
@@ -267,7 +268,7 @@ func (w *worker) retire(ctx context.Context) error {
 	for _, c := range w.view.containers {
 		c.care.Abandon()
 	}
-	if w.retired.Store(!w.stray); !w.stray {
+	if w.retired.Store(!w.stray); !w.stray || w.ending != nil {
 		w.end()
 	}
 	if w.vacant {

@@ -33,8 +33,9 @@ type Node interface {
 	// Observe says what is left. What could not be observed is missing, and said by
 	// the error.
 	Observe(context.Context) (Observations, error)
-	// Pods are those with containers that run, as far as they were measured.
-	Pods(context.Context) ([]Pod, error)
+	// Pods are those with containers that run, as far as they were measured: all if the
+	// node runs short, else those that have limits of their own.
+	Pods(ctx context.Context, short bool) ([]Pod, error)
 	// Evict ends a pod and returns when it has ended, or when ctx ends, with an
 	// error if the pod has not. The pod's status is that of Eviction.Mark from then
 	// on.
@@ -102,7 +103,7 @@ func (m *Manager) round(ctx context.Context) (evicted bool, err error) {
 	seen, err := m.node.Observe(ctx)
 	verdict := m.machine.Step(time.Now(), seen)
 	m.set(verdict.Conditions)
-	pods, failed := m.node.Pods(ctx)
+	pods, failed := m.node.Pods(ctx, len(verdict.Due) > 0)
 	if err = errors.Join(err, failed); failed != nil {
 		return false, err
 	}

@@ -39,7 +39,7 @@ func (f *fake) Observe(context.Context) (Observations, error) {
 	return f.left, f.blind
 }
 
-func (f *fake) Pods(context.Context) ([]Pod, error) { return f.pods, nil }
+func (f *fake) Pods(context.Context, bool) ([]Pod, error) { return f.pods, nil }
 
 func (f *fake) Evict(ctx context.Context, e Eviction) error {
 	if e.Pod.Name == f.refuse {

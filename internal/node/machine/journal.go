@@ -22,21 +22,23 @@ type journal struct {
 	wait   chan struct{}   // closed when something is added; nil if nobody waits
 }
 
-func (j *journal) add(p *corev1.Pod, kind, reason, message string) {
+// ofPod is what an event about a pod is about.
+func ofPod(p *corev1.Pod) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+func (j *journal) add(about corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.NewTime(time.Now())
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.number++
 	e := &corev1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s.%d", p.Name, j.number)},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%d", about.Name, j.number)}, InvolvedObject: about,
 		Type: kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: "fairlead"},
 	}
 	same := slices.IndexFunc(j.list, func(old *corev1.Event) bool {
-		return old.InvolvedObject.UID == p.UID && old.Type == kind && old.Reason == reason && old.Message == message
+		return old.InvolvedObject == about && old.Type == kind && old.Reason == reason && old.Message == message
 	})
 	if same >= 0 {
 		e.Count, e.FirstTimestamp = j.list[same].Count+1, j.list[same].FirstTimestamp

@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/folder"
@@ -85,7 +86,10 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		return nil, err
 	}
 	var err error
-	if m.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Node: m.node, Manifests: true, Log: cfg.Log}); err != nil {
+	if m.keeper, err = resources.New(ctx, resources.Config{
+		Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Images: cfg.Endpoint.Images, Name: cfg.Node.Name, Folder: cfg.Root, Logs: m.logDir, Tell: m.tell(),
+		Node: m.node, Manifests: true, Log: cfg.Log,
+	}); err != nil {
 		return nil, err
 	}
 	cfg.Node.Allocatable = m.keeper.Node().Allocatable
@@ -113,7 +117,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		return err
 	}
 	defer m.keeper.Close()
-	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent) }
+	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent, m.garbage) }
 	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, keeper, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
@@ -178,6 +182,21 @@ func (m *Machine) read() *manifest.Objects {
 		return &manifest.Objects{}
 	}
 	return m.objects
+}
+
+// logDir is where an agent has the logs of a pod by itself.
+func (m *Machine) logDir(p *corev1.Pod) string {
+	return filepath.Join(removal.Dirs(m.cfg.Root, m.cfg.State, string(p.UID)).Disk, "logs")
+}
+
+// tell is how people are told of the machine. Its own events are about no pod.
+func (m *Machine) tell() resources.Tell {
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.cfg.Node.Name}
+	return resources.Tell{
+		Pod:     func(p *corev1.Pod, kind, reason, message string) { reporter{m}.Event(p, kind, reason, message) },
+		Node:    func(kind, reason, message string) { m.events.add(node, kind, reason, message) },
+		Changed: func() { m.agent.RoomChanged() },
+	}
 }
 
 // node is this machine as the object of a node.
@@ -259,7 +278,7 @@ func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) {
 }
 
 func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
-	r.m.events.add(p, kind, reason, message)
+	r.m.events.add(ofPod(p), kind, reason, message)
 	r.m.cfg.Event(p, kind, reason, message)
 }
 

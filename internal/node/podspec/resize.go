@@ -22,6 +22,11 @@ func Resize(c *Context, ct *corev1.Container, id string) *runtimeapi.UpdateConta
 	return &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r}
 }
 
+// ResizeSandbox tells a runtime what the containers of a pod have together by now.
+func ResizeSandbox(c *Context, id string) *runtimeapi.UpdatePodSandboxResourcesRequest {
+	return &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead(c.Overhead), Resources: podResources(c)}
+}
+
 // ResourcesOf says which resources a container runs with, in the words of its spec:
 // as they are written there, where the runtime has what they come to, and else what
 // the runtime's values stand for. Values are compared as the runtime counts, in

@@ -10,12 +10,14 @@ import (
 type metrics struct {
 	registry                telemetry.Registry
 	rejections, preemptions *telemetry.Counter
+	evictions               *telemetry.Counter
 }
 
 func newMetrics() *metrics {
 	m := &metrics{}
 	m.rejections = m.registry.Counter("kubelet_admission_rejections_total", "Pods that the node has not let in.", "reason")
 	m.preemptions = m.registry.Counter("kubelet_preemptions", "Pods that had to make room for a critical one, by the resource that was short.", "preemption_signal")
+	m.evictions = m.registry.Counter("kubelet_evictions", "Pods that were evicted, by the signal that was short or the limit that they went past.", "eviction_signal")
 	return m
 }
 

@@ -21,12 +21,23 @@ import (
 
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/cgroups"
+	"fairlead.run/internal/node/eviction"
+	"fairlead.run/internal/node/shutdown"
 )
 
 // silent is a runtime that does not say which driver it has.
-type silent struct{}
+type silent struct {
+	runtimeapi.RuntimeServiceClient
+}
 
 func (silent) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest, ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "too old")
+}
+
+// homeless is an image service that does not say where its images are.
+type homeless struct{ runtimeapi.ImageServiceClient }
+
+func (homeless) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "too old")
 }
 
@@ -50,7 +61,7 @@ func TestTree(t *testing.T) {
 	root := fmt.Sprintf("fairlead-test-resources-%d", os.Getpid())
 	k, err := New(t.Context(), Config{
 		Settings: Settings{Cgroups: Cgroups{Driver: cgroups.Cgroupfs, Root: root}},
-		Runtime:  silent{}, Folder: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Runtime:  silent{}, Images: homeless{}, Folder: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +100,7 @@ func TestTree(t *testing.T) {
 
 // TestOff leaves cgroups to the runtime, which is not even asked.
 func TestOff(t *testing.T) {
-	k, err := New(t.Context(), Config{Settings: Settings{Cgroups: Cgroups{Off: true}}, Folder: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	k, err := New(t.Context(), Config{Settings: Settings{Cgroups: Cgroups{Off: true}}, Images: homeless{}, Folder: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +113,7 @@ func TestOff(t *testing.T) {
 // keeper is one of a node with two processors' worth for pods.
 func keeper(manifests bool) *Keeper {
 	k := &Keeper{stats: newMetrics()}
+	k.eviction, k.shutdown = eviction.New(eviction.Config{}, evictor{k}), shutdown.New(shutdown.Config{}, downer{k})
 	k.cfg.Manifests = manifests
 	k.cfg.Node = func() *corev1.Node {
 		n := &corev1.Node{}

@@ -14,6 +14,9 @@ import (
 // Admit implements agent.Room.
 func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced, error) {
 	pod, running = k.weighed(pod), k.weighedAll(running)
+	if err := errors.Join(k.shutdown.Admit(pod), k.eviction.Admit(pod)); err != nil {
+		return agent.Displaced{}, k.refusal(err)
+	}
 	refused := capacity.Admit(pod, k.object(), running)
 	if refused == nil {
 		return agent.Displaced{}, nil

@@ -64,7 +64,7 @@ func (t *tree) poke() {
 }
 
 // run shares the processors out until ctx ends.
-func (t *tree) run(ctx context.Context, pods Pods) {
+func (t *tree) run(ctx context.Context, pods lister) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -127,7 +127,22 @@ func (f *facts) now() membership.Said {
 	return said
 }
 
-func (n *Node) said(context.Context) membership.Said { return n.facts.now() }
+// said adds what the node runs short of, and whether it shuts down.
+func (n *Node) said(context.Context) membership.Said {
+	said := n.facts.now()
+	for _, c := range n.keeper.Pressure() {
+		switch c {
+		case corev1.NodeMemoryPressure:
+			said.Pressure.Memory = true
+		case corev1.NodeDiskPressure:
+			said.Pressure.Disk = true
+		case corev1.NodePIDPressure:
+			said.Pressure.PIDs = true
+		}
+	}
+	said.NotReady = append(said.NotReady, n.keeper.NotReady()...)
+	return said
+}
 
 // status is the first one of a node that is new.
 func (n *Node) status() corev1.NodeStatus {

@@ -90,7 +90,10 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	var err error
-	if n.keeper, err = resources.New(ctx, resources.Config{Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Folder: cfg.Root, Node: func() *corev1.Node { return n.cluster.Node() }, Log: cfg.Log}); err != nil {
+	if n.keeper, err = resources.New(ctx, resources.Config{
+		Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Images: cfg.Endpoint.Images, Name: cfg.Node.Name, Folder: cfg.Root, Logs: n.logDir, Tell: n.tell(),
+		Node: func() *corev1.Node { return n.cluster.Node() }, Log: cfg.Log,
+	}); err != nil {
 		return nil, err
 	}
 	has := n.keeper.Node()
@@ -161,6 +164,15 @@ func (n *Node) newServer() (*server.Server, error) {
 	})
 }
 
+// tell is how the cluster is told of the node.
+func (n *Node) tell() resources.Tell {
+	return resources.Tell{
+		Pod:     func(p *corev1.Pod, kind, reason, message string) { n.cluster.Event(p, kind, reason, message) },
+		Node:    func(kind, reason, message string) { n.cluster.NodeEvent(kind, reason, message) },
+		Changed: func() { n.cluster.NodeChanged() },
+	}
+}
+
 // systems are the cgroups that the summary shows.
 func (n *Node) systems() []usage.System {
 	name := n.keeper.CgroupName()
@@ -188,7 +200,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	parts := []func(context.Context) error{
 		logs.Run, n.garbage.Run, n.agent.Run, n.cluster.Run, n.facts.run,
-		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent) },
+		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
 	errs := make([]error, len(parts))

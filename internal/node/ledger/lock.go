@@ -1,4 +1,4 @@
-package agent
+package ledger
 
 import (
 	"errors"
@@ -11,14 +11,12 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// lock makes sure that nobody else keeps the pods of this agent's name: two agents
-// would each take away what the other one starts. It ends with the process, too.
-func (a *Agent) lock() (release func(), err error) {
-	if a.transient {
-		return func() {}, nil
-	}
-	path := filepath.Join(a.cfg.State, "agent-"+a.cfg.Name+".lock")
-	if err := os.MkdirAll(a.cfg.State, 0o711); err != nil {
+// Lock makes sure that nobody else keeps the pods of an agent's name: two agents would
+// each take away what the other one starts. It is in a folder on a tmpfs, and ends with
+// the process, too. The error is errdefs.ErrAlreadyExists if somebody else has it.
+func Lock(state, agent string) (release func(), err error) {
+	path := filepath.Join(state, "agent-"+agent+".lock")
+	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

@@ -1,0 +1,175 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/eviction"
+)
+
+// evictor is the node of an eviction.Manager.
+type evictor struct{ k *Keeper }
+
+// Observe implements eviction.Node.
+func (e evictor) Observe(context.Context) (eviction.Observations, error) {
+	return e.k.observer.Observe()
+}
+
+// Pods implements eviction.Node. What pods use is asked for if the node runs short, or if
+// there are some that have limits of their own for disk.
+func (e evictor) Pods(ctx context.Context, short bool) ([]eviction.Pod, error) {
+	var list []*corev1.Pod
+	for _, p := range running(e.k.pods) {
+		if short || limitsDisk(p) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	summary, err := e.k.usage.Summary(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("measure pods: %w", err)
+	}
+	used := map[types.UID]statsv1.PodStats{}
+	for _, s := range summary.Pods {
+		used[types.UID(s.PodRef.UID)] = s
+	}
+	out := make([]eviction.Pod, len(list))
+	errs := make([]error, len(list))
+	for i, p := range list {
+		out[i] = eviction.Pod{Pod: e.k.weighed(p)}
+		if s, ok := used[p.UID]; ok {
+			measured(&out[i], s)
+		}
+		errs[i] = e.volumes(ctx, &out[i])
+	}
+	return out, errors.Join(errs...)
+}
+
+// limitsDisk says that a pod may end because of what it has on disk itself.
+func limitsDisk(p *corev1.Pod) bool {
+	for _, v := range p.Spec.Volumes {
+		if v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
+		_, has := c.Resources.Limits[corev1.ResourceEphemeralStorage]
+		return has
+	})
+}
+
+func measured(p *eviction.Pod, s statsv1.PodStats) {
+	p.Measured = true
+	p.Memory = workingSet(s.Memory)
+	if s.ProcessStats != nil {
+		p.Pids = count(s.ProcessStats.ProcessCount)
+	}
+	for _, c := range s.Containers {
+		p.Containers = append(p.Containers, eviction.Container{Name: c.Name, Memory: workingSet(c.Memory), Layer: onDisk(c.Rootfs), Logs: onDisk(c.Logs)})
+	}
+}
+
+func workingSet(m *statsv1.MemoryStats) int64 {
+	if m == nil {
+		return 0
+	}
+	return count(m.WorkingSetBytes)
+}
+
+func onDisk(fs *statsv1.FsStats) eviction.Usage {
+	if fs == nil {
+		return eviction.Usage{}
+	}
+	return eviction.Usage{Bytes: count(fs.UsedBytes), Inodes: count(fs.InodesUsed)}
+}
+
+func count(n *uint64) int64 {
+	if n == nil {
+		return 0
+	}
+	return int64(min(*n, 1<<62))
+}
+
+// volumes adds those that are the node's own.
+func (e evictor) volumes(ctx context.Context, p *eviction.Pod) error {
+	list, err := e.k.pods.Volumes(ctx, p.Pod.UID)
+	p.Volumes = map[string]eviction.Usage{}
+	for _, u := range list {
+		if u.Local || u.Memory {
+			p.Volumes[u.Volume] = eviction.Usage{Bytes: u.Bytes, Inodes: u.Inodes}
+		}
+	}
+	return err
+}
+
+// Evict implements eviction.Node.
+func (e evictor) Evict(ctx context.Context, v eviction.Eviction) error {
+	why := agent.Refusal{Reason: eviction.Reason, Message: v.Message, Disrupts: v.Message}
+	if !e.k.pods.Evict(v.Pod.UID, int64(v.Grace/time.Second), why) {
+		return errors.New("it is gone already")
+	}
+	e.k.stats.evictions.Add(1, string(v.Signal))
+	e.k.cfg.Tell.Pod(v.Pod, corev1.EventTypeWarning, eviction.Reason, v.Message)
+	return e.k.pods.Await(ctx, v.Pod.UID)
+}
+
+// RemoveContainers implements eviction.Node.
+func (e evictor) RemoveContainers(ctx context.Context) error {
+	if e.k.garbage == nil {
+		return nil
+	}
+	return e.k.garbage.DeleteUnusedContainers(ctx)
+}
+
+// RemoveImages implements eviction.Node.
+func (e evictor) RemoveImages(ctx context.Context) error {
+	if e.k.garbage == nil {
+		return nil
+	}
+	_, err := e.k.garbage.DeleteUnusedImages(ctx)
+	return err
+}
+
+// SetConditions implements eviction.Node.
+func (e evictor) SetConditions(has []corev1.NodeConditionType) {
+	e.k.pressure.Store(&has)
+	e.k.cfg.Tell.Changed()
+}
+
+// Event implements eviction.Node.
+func (e evictor) Event(reason, message string) {
+	e.k.cfg.Tell.Node(corev1.EventTypeWarning, reason, message)
+}
+
+// layout finds out which disks the runtime has its images and containers on. Without an
+// answer they count as on the node's own.
+func (k *Keeper) layout(ctx context.Context) (images string, layout eviction.Layout) {
+	info, err := k.cfg.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	images = k.cfg.Folder
+	if list := info.GetImageFilesystems(); len(list) > 0 && list[0].GetFsId().GetMountpoint() != "" {
+		images = list[0].GetFsId().GetMountpoint()
+	}
+	containers := images
+	if list := info.GetContainerFilesystems(); len(list) > 0 && list[0].GetFsId().GetMountpoint() != "" {
+		containers = list[0].GetFsId().GetMountpoint()
+	}
+	if err == nil {
+		layout, err = eviction.LayoutOf(k.cfg.Folder, images, containers)
+	}
+	if err != nil {
+		k.cfg.Log.Warn("the disks of the runtime are not known, and count as that of the node", "error", err)
+		return k.cfg.Folder, eviction.OneDisk
+	}
+	return images, layout
+}

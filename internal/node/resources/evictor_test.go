@@ -1,0 +1,160 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/eviction"
+	"fairlead.run/internal/node/shutdown"
+	"fairlead.run/internal/node/volume"
+)
+
+// kept are pods of an agent that ends them at once.
+type kept struct {
+	some
+	ended []string
+}
+
+func (k *kept) Evict(uid types.UID, grace int64, why agent.Refusal) bool {
+	i := slices.IndexFunc(k.some, func(p *corev1.Pod) bool { return p.UID == uid })
+	if i >= 0 {
+		k.ended = append(k.ended, fmt.Sprintf("%s in %ds: %s, disrupts %v, again %v", k.some[i].Name, grace, why.Reason, why.Disrupts != "", why.Again))
+	}
+	return i >= 0
+}
+
+func (*kept) Await(context.Context, types.UID) error { return nil }
+
+func (*kept) Volumes(context.Context, types.UID) ([]volume.Usage, error) {
+	return []volume.Usage{{Volume: "scratch", Local: true, Bytes: 7, Inodes: 2}, {Volume: "claim", Claim: "c", Bytes: 9}}, nil
+}
+
+// told keeps what a node tells.
+func told(k *Keeper) *[]string {
+	out := &[]string{}
+	k.cfg.Tell = Tell{
+		Pod: func(p *corev1.Pod, kind, reason, message string) {
+			*out = append(*out, p.Name+" "+kind+" "+reason+": "+message)
+		},
+		Node:    func(kind, reason, message string) { *out = append(*out, "node "+kind+" "+reason+": "+message) },
+		Changed: func() { *out = append(*out, "changed") },
+	}
+	return out
+}
+
+// TestEvict ends a pod for good, and tells of it.
+func TestEvict(t *testing.T) {
+	k := keeper(true)
+	said := told(k)
+	pods := &kept{some: some{burstable(1, "1")}}
+	k.pods = pods
+	e := evictor{k}
+	if err := e.Evict(t.Context(), eviction.Eviction{Pod: pods.some[0], Signal: eviction.MemoryAvailable, Message: "low", Grace: 3 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Evict(t.Context(), eviction.Eviction{Pod: burstable(7, "1")}); err == nil {
+		t.Error("a pod that is not there was evicted")
+	}
+	e.SetConditions([]corev1.NodeConditionType{corev1.NodeMemoryPressure})
+	e.Event("EvictionThresholdMet", "Attempting to reclaim memory")
+	if want := []string{"p1 in 3s: Evicted, disrupts true, again false"}; !slices.Equal(pods.ended, want) {
+		t.Errorf("%q, want %q", pods.ended, want)
+	}
+	if want := []string{"p1 Warning Evicted: low", "changed", "node Warning EvictionThresholdMet: Attempting to reclaim memory"}; !slices.Equal(*said, want) {
+		t.Errorf("%q, want %q", *said, want)
+	}
+	if !slices.Equal(k.Pressure(), []corev1.NodeConditionType{corev1.NodeMemoryPressure}) {
+		t.Errorf("%v", k.Pressure())
+	}
+	var counted strings.Builder
+	if err := k.Metrics(&counted); err != nil || !strings.Contains(counted.String(), `kubelet_evictions{eviction_signal="memory.available"} 1`) {
+		t.Errorf("%v, %s", err, &counted)
+	}
+	if err := e.RemoveContainers(t.Context()); err != nil { // there is nobody who could
+		t.Error(err)
+	}
+	if err := e.RemoveImages(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMeasured takes what a summary says, and volumes of the node's own.
+func TestMeasured(t *testing.T) {
+	k := keeper(false)
+	k.pods = &kept{}
+	p := eviction.Pod{Pod: burstable(1, "1")}
+	fs := func(bytes, inodes uint64) *statsv1.FsStats {
+		return &statsv1.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}
+	}
+	memory := func(n uint64) *statsv1.MemoryStats { return &statsv1.MemoryStats{WorkingSetBytes: &n} }
+	measured(&p, statsv1.PodStats{
+		Memory: memory(5), ProcessStats: &statsv1.ProcessStats{ProcessCount: new(uint64(3))},
+		Containers: []statsv1.ContainerStats{{Name: "main", Memory: memory(4), Rootfs: fs(1, 2), Logs: fs(3, 4)}, {Name: "bare"}},
+	})
+	if err := (evictor{k}).volumes(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	want := []eviction.Container{{Name: "main", Memory: 4, Layer: eviction.Usage{Bytes: 1, Inodes: 2}, Logs: eviction.Usage{Bytes: 3, Inodes: 4}}, {Name: "bare"}}
+	if !p.Measured || p.Memory != 5 || p.Pids != 3 || !slices.Equal(p.Containers, want) {
+		t.Errorf("%+v", p)
+	}
+	if len(p.Volumes) != 1 || p.Volumes["scratch"] != (eviction.Usage{Bytes: 7, Inodes: 2}) {
+		t.Errorf("%+v", p.Volumes)
+	}
+}
+
+// TestNothingIsMeasured unless the node runs short, or a pod has limits for disk.
+func TestNothingIsMeasured(t *testing.T) {
+	limited := burstable(1, "1")
+	limited.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}
+	sized := burstable(2, "1")
+	sized.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
+	for p, want := range map[*corev1.Pod]bool{limited: true, sized: true, burstable(3, "1"): false} {
+		if got := limitsDisk(p); got != want {
+			t.Errorf("pod %s: %v, want %v", p.Name, got, want)
+		}
+	}
+	k := keeper(false)
+	k.pods = &kept{some: some{burstable(3, "1")}} // and no collector that could measure
+	if got, err := (evictor{k}).Pods(t.Context(), false); err != nil || len(got) > 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestShutdown has pods end with the node: for good in a cluster, and until the next boot
+// on one machine. Meanwhile the node is not ready.
+func TestShutdown(t *testing.T) {
+	for manifests, want := range map[bool]string{
+		false: "p1 in 5s: Terminated, disrupts true, again false", true: "p1 in 5s: Terminated, disrupts true, again true",
+	} {
+		k := keeper(manifests)
+		said := told(k)
+		pods := &kept{some: some{burstable(1, "1")}}
+		k.pods = pods
+		d := downer{k}
+		d.ShuttingDown(true)
+		if got := k.NotReady(); !slices.Equal(got, []string{"node is shutting down"}) {
+			t.Errorf("%q", got)
+		}
+		if err := d.End(t.Context(), shutdown.Ending{Pod: d.Running()[0], Grace: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(pods.ended, []string{want}) || len(*said) != 2 {
+			t.Errorf("%q, want %q; told %q", pods.ended, want, *said)
+		}
+		d.ShuttingDown(false)
+		if got := k.NotReady(); len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+	}
+}
