@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +24,9 @@ import (
 // exitPermanent says that trying again does not help.
 const exitPermanent = 3
 
+// terminationLog is where a kubelet reads what a container has to say at its end.
+const terminationLog = "/dev/termination-log"
+
 // errInstall is a result that was printed already.
 type errInstall struct{ code int }
 
@@ -34,15 +36,16 @@ func (e errInstall) Error() string { return "the installation did not succeed" }
 type installFlags struct {
 	options             installer.Options
 	logFormat, logLevel string
-	result              string
+	result, readyFile   string
 }
 
 // sourceFlags say what is installed.
 type sourceFlags struct {
 	payloads []string
 	settings []string
-	watch    bool
-	listen   string
+	stay     bool
+	remove   bool
+	ready    bool
 }
 
 func (a *app) installCommand() *cobra.Command {
@@ -59,7 +62,7 @@ func (a *app) installCommand() *cobra.Command {
 			"docs/installer.md says more.\n\n" +
 			"The exit code is 0 if it is installed, 1 if it is not and may be tried again, 2 for a wrong command line, and\n" +
 			"3 if trying again does not help before something is changed.",
-		Example: "  fairlead install --payload /payload\n  fairlead install --payload /gvisor --payload /kata --watch --host-root /host",
+		Example: "  fairlead install --payload /payload\n  fairlead install --payload /gvisor --payload /kata --stay --host /host",
 		Args:    args(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.install(cmd.Context(), f, s, false) },
 	}
@@ -72,29 +75,33 @@ func (a *app) installCommand() *cobra.Command {
 func (f *installFlags) add(cmd *cobra.Command) {
 	s := cmd.PersistentFlags()
 	o := &f.options
-	s.StringVar(&o.Root, "host-root", "/", "where the node's root directory is seen, as in a container")
+	s.StringVar(&o.Root, "host", "/", "where the node's root directory is seen, as in a container")
 	s.StringVar(&o.OS, "os", "", "profile of the operating system: ubuntu, coreos, flatcar, suse-chost, debian or rhel (default as /etc/os-release says)")
 	s.StringVar(&o.Distribution, "distribution", "", "how the runtime is set up: containerd, crio, k3s, rke2, k0s or microk8s (default as is found)")
 	s.StringVar(&o.BinaryPath, "binary-path", "", "folder for runtimes (default that of the operating system)")
 	s.StringVar(&o.Socket, "cri-socket", "", "socket of the runtime (default that of the distribution)")
 	s.StringVar(&o.Config, "cri-config", "", "configuration file of the runtime (default that of the distribution)")
 	s.StringVar(&o.Unit, "unit", "", "systemd unit of the runtime (default that of the distribution)")
-	s.StringVar(&o.Restart, "restart", "", "how the runtime is restarted: systemd, systemd:UNIT, sighup, none or command:PROGRAM ARGUMENTS (default systemd, and sighup for CRI-O)")
+	s.StringVar(&o.Runtime, "cri", "", "which runtime is meant, containerd or crio (default the one that is found)")
+	s.StringVar(&o.Restart, "restart", "auto", "how the runtime is restarted: auto, systemd, sighup, command or none; auto is systemd, and sighup for CRI-O")
+	s.StringArrayVar(&o.RestartCommand, "restart-command", nil, "a word of the command for --restart command: its program on the node, and then each argument")
 	s.StringVar(&o.State, "journal", installer.DefaultState, "folder for what the installer remembers")
 	s.DurationVar(&o.Wait, "wait", time.Minute, "how long the runtime may take to come back")
 	s.DurationVar(&o.Interval, "restart-interval", time.Minute, "what is at least between two restarts of the runtime")
 	s.DurationVar(&o.LockWait, "lock-wait", 5*time.Minute, "how long to wait for another installer")
 	s.StringVar(&f.logFormat, "log-format", "text", "json or text")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	s.StringVar(&f.result, "termination-log", "", "`FILE` that the result is written to as well, as /dev/termination-log in a pod")
+	s.StringVar(&f.result, "termination-log", "", "`FILE` that the result is written to as well (default /dev/termination-log where there is one)")
+	s.StringVar(&f.readyFile, "ready-file", "/run/fairlead-install/ready", "`FILE` that is there while a process with --stay is ready")
 }
 
 func (s *sourceFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&s.payloads, "payload", nil, "a `FOLDER` with payload.json; may be given more than once, and all are installed with one restart")
 	f.StringArrayVar(&s.settings, "settings", nil, "a `FILE` with settings for a payload, in the order of those; - for none")
-	f.BoolVar(&s.watch, "watch", false, "stay, and put back what is changed")
-	f.StringVar(&s.listen, "listen", "", "with --watch, an `ADDRESS` that answers readiness probes with the result, as in :8080")
+	f.BoolVar(&s.stay, "stay", false, "stay, and put back what is changed")
+	f.BoolVar(&s.remove, "remove", false, "take away what the payloads bring, as uninstall does")
+	f.BoolVar(&s.ready, "ready", false, "install nothing, and say by the exit code whether a process with --stay is ready; it is for probes")
 }
 
 // open makes an installer, and arms the places where tests end it.
@@ -117,9 +124,6 @@ func (s *sourceFlags) read() ([]installer.Source, error) {
 	if len(s.settings) > len(s.payloads) {
 		return nil, usageError{errors.New("there are more --settings than --payload")}
 	}
-	if s.listen != "" && !s.watch {
-		return nil, usageError{errors.New("--listen is of use only with --watch")}
-	}
 	var all []installer.Source
 	for n, dir := range s.payloads {
 		source := installer.Source{Dir: dir}
@@ -138,6 +142,14 @@ func (s *sourceFlags) read() ([]installer.Source, error) {
 }
 
 func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgrade bool) error {
+	if s.ready {
+		return f.isReady()
+	}
+	if s.stay {
+		if err := f.tellReady(false); err != nil {
+			return err // it would be that of a process before
+		}
+	}
 	sources, err := s.read()
 	if errors.As(err, new(usageError)) {
 		return err
@@ -153,23 +165,44 @@ func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgr
 	if err != nil {
 		return a.refused(f, err)
 	}
-	w := &installer.Watcher{Installer: i, Sources: sources}
-	stop, err := serveReadiness(s.listen, w)
-	if err != nil {
+	if s.remove {
+		return a.removeAll(ctx, f, s, i)
+	}
+	err = a.report(f, i.Install(ctx, sources))
+	if err != nil || !s.stay {
 		return err
 	}
-	defer stop()
-	results := i.Install(ctx, sources)
-	w.Set(results)
-	err = a.report(f, results)
-	if err != nil || !s.watch {
+	if err := f.tellReady(true); err != nil {
 		return err
 	}
+	defer func() { _ = f.tellReady(false) }()
 	log.Info("watching what was installed")
+	w := &installer.Watcher{Installer: i, Sources: sources, Ready: f.tellReady}
 	if results := w.Run(ctx); results != nil {
 		return a.report(f, results)
 	}
 	return nil
+}
+
+// removeAll takes away what the payloads bring.
+func (a *app) removeAll(ctx context.Context, f *installFlags, s *sourceFlags, i *installer.Installer) error {
+	var results []payload.InstallResult
+	for _, dir := range s.payloads {
+		kind, err := installer.TypeOf(dir)
+		if err != nil {
+			return a.refused(f, err)
+		}
+		results = append(results, i.Uninstall(ctx, kind))
+	}
+	err := a.report(f, results)
+	if err != nil || !s.stay {
+		return err
+	}
+	if err := f.tellReady(true); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return f.tellReady(false)
 }
 
 // refused reports what failed before there was an installer.
@@ -204,6 +237,11 @@ func (a *app) report(f *installFlags, results []payload.InstallResult) error {
 			code = exitPermanent
 		}
 	}
+	if f.result == "" {
+		if _, err := os.Stat(terminationLog); err == nil {
+			f.result = terminationLog
+		}
+	}
 	if f.result != "" {
 		data, err := json.Marshal(told)
 		if err == nil && len(data) > payload.MaxResult {
@@ -223,25 +261,27 @@ func (a *app) report(f *installFlags, results []payload.InstallResult) error {
 	return nil
 }
 
-// serveReadiness answers probes until stop is called.
-func serveReadiness(address string, handler http.Handler) (stop func(), err error) {
-	if address == "" {
-		return func() {}, nil
+// tellReady leaves a file for as long as all is as it is to be.
+func (f *installFlags) tellReady(is bool) error {
+	if !is {
+		err := os.Remove(f.readyFile)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for readiness probes: %w", err)
+	if err := os.MkdirAll(filepath.Dir(f.readyFile), 0o755); err != nil {
+		return fmt.Errorf("tell that it is ready: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) // ends by Close
-	}()
-	return func() {
-		_ = server.Close()
-		<-done
-	}, nil
+	return os.WriteFile(f.readyFile, nil, 0o644)
+}
+
+// isReady answers a probe: whether another process has left its file.
+func (f *installFlags) isReady() error {
+	if _, err := os.Stat(f.readyFile); err != nil {
+		return fmt.Errorf("it is not ready: %w", err)
+	}
+	return nil
 }
 
 func (a *app) installUpgradeCommand(f *installFlags) *cobra.Command {

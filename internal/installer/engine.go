@@ -35,8 +35,11 @@ type Options struct {
 	profile.Override
 	// BinaryPath is where runtimes are put, and State where the journal is.
 	BinaryPath, State string
-	// Restart says how, as restart.Parse reads it.
-	Restart string
+	// Runtime is containerd or crio, if only that is meant.
+	Runtime string
+	// Restart says how, by a name of restart, and RestartCommand by what.
+	Restart        string
+	RestartCommand []string
 	// Wait is how long the runtime may take to come back, Interval what is at
 	// least between two restarts, and LockWait how long another installer may
 	// take.
@@ -93,7 +96,7 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	case !errors.Is(err, errdefs.ErrNotFound):
 		return nil, err
 	}
-	if i.dist, err = profile.Detect(o.Root, o.Distribution, endpoint); err != nil {
+	if i.dist, err = profile.Detect(o.Root, profile.Choice{Name: o.Distribution, Runtime: o.Runtime, Endpoint: endpoint}); err != nil {
 		return nil, err
 	}
 	if i.dist, err = i.dist.With(o.Override); err != nil {
@@ -104,36 +107,35 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	return i, i.chooseRestart()
 }
 
-// chooseRestart fills in what the words for a restart leave open.
+// chooseRestart makes out how the runtime is restarted on this node.
 func (i *Installer) chooseRestart() error {
-	text := i.options.Restart
-	if text == "" {
-		text = "systemd"
-		if i.dist.Runtime == "crio" {
-			text = "sighup"
-		}
-	}
-	r, err := restart.Parse(text)
-	if err != nil {
+	o := i.options
+	if err := restart.Check(o.Restart, o.RestartCommand); err != nil {
 		return err
 	}
-	switch r := r.(type) {
-	case restart.Systemd:
-		if r.Unit == "" {
-			if r.Unit, err = i.dist.Unit(i.options.Root); err != nil {
-				return fault.New(payload.UnsupportedNode, "%w", err)
-			}
+	method := o.Restart
+	if method == "" || method == restart.Auto {
+		method = restart.BySystemd
+		if i.dist.Runtime == "crio" {
+			method = restart.BySighup
 		}
-		r.Bus = i.host("/run/dbus/system_bus_socket")
-		i.restarter = r
-	case restart.Hangup:
+	}
+	switch method {
+	case restart.BySystemd:
+		unit, err := i.dist.Unit(o.Root)
+		if err != nil {
+			return fault.New(payload.UnsupportedNode, "%w", err)
+		}
+		i.restarter = restart.Systemd{Unit: unit, Bus: i.host("/run/dbus/system_bus_socket")}
+	case restart.BySighup:
 		if i.dist.Runtime != "crio" {
 			return fault.New(payload.ConfigurationProblem, "SIGHUP ends %s; choose systemd, command or none", i.dist.Runtime)
 		}
-		r.PID = i.runtime.PID
-		i.restarter = r
+		i.restarter = restart.Hangup{PID: i.runtime.PID, Program: "crio"}
+	case restart.ByCommand:
+		i.restarter = restart.Command{Args: o.RestartCommand, Root: o.Root}
 	default:
-		i.restarter = r
+		i.restarter = restart.None{}
 	}
 	return nil
 }
@@ -141,7 +143,7 @@ func (i *Installer) chooseRestart() error {
 // host is where a path of the node is seen from here.
 func (i *Installer) host(path string) string { return filepath.Join("/", i.options.Root, path) }
 
-// lock waits for other installers.
+// lock waits for other installers. What it returns gives the lock back.
 func (i *Installer) lock(ctx context.Context) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, i.options.LockWait)
 	defer cancel()
@@ -149,7 +151,16 @@ func (i *Installer) lock(ctx context.Context) (func(), error) {
 	if err != nil && errors.Is(err, errdefs.ErrUnavailable) {
 		return nil, fault.New(payload.Busy, "%w", err)
 	}
-	return unlock, err
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		// One who has recorded nothing leaves nothing.
+		if err := i.journal.Purge(); err != nil {
+			i.log.Warn("the journal was not removed", "err", err)
+		}
+		unlock()
+	}, nil
 }
 
 // version is that of containerd, as numbers.

@@ -12,6 +12,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
@@ -214,6 +215,11 @@ func (t *turn) stage(in *install) error {
 	if r.Next != nil && r.Next.Hash != next.Hash {
 		retire(r, r.Next) // of an attempt that was cut off; pods may be on it
 	}
+	for _, same := range []*journal.Release{r.Now, r.Next} {
+		if same != nil && same.Hash == next.Hash {
+			next.Since = same.Since
+		}
+	}
 	r.Next = &next
 	if len(r.Served) == 0 {
 		r.Served = t.seen.Handlers
@@ -258,9 +264,12 @@ func (t *turn) hook(in *install) error {
 	return t.write(in.record, changes)
 }
 
+// phase says that the releases are about to be served.
 func (t *turn) phase(p journal.Phase) error {
 	for _, in := range t.all {
-		in.record.Phase = p
+		if in.record.Phase = p; in.record.Next.Since.IsZero() {
+			in.record.Next.Since = time.Now()
+		}
 		if err := t.journal.Write(in.record); err != nil {
 			return err
 		}
@@ -372,7 +381,7 @@ func served(now cri.Seen, j *job) error {
 			return fault.New(payload.HandlerNotServed, "handler %s is not served", h)
 		}
 	}
-	for _, h := range j.containerd {
+	for _, h := range containerd.For(j.containerd) {
 		l := now.Loaded[h.Name]
 		config, _ := l.Options["ConfigPath"].(string)
 		want := ""

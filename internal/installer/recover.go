@@ -185,7 +185,7 @@ func (i *Installer) settled(ctx context.Context, r *journal.Record) error {
 		// The failures have to be counted, so the record stays.
 		return i.journal.Write(r)
 	}
-	return errors.Join(i.journal.Forget(r.Type), i.journal.Purge())
+	return i.journal.Forget(r.Type)
 }
 
 // drop removes the folders of a release that no other release has.
@@ -282,8 +282,11 @@ func (i *Installer) collect(ctx context.Context, r *journal.Record) error {
 // used says whether a sandbox may be on a release: it is on one of its handlers,
 // and from a time at which the release was the one that was served.
 func used(old journal.Release, all []cri.Sandbox) bool {
+	if old.Since.IsZero() {
+		return false
+	}
 	for _, s := range all {
-		if slices.Contains(old.Handlers, s.Handler) && !s.Created.After(old.Until) {
+		if slices.Contains(old.Handlers, s.Handler) && !s.Created.Before(old.Since) && !s.Created.After(old.Until) {
 			return true
 		}
 	}

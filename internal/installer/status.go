@@ -90,3 +90,12 @@ func (i *Installer) Answers(ctx context.Context) error { return i.runtime.Ready(
 
 // Restarter is how the runtime is restarted.
 func (i *Installer) Restarter() restart.Restarter { return i.restarter }
+
+// TypeOf is the type of a payload.
+func TypeOf(dir string) (string, error) {
+	p, _, err := readManifest(dir)
+	if err != nil {
+		return "", err
+	}
+	return p.Type, nil
+}

@@ -71,7 +71,7 @@ func (u *removal) run(ctx context.Context) error {
 		return err
 	}
 	if !slices.Contains(types, u.kind) {
-		return u.journal.Purge()
+		return nil
 	}
 	if u.seen, err = u.settle(ctx); err != nil {
 		return err
@@ -212,10 +212,7 @@ func (u *removal) delete() error {
 	if err := u.journal.Forget(u.kind); err != nil {
 		return err
 	}
-	if err := failpoint.Hit(forgotten); err != nil {
-		return err
-	}
-	return u.journal.Purge()
+	return failpoint.Hit(forgotten)
 }
 
 // handOver tells another type of the folders that were made for this one and are

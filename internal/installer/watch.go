@@ -2,9 +2,6 @@ package installer
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"sync"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -26,9 +23,8 @@ type Watcher struct {
 	Sources []Source
 	// Every is how often it looks; 10 s if it is 0.
 	Every time.Duration
-
-	mu    sync.Mutex
-	state []payload.InstallResult
+	// Ready is told whether all is as it was installed.
+	Ready func(bool) error
 }
 
 // Run looks after the node until the context ends. Whatever was changed is put
@@ -59,7 +55,10 @@ func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
 		}
 		w.log.Warn("what was installed has changed", "what", why, "repairs", repairs)
 		if wait := time.Until(last.Add(fought(repairs))); repairs > 0 && wait > 0 {
-			w.conflict(why)
+			w.log.Error("somebody keeps changing what was installed; the next repair waits", "for", wait.Round(time.Second))
+			if err := w.Ready(false); err != nil {
+				w.log.Error("the readiness could not be told", "err", err)
+			}
 			select {
 			case <-ctx.Done():
 				return nil
@@ -69,18 +68,20 @@ func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
 		repairs++
 		last = time.Now()
 		results := w.Install(ctx, w.Sources)
-		w.Set(results)
 		for _, r := range results {
 			if r.State != payload.Installed && ctx.Err() == nil {
 				return results
 			}
+		}
+		if err := w.Ready(true); err != nil {
+			w.log.Error("the readiness could not be told", "err", err)
 		}
 	}
 }
 
 // fought is how long to wait before the next repair: the more of them, the longer.
 func fought(repairs int) time.Duration {
-	return min(time.Minute<<min(repairs-1, 10), time.Hour)
+	return min(time.Minute<<min(max(repairs, 1)-1, 10), time.Hour)
 }
 
 // look says what has changed. A runtime that does not answer is not a change: the
@@ -117,41 +118,4 @@ func (w *Watcher) look(ctx context.Context, deep bool) error {
 		}
 	}
 	return nil
-}
-
-// Set is what ServeHTTP tells.
-func (w *Watcher) Set(results []payload.InstallResult) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.state = results
-}
-
-// conflict tells that somebody keeps changing what was installed.
-func (w *Watcher) conflict(why error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for n := range w.state {
-		w.state[n].State, w.state[n].Reason = payload.Failed, payload.Conflict
-		w.state[n].Message = "somebody keeps changing what was installed: " + why.Error()
-	}
-}
-
-// ServeHTTP answers a readiness probe with the results: 200 if all is installed,
-// and else 503.
-func (w *Watcher) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
-	w.mu.Lock()
-	data, err := json.Marshal(w.state)
-	code := http.StatusOK
-	if len(w.state) == 0 || err != nil {
-		code = http.StatusServiceUnavailable
-	}
-	for _, r := range w.state {
-		if r.State != payload.Installed {
-			code = http.StatusServiceUnavailable
-		}
-	}
-	w.mu.Unlock()
-	rw.Header().Set("Content-Type", "application/json")
-	rw.WriteHeader(code)
-	_, _ = rw.Write(data) // who asked may have gone
 }

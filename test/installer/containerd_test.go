@@ -112,6 +112,7 @@ state = %q
 	}
 	return head + fmt.Sprintf(`[plugins."io.containerd.cri.v1.images"]
   snapshotter = "native"
+  use_local_image_pull = true
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = %q # ours
 

@@ -133,7 +133,7 @@ func gvisor(t *testing.T, version string) *bundle {
 	b.addFrom(t, "containerd-shim-runsc-v1", filepath.Join(shims, "containerd-shim-runsc-v1"))
 	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
 	b.Handlers = []payload.Handler{{Name: "runsc", Containerd: &payload.ContainerdHandler{
-		RuntimeType: "io.containerd.runsc.v1", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
+		RuntimeType: "io.containerd.runsc.v1", MinVersion: "1.7", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
 		Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: payload.ConfigDir + "/runsc.toml"},
 	}}}
 	b.Checks = []payload.Check{{Name: "version", Command: []string{"runsc", "--version"}}}
@@ -164,7 +164,7 @@ func (d *containerd) fairlead(env []string, args ...string) outcome {
 func (d *containerd) command(env []string, args ...string) *exec.Cmd {
 	all := append([]string{"install"}, args...)
 	all = append(all, "--distribution", "containerd", "--cri-socket", d.socket(), "--cri-config", d.config(), "--binary-path", d.path("usr"),
-		"--journal", d.path("journal"), "--restart", "command:"+d.path("restart"), "--restart-interval", "1ns", "--wait", "20s", "--os", "debian")
+		"--journal", d.path("journal"), "--restart", "command", "--restart-command", d.path("restart"), "--ready-file", d.path("ready"), "--restart-interval", "1ns", "--wait", "20s", "--os", "debian")
 	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), all...)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd

@@ -74,6 +74,8 @@ type Handler struct {
 type ContainerdHandler struct {
 	// RuntimeType is that of the shim, such as io.containerd.runsc.v1.
 	RuntimeType string `json:"runtimeType"`
+	// MinVersion is the oldest containerd that the shim works with, as 1.7.
+	MinVersion string `json:"minVersion,omitempty"`
 	// RuntimePath is the shim, a file of the payload. Without it, containerd looks
 	// for one by RuntimeType on its PATH.
 	RuntimePath string `json:"runtimePath,omitempty"`

@@ -87,6 +87,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"handlers[1].name: Duplicate":         func(p *RuntimePayload) { p.Handlers = append(p.Handlers, p.Handlers[0]) },
 		"handlers[0]: Required":               func(p *RuntimePayload) { p.Handlers[0].Containerd, p.Handlers[0].CRIO = nil, nil },
 		"containerd.runtimeType":              func(p *RuntimePayload) { p.Handlers[0].Containerd.RuntimeType = "runsc" },
+		"containerd.minVersion":               func(p *RuntimePayload) { p.Handlers[0].Containerd.MinVersion = "1" },
 		"containerd.runtimePath":              func(p *RuntimePayload) { p.Handlers[0].Containerd.RuntimePath = "shim" },
 		"has no x":                            func(p *RuntimePayload) { p.Handlers[0].Containerd.RuntimePath = "LICENSE" },
 		"there is none for arm64":             func(p *RuntimePayload) { p.Files[2].Arch = "amd64" },

@@ -14,6 +14,7 @@ var (
 	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	version   = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._+-]{0,62}$`)
 	digest    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	minor     = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,3}$`)
 	mode      = regexp.MustCompile(`^0[0-7]{3}$`)
 	shimType  = regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)+$`)
 	word      = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$`)
@@ -224,6 +225,9 @@ func (p *RuntimePayload) containerd(at *field.Path, c *ContainerdHandler) field.
 	var errs field.ErrorList
 	if !shimType.MatchString(c.RuntimeType) {
 		errs = append(errs, field.Invalid(at.Child("runtimeType"), c.RuntimeType, "name a shim, as in io.containerd.runsc.v1"))
+	}
+	if c.MinVersion != "" && !minor.MatchString(c.MinVersion) {
+		errs = append(errs, field.Invalid(at.Child("minVersion"), c.MinVersion, "use two numbers, as in 1.7"))
 	}
 	if c.RuntimePath != "" {
 		errs = append(errs, p.program(at.Child("runtimePath"), c.RuntimePath)...)

@@ -55,6 +55,7 @@ func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
 	if err := c.check(d, w); err != nil {
 		return nil, err
 	}
+	w.Handlers = For(w.Handlers)
 	switch {
 	case c.Template != "":
 		return c.template(w)
@@ -66,6 +67,22 @@ func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
 		return nil, fault.New(payload.UnsupportedNode, "%s is written by the distribution, and there is no known way to add to it", c.Main)
 	}
 	return c.edit(d, w)
+}
+
+// For is handlers as containerd has to be told them. A shim is named by its path
+// in runtime_type: runtime_path is not used at all by 1.6, and by 2.4 only until
+// it is restarted, when it looks for the shims of running containers by their
+// runtime_type, and ends those whose shim is not on its PATH. Shims of runc's kind
+// keep their name, by which containerd knows the form of their options, and which
+// every node has on its PATH.
+func For(all []Handler) []Handler {
+	out := slices.Clone(all)
+	for n := range out {
+		if out[n].RuntimePath != "" && out[n].RuntimeType != "io.containerd.runc.v2" {
+			out[n].RuntimeType, out[n].RuntimePath = out[n].RuntimePath, ""
+		}
+	}
+	return out
 }
 
 // check refuses what cannot be right before anything is computed.
@@ -80,6 +97,10 @@ func (c *Config) check(d Daemon, w Want) error {
 		return fault.New(payload.UnsupportedNode, "%s; put the right version at the top of the file, or containerd config migrate writes it anew", all[0])
 	}
 	for _, h := range w.Handlers {
+		var major, minor int
+		if _, err := fmt.Sscanf(h.MinVersion, "%d.%d", &major, &minor); err == nil && (d.Major < major || d.Major == major && d.Minor < minor) {
+			return fault.New(payload.UnsupportedNode, "the shim of handler %s works with containerd %s or newer, and this is %d.%d; upgrade containerd, or use an older payload", h.Name, h.MinVersion, d.Major, d.Minor)
+		}
 		if h.Snapshotter != "" && d.Major < 2 && d.Minor < 7 {
 			return fault.New(payload.UnsupportedNode, "handler %s wants the snapshotter %s, and containerd %d.%d has one for all handlers; it takes 1.7", h.Name, h.Snapshotter, d.Major, d.Minor)
 		}

@@ -86,7 +86,9 @@ type Release struct {
 	// Render are the handlers as they were written, for who has to write them
 	// again.
 	Render json.RawMessage `json:"render,omitempty"`
-	// Until is when the next release was served in its place.
+	// Since is from when on it may have been served; zero if it never was. Until is
+	// when it was no longer.
+	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -244,9 +246,13 @@ func (j Journal) Purge() error {
 	if err != nil || len(types) > 0 {
 		return err
 	}
-	if err := os.RemoveAll(j.Dir); err != nil {
-		return fmt.Errorf("remove the journal: %w", err)
+	for _, name := range []string{restarts, "lock"} {
+		if err := os.Remove(filepath.Join(j.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the journal: %w", err)
+		}
 	}
+	// The folder stays if it is a mount, or if somebody has made the lock anew.
+	_ = os.Remove(j.Dir)
 	return nil
 }
 

@@ -69,11 +69,24 @@ func Names() []string {
 	return all
 }
 
-// Detect finds the distribution below root. A name that is given is taken for it;
-// endpoint is what the kubelet uses, if that is known, and decides between two.
-func Detect(root, name, endpoint string) (Distribution, error) {
+// Choice is what is known of the distribution.
+type Choice struct {
+	// Name is taken for it, if it is not empty.
+	Name string
+	// Runtime leaves out those with another one, if it is not empty.
+	Runtime string
+	// Endpoint is what the kubelet uses, if that is known; it decides between two.
+	Endpoint string
+}
+
+// Detect finds the distribution below root.
+func Detect(root string, c Choice) (Distribution, error) {
+	name, endpoint := c.Name, c.Endpoint
 	var found []Distribution
 	for _, d := range distributions {
+		if c.Runtime != "" && c.Runtime != d.Runtime {
+			continue
+		}
 		if name == d.Name {
 			return d.at(root), nil
 		}
@@ -82,8 +95,10 @@ func Detect(root, name, endpoint string) (Distribution, error) {
 		}
 	}
 	switch {
+	case c.Runtime != "" && c.Runtime != "containerd" && c.Runtime != "crio":
+		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no runtime %s; there are containerd and crio", c.Runtime)
 	case name != "":
-		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no distribution %s; there are %s", name, strings.Join(Names(), ", "))
+		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no distribution %s with that runtime; there are %s", name, strings.Join(Names(), ", "))
 	case len(found) == 1:
 		return found[0].at(root), nil
 	case len(found) == 0 && endpoint != "":

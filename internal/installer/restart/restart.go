@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -119,10 +121,12 @@ func (h Hangup) Restart(context.Context) error {
 	return nil
 }
 
-// Command runs a program.
+// Command runs a program of the node.
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string
+	// Root is where the node's root directory is seen.
+	Root string
 }
 
 // String implements Restarter.
@@ -133,6 +137,10 @@ func (c Command) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	if c.Root != "" && filepath.Clean(c.Root) != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.Root}
+	}
+	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second // for what it has started, and which holds its output
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -150,21 +158,30 @@ func (None) String() string { return "no restart: somebody else is expected to d
 // Restart implements Restarter.
 func (None) Restart(context.Context) error { return nil }
 
-// Parse reads "systemd", "systemd:UNIT", "sighup", "none" or "command:PROGRAM ARGS".
-// What it leaves open, as the unit, is for the caller to fill in.
-func Parse(text string) (Restarter, error) {
-	kind, rest, _ := strings.Cut(text, ":")
-	switch kind {
-	case "systemd":
-		return Systemd{Unit: rest}, nil
-	case "sighup":
-		return Hangup{Program: "crio"}, nil
-	case "none":
-		return None{}, nil
-	case "command":
-		if args := strings.Fields(rest); len(args) > 0 {
-			return Command{Args: args}, nil
+// The ways by name.
+const (
+	Auto         = "auto"
+	BySystemd    = "systemd"
+	BySighup     = "sighup"
+	ByCommand    = "command"
+	BySomebody   = "none"
+	allTheWays   = Auto + ", " + BySystemd + ", " + BySighup + ", " + ByCommand + " or " + BySomebody
+	commandFirst = "give the program and its arguments by --restart-command, once for each word"
+)
+
+// Check says what is wrong with a way and its command, for people.
+func Check(method string, command []string) error {
+	switch method {
+	case "", Auto, BySystemd, BySighup, BySomebody:
+		if len(command) > 0 {
+			return fmt.Errorf("a command is run only with --restart %s: %w", ByCommand, errdefs.ErrInvalidArgument)
 		}
+	case ByCommand:
+		if len(command) == 0 {
+			return fmt.Errorf("--restart %s needs a command; %s: %w", ByCommand, commandFirst, errdefs.ErrInvalidArgument)
+		}
+	default:
+		return fmt.Errorf("%q is no way to restart a runtime; use %s: %w", method, allTheWays, errdefs.ErrInvalidArgument)
 	}
-	return nil, fmt.Errorf("%q is no way to restart a runtime; use systemd, systemd:UNIT, sighup, none or command:PROGRAM ARGUMENTS: %w", text, errdefs.ErrInvalidArgument)
+	return nil
 }

@@ -1,0 +1,282 @@
+package installer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+)
+
+// A pod runs through the new handler, outlives a restart, an upgrade and a change
+// that fails, and keeps the version that it was started with as long as it is
+// there.
+func TestPodsAndUpgrades(t *testing.T) {
+	under(t, func(t *testing.T, d *containerd) {
+		before := d.configFiles()
+		plain := d.cri().pod(t, "plain", "")
+		d.install(d.kata("1"))
+		first := d.cri().pod(t, "first", "kata")
+		if !d.cri().runs(t, plain) {
+			t.Fatal("the restart has ended a pod")
+		}
+		o := d.fairlead(nil, "uninstall", "kata-containers")
+		if r := o.first(t); r.State != payload.Refused || r.Reason != payload.InUse || !strings.Contains(r.Message, "test/first") {
+			t.Fatalf("uninstalled under a pod: %+v", r)
+		}
+		d.install(d.kata("2"))
+		if !d.cri().runs(t, first) {
+			t.Fatal("the upgrade has ended a pod")
+		}
+		if !exists(d.path("usr/kata-containers/1/share/version")) {
+			t.Fatal("the upgrade took the old version away from its pod")
+		}
+		second := d.cri().pod(t, "second", "kata")
+		broken := d.kata("3")
+		broken.Checks = []payload.Check{{Name: "runs", Command: []string{"bin/no"}}}
+		broken.add(t, "bin/no", []byte("#!/bin/sh\nexit 1\n"), "0755")
+		broken.save(t)
+		if r := d.fairlead(nil, "--payload", broken.dir).first(t); r.State != payload.RolledBack {
+			t.Fatalf("%+v", r)
+		}
+		if exists(d.path("usr/kata-containers/3")) {
+			t.Error("the version that failed is left")
+		}
+		if !d.cri().runs(t, first) || !d.cri().runs(t, second) {
+			t.Fatal("a change that failed has ended a pod")
+		}
+		third := d.cri().pod(t, "third", "kata")
+		d.cri().remove(t, first)
+		d.install(d.kata("2"))
+		if exists(d.path("usr/kata-containers/1")) {
+			t.Error("the old version stays without pods")
+		}
+		for _, id := range []string{second, third, plain} {
+			d.cri().remove(t, id)
+		}
+		d.uninstall("kata-containers")
+		d.serves("runc", "foreign")
+		same(t, before, d.configFiles())
+		d.bare()
+	})
+}
+
+// Real gVisor, of the files that a payload of it has.
+func TestGVisor(t *testing.T) {
+	under(t, func(t *testing.T, d *containerd) {
+		before := d.configFiles()
+		if d.major == 1 {
+			// This release of the shim speaks no version of its protocol that 1.6 does.
+			r := d.fairlead(nil, "--payload", gvisor(t, "1").dir).first(t)
+			if r.State != payload.Refused || r.Reason != payload.UnsupportedNode || !strings.Contains(r.Message, "1.7") {
+				t.Fatalf("%+v", r)
+			}
+			return
+		}
+		d.install(gvisor(t, "1"))
+		d.serves("runc", "foreign", "runsc")
+		id := d.cri().pod(t, "inside", "runsc")
+		d.cri().remove(t, id)
+		settings := d.path("settings.json")
+		d.write("settings.json", `{"apiVersion":"`+payload.APIVersion+`","kind":"InstallSettings","configs":[{"path":"runsc.toml","content":"binary_name = \"${PAYLOAD}/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\ndebug = \"false\"\n"}]}`)
+		o := d.fairlead(nil, "--payload", gvisor(t, "1").dir, "--settings", settings)
+		if r := o.first(t); r.State != payload.Installed || !r.Restarted {
+			t.Fatalf("%+v", r)
+		}
+		id = d.cri().pod(t, "again", "runsc")
+		d.cri().remove(t, id)
+		d.uninstall("gvisor")
+		d.serves("runc", "foreign")
+		same(t, before, d.configFiles())
+		d.bare()
+	})
+}
+
+// A node without any configuration of containerd's, or with one that says little,
+// has its own handlers afterwards.
+func TestSparseConfigurations(t *testing.T) {
+	for _, r := range releases(t) {
+		t.Run(r.name, func(t *testing.T) {
+			d := start(t, r, "")
+			head := d.adminConfig()[:strings.Index(d.adminConfig(), "[plugins")]
+			d.write("etc/config.toml", head)
+			d.restart()
+			d.serves("runc")
+			before := d.configFiles()
+			d.install(small(t, "test", "1"))
+			d.serves("runc", "test")
+			d.install(small(t, "other", "1"))
+			d.serves("runc", "test", "other")
+			d.uninstall("test")
+			d.serves("runc", "other")
+			d.uninstall("other")
+			d.serves("runc")
+			same(t, before, d.configFiles())
+			d.bare()
+		})
+	}
+}
+
+func (d *containerd) restart() {
+	d.Helper()
+	if out, err := exec.Command(d.path("restart")).CombinedOutput(); err != nil {
+		d.Fatalf("%v: %s", err, out)
+	}
+	d.await()
+}
+
+// What an admin or another tool writes while a runtime is installed stays.
+func TestEditsByOthers(t *testing.T) {
+	under(t, func(t *testing.T, d *containerd) {
+		d.install(small(t, "test", "1"))
+		data, err := os.ReadFile(d.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit := "\n[" + d.plugin() + ".containerd.runtimes.later]\n  runtime_type = \"io.containerd.runc.v2\" # by an admin\n"
+		if err := os.WriteFile(d.config(), append(data, edit...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d.install(small(t, "test", "2"))
+		d.serves("runc", "foreign", "later", "test")
+		d.uninstall("test")
+		d.serves("runc", "foreign", "later")
+		got, err := os.ReadFile(d.config())
+		if err != nil || !strings.HasPrefix(string(got), d.adminConfig()) || !strings.HasSuffix(string(got), edit) {
+			t.Fatalf("%v\n%s", err, got)
+		}
+	})
+}
+
+// An edit that comes in the middle of a change that fails stays, too.
+func TestEditDuringARollback(t *testing.T) {
+	under(t, func(t *testing.T, d *containerd) {
+		d.install(small(t, "test", "1"))
+		bad := small(t, "test", "2")
+		bad.Checks = []payload.Check{{Name: "edit", Command: []string{"edit", d.config()}}}
+		bad.add(t, "edit", []byte("#!/bin/sh\nprintf '\\n# a late word' >>$1\nexit 1\n"), "0755")
+		bad.save(t)
+		r := d.fairlead(nil, "--payload", bad.dir).first(t)
+		if r.State != payload.RolledBack {
+			t.Fatalf("%+v", r)
+		}
+		d.serves("runc", "foreign", "test")
+		d.install(small(t, "test", "1"))
+		d.uninstall("test")
+		got, err := os.ReadFile(d.config())
+		if err != nil || !strings.HasPrefix(string(got), d.adminConfig()) || !strings.HasSuffix(string(got), "\n# a late word") {
+			t.Fatalf("%v\n%q", err, got)
+		}
+	})
+}
+
+// What is changed under a process that stays is put back.
+func TestDrift(t *testing.T) {
+	d := start(t, releases(t)[0], "")
+	cmd := d.command(nil, "--payload", small(t, "test", "1").dir, "--stay")
+	said, err := os.Create(d.path("said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if data, err := os.ReadFile(d.path("said")); err == nil && t.Failed() {
+			t.Logf("it said:\n%s", data)
+		}
+	}()
+	shim := d.path("usr/test/1/shim")
+	drop := filepath.Join(d.path("etc"), "conf.d/fairlead-test.toml")
+	until(t, "it is ready", func() bool { return exists(d.path("ready")) && exists(shim) })
+	if o := run(t, d.command(nil, "--ready")); o.code != 0 {
+		t.Errorf("the probe ended with %d", o.code)
+	}
+	if err := os.WriteFile(shim, []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the shim is back", func() bool {
+		data, err := os.ReadFile(shim)
+		return err == nil && strings.HasPrefix(string(data), "#!")
+	})
+	d.serves("runc", "foreign", "test")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if exists(d.path("ready")) {
+		t.Error("it is still ready")
+	}
+	if err := os.Remove(drop); err != nil {
+		t.Fatal(err)
+	}
+	if r := d.install(small(t, "test", "1"))[0]; r.State != payload.Installed || !exists(drop) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// until waits for something that comes by itself.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for range 600 {
+		if is() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("a minute has passed, and not yet so: %s", what)
+}
+
+// A binary that runs is not written to: another payload of the same version gets
+// a folder of its own.
+func TestBusyBinary(t *testing.T) {
+	d := start(t, releases(t)[0], "")
+	b := small(t, "test", "1")
+	b.addFrom(t, "sleep", "/bin/sleep")
+	d.install(b.save(t))
+	busy := exec.Command(d.path("usr/test/1/sleep"), "600")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = busy.Process.Kill()
+		_ = busy.Wait()
+	}()
+	other := small(t, "test", "1")
+	other.addFrom(t, "sleep", "/bin/true")
+	d.install(other.save(t))
+	if err := exec.Command(d.path("usr/test/1/sleep"), "600").Run(); err != nil {
+		t.Errorf("the new binary is not in place: %v", err)
+	}
+	if err := busy.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("what ran from the old binary has ended: %v", err)
+	}
+}
+
+// A hundred cycles leave nothing, and no handler is lost in any of them.
+func TestHundredCycles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a hundred restarts take too long for -short")
+	}
+	d := start(t, releases(t)[0], "")
+	before := d.configFiles()
+	b := small(t, "test", "1")
+	for range 100 {
+		d.install(b)
+		d.serves("runc", "foreign", "test")
+		d.uninstall("test")
+	}
+	d.serves("runc", "foreign")
+	same(t, before, d.configFiles())
+	d.bare()
+}
