@@ -34,7 +34,7 @@ PACKAGES := runc crun containernetworking-plugins nftables iproute2 libc6-dev \
 # are never taken from the cache: it does not see the programs that tests build and run.
 TESTFLAGS ?= -count=1 -p 2 -timeout 45m
 
-## build: build bin/fairlead and bin/fairlead-monitor
+## build: build bin/fairlead, bin/fairlead-monitor and bin/fairlead-operator
 .PHONY: build
 build:
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...

@@ -126,15 +126,18 @@ var layers = []layer{
 	{place: "internal/configimport/...", may: []string{"internal/configimport/...", "@api", "@leaves"}, tests: []string{"internal/image/registry"}},
 	{place: "internal/classes", may: []string{"internal/classes/manifests", "@public", "@api", "@leaves"}},
 	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
-	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/installer/...", "internal/node/...", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/installer/...", "internal/node/...", "internal/operator/options", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
 	// What is known of types of runtimes, and the rules, are the webhook's as well.
 	{place: "internal/operator/plugin", may: []string{"@api", "@leaves"}},
 	{place: "internal/operator/plugins/...", may: []string{"internal/operator/plugin", "internal/operator/plugins/...", "@api", "@leaves"}},
 	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins"}},
-	{place: "internal/operator/...", may: []string{"internal/operator/...", "@public", "@api", "@leaves"}},
+	// Its command line is fairlead's as well, which must not link the rest.
+	{place: "internal/operator/options"},
+	{place: "internal/operator/...", may: []string{"internal/operator/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
 	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},
+	{place: "cmd/fairlead-operator", may: []string{"internal/operator", "internal/operator/options"}},
 	{place: "cmd/fairlead-monitor", may: []string{"internal/monitor/...", "@api", "@leaves"}},
 
 	// What never reaches a user.
@@ -182,6 +185,11 @@ var fences = []fence{
 		module: "k8s.io/kubernetes",
 		places: []string{"test/e2e/..."},
 		why:    "it drags a second version of every k8s.io module along",
+	},
+	{
+		module: "sigs.k8s.io/controller-runtime",
+		places: []string{"internal/operator/..."},
+		why:    "it registers all of Kubernetes' types when a program starts that links it",
 	},
 	{
 		module: "C",

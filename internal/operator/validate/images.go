@@ -23,9 +23,9 @@ type image struct {
 // those of the seed for its three.
 var images = map[string]image{
 	"ubuntu":      {binaries: "/usr/bin"},
-	"debian":      {binaries: "/usr/local/bin"},
-	"rhel":        {binaries: "/usr/local/bin"},
-	"gardenlinux": {binaries: "/opt/bin", only: v1alpha1.CRIContainerd},
+	"debian":      {binaries: "/usr/bin"},
+	"rhel":        {binaries: "/usr/bin"},
+	"gardenlinux": {binaries: "/usr/bin", only: v1alpha1.CRIContainerd},
 	"coreos":      {binaries: "/var/bin", only: v1alpha1.CRIContainerd},
 	"flatcar":     {binaries: "/var/bin", only: v1alpha1.CRIContainerd},
 	"suse-chost":  {binaries: "/usr/sbin", only: v1alpha1.CRIContainerd},

@@ -1,0 +1,251 @@
+// Package classes keeps the RuntimeClasses of installed runtimes, in the version of
+// node.k8s.io that the API server has.
+package classes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/plugin"
+	"fairlead.run/pkg/runtimeclass"
+)
+
+// Errors that a user has to do something about.
+var (
+	// ErrForeign says that somebody else has made a class of the name.
+	ErrForeign = errors.New("it was not made by this operator")
+	// ErrInUse says that pods have a class that would have to be made anew.
+	ErrInUse = errors.New("pods use it")
+)
+
+// Keeper writes RuntimeClasses. Beta has it use v1beta1, which API servers have from
+// 1.14 to 1.24, where v1 came with 1.20.
+type Keeper struct {
+	Client client.Client
+	Live   client.Reader // of the API server itself
+	Beta   bool
+}
+
+// Wanted is the class of a runtime: it selects the nodes on which the type is ready.
+func Wanted(typ string, c plugin.Class) *nodev1.RuntimeClass {
+	out := &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{names.ManagedBy: names.Manager, names.Type: typ}},
+		Handler:    c.Handler,
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{names.Ready + typ: "true"}},
+	}
+	if c.Isolation != "" {
+		out.Labels[names.Isolation] = string(c.Isolation)
+	}
+	if len(c.Overhead) > 0 {
+		out.Overhead = &nodev1.Overhead{PodFixed: c.Overhead}
+	}
+	return out
+}
+
+// Ours says that this operator has made a class for a type.
+func Ours(c *nodev1.RuntimeClass, typ string) bool {
+	return c.Labels[names.ManagedBy] == names.Manager && c.Labels[names.Type] == typ
+}
+
+// Ensure makes the class, or changes it. A class whose handler is another one is made
+// anew if no pod has it.
+func (k *Keeper) Ensure(ctx context.Context, want *nodev1.RuntimeClass) error {
+	typ := want.Labels[names.Type]
+	have, err := k.get(ctx, want.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
+	case err != nil:
+		return wrap("get", want.Name, err)
+	case !Ours(have, typ):
+		return fmt.Errorf("RuntimeClass %s exists, and %w for %s: delete or rename it", want.Name, ErrForeign, typ)
+	case have.Handler != want.Handler:
+		return k.replace(ctx, have, want)
+	}
+	changed := have.DeepCopy()
+	maps.Copy(changed.Labels, want.Labels)
+	changed.Overhead, changed.Scheduling = want.Overhead, merged(have.Scheduling, want.Scheduling)
+	if equality.Semantic.DeepEqual(changed, have) {
+		return nil
+	}
+	return wrap("update", want.Name, k.Client.Update(ctx, k.versioned(changed)))
+}
+
+// merged keeps tolerations that an administrator has added.
+func merged(have, want *nodev1.Scheduling) *nodev1.Scheduling {
+	out := want.DeepCopy()
+	if have != nil {
+		out.Tolerations = have.Tolerations
+	}
+	return out
+}
+
+// replace makes a class of another handler in the place of one that no pod has.
+func (k *Keeper) replace(ctx context.Context, have, want *nodev1.RuntimeClass) error {
+	users, err := k.Users(ctx, want.Name)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return fmt.Errorf("RuntimeClass %s has handler %s and is to have %s, which means to make it anew, and %w: %s", want.Name, have.Handler, want.Handler, ErrInUse, Some(users))
+	}
+	if err := k.delete(ctx, have); err != nil {
+		return err
+	}
+	return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
+}
+
+// Remove deletes the classes of a type, but for those that are to be kept.
+func (k *Keeper) Remove(ctx context.Context, typ string, keep map[string]bool) error {
+	all, err := k.List(ctx, typ)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if keep[all[i].Name] {
+			continue
+		}
+		if err := k.delete(ctx, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) delete(ctx context.Context, c *nodev1.RuntimeClass) error {
+	err := k.Client.Delete(ctx, k.versioned(c), client.Preconditions{UID: &c.UID})
+	return wrap("delete", c.Name, client.IgnoreNotFound(err))
+}
+
+// List is the classes of a type that this operator has made.
+func (k *Keeper) List(ctx context.Context, typ string) ([]nodev1.RuntimeClass, error) {
+	fits := client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ}
+	if !k.Beta {
+		var list nodev1.RuntimeClassList
+		err := k.Client.List(ctx, &list, fits)
+		return list.Items, wrap("list", "of "+typ, err)
+	}
+	var list nodev1beta1.RuntimeClassList
+	if err := k.Client.List(ctx, &list, fits); err != nil {
+		return nil, wrap("list", "of "+typ, err)
+	}
+	var out []nodev1.RuntimeClass
+	for i := range list.Items {
+		out = append(out, *runtimeclass.FromV1beta1(&list.Items[i]))
+	}
+	return out, nil
+}
+
+// Object is what a watch of classes is about.
+func (k *Keeper) Object() client.Object {
+	if k.Beta {
+		return &nodev1beta1.RuntimeClass{}
+	}
+	return &nodev1.RuntimeClass{}
+}
+
+func (k *Keeper) get(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+	if !k.Beta {
+		c := &nodev1.RuntimeClass{}
+		return c, k.Client.Get(ctx, client.ObjectKey{Name: name}, c)
+	}
+	c := &nodev1beta1.RuntimeClass{}
+	if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, c); err != nil {
+		return nil, err
+	}
+	return runtimeclass.FromV1beta1(c), nil
+}
+
+func (k *Keeper) versioned(c *nodev1.RuntimeClass) client.Object {
+	if k.Beta {
+		return runtimeclass.ToV1beta1(c)
+	}
+	return c.DeepCopy()
+}
+
+// Foreign says whose a class is that has not this operator's labels; "" for none.
+func (k *Keeper) Foreign(ctx context.Context, name, typ string) (string, error) {
+	have, err := k.get(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil || Ours(have, typ) {
+		return "", wrap("get", name, err)
+	}
+	return "somebody else's (handler " + have.Handler + ")", nil
+}
+
+// pageSize bounds a part of a list of pods.
+const pageSize = 500
+
+// Users are the pods that have one of some classes and have not ended, as the API
+// server has them now.
+func (k *Keeper) Users(ctx context.Context, classes ...string) ([]string, error) {
+	return k.users(ctx, classes)
+}
+
+// UsersOn is Users on one node.
+func (k *Keeper) UsersOn(ctx context.Context, node string, classes []string) ([]string, error) {
+	return k.users(ctx, classes, client.MatchingFields{"spec.nodeName": node})
+}
+
+func (k *Keeper) users(ctx context.Context, classes []string, more ...client.ListOption) ([]string, error) {
+	if len(classes) == 0 {
+		return nil, nil
+	}
+	wanted := map[string]bool{}
+	for _, c := range classes {
+		wanted[c] = true
+	}
+	var out []string
+	for next := ""; ; {
+		var page corev1.PodList
+		if err := k.Live.List(ctx, &page, append(more, client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return nil, fmt.Errorf("list pods that use a RuntimeClass: %w", err)
+		}
+		for i := range page.Items {
+			p := &page.Items[i]
+			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+			if p.Spec.RuntimeClassName != nil && wanted[*p.Spec.RuntimeClassName] && !ended {
+				out = append(out, p.Namespace+"/"+p.Name)
+			}
+		}
+		if next = page.Continue; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// Some is a few names of many.
+func Some(all []string) string {
+	const most = 3
+	text := ""
+	for i, name := range all {
+		if i == most {
+			return fmt.Sprintf("%s and %d more", text, len(all)-most)
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += name
+	}
+	return text
+}
+
+func wrap(verb, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s RuntimeClass %s: %w", verb, name, err)
+}

@@ -1,0 +1,236 @@
+package containerruntime
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/osc"
+)
+
+// Gardener's kinds that are read or written as JSON.
+var (
+	oscKind      = schema.GroupVersionKind{Group: "extensions.gardener.cloud", Version: "v1alpha1", Kind: "OperatingSystemConfig"}
+	workerKind   = schema.GroupVersionKind{Group: "extensions.gardener.cloud", Version: "v1alpha1", Kind: "Worker"}
+	resourceKind = schema.GroupVersionKind{Group: "resources.gardener.cloud", Version: "v1alpha1", Kind: "ManagedResource"}
+)
+
+// inGardener has Gardener do it: machines follow an OperatingSystemConfig, and the
+// cluster's classes a ManagedResource. No node is touched, and no cluster but the seed.
+type inGardener struct{ client client.Client }
+
+// InGardener has a reconciler act in a seed.
+func InGardener(r *Reconciler) *Reconciler {
+	r.engine = &inGardener{client: r.Client}
+	return r
+}
+
+// watchGardener has what Gardener writes over written again.
+func (r *Reconciler) watchGardener(b *builder.Builder) *builder.Builder {
+	of := &unstructured.Unstructured{}
+	of.SetGroupVersionKind(oscKind)
+	return b.Watches(of, handler.EnqueueRequestsFromMapFunc(r.ofConfig), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+}
+
+func (r *Reconciler) ofConfig(ctx context.Context, o client.Object) []reconcile.Request {
+	pool := o.GetLabels()[gardener.LabelPool]
+	return r.those(ctx, func(c *gardener.ContainerRuntime) bool {
+		return c.Namespace == o.GetNamespace() && c.Spec.WorkerPool.Name == pool
+	})
+}
+
+func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
+	arch, err := e.architecture(ctx, t.object)
+	if err != nil {
+		return outcome{}, err
+	}
+	order := osc.Order{Image: t.payload.Spec.Image, Payload: &t.payload.Spec.Manifest, Settings: t.settings.Install, Arch: arch, BinaryPath: t.object.Spec.BinaryPath}
+	files, err := order.Files()
+	if err != nil {
+		return outcome{}, misconfigured(err)
+	}
+	plugins, err := order.Plugins()
+	if err != nil {
+		return outcome{}, misconfigured(err)
+	}
+	n, err := e.put(ctx, t.object, osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)})
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := e.manage(ctx, t); err != nil {
+		return outcome{}, err
+	}
+	says := fmt.Sprintf("%s %s is in %d OperatingSystemConfigs of pool %s", t.about.Type, t.payload.Spec.Manifest.Version, n, t.object.Spec.WorkerPool.Name)
+	return outcome{done: true, says: says}, nil
+}
+
+func handlersOf(t *task) []string {
+	var out []string
+	for i := range t.payload.Spec.Manifest.Handlers {
+		out = append(out, t.payload.Spec.Manifest.Handlers[i].Name)
+	}
+	return out
+}
+
+// architecture is that of the pool's machines.
+func (e *inGardener) architecture(ctx context.Context, c *gardener.ContainerRuntime) (string, error) {
+	var workers unstructured.UnstructuredList
+	workers.SetGroupVersionKind(workerKind.GroupVersion().WithKind(workerKind.Kind + "List"))
+	if err := e.client.List(ctx, &workers, client.InNamespace(c.Namespace)); err != nil {
+		return "", fmt.Errorf("list Workers in %s: %w", c.Namespace, err)
+	}
+	for i := range workers.Items {
+		pools, _, _ := unstructured.NestedSlice(workers.Items[i].Object, "spec", "pools")
+		for _, one := range pools {
+			pool, _ := one.(map[string]any)
+			if arch, ok := pool["architecture"].(string); ok && pool["name"] == c.Spec.WorkerPool.Name {
+				return arch, nil
+			}
+		}
+	}
+	return "amd64", nil // as Gardener has it for pools that do not say
+}
+
+// put writes entries into the OperatingSystemConfigs that machines follow once they
+// are there, and says how many those are.
+func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with osc.Entries) (int, error) {
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(oscKind.GroupVersion().WithKind(oscKind.Kind + "List"))
+	if err := e.client.List(ctx, &list, client.InNamespace(c.Namespace), client.MatchingLabels{gardener.LabelPool: c.Spec.WorkerPool.Name}); err != nil {
+		return 0, fmt.Errorf("list OperatingSystemConfigs in %s: %w", c.Namespace, err)
+	}
+	n := 0
+	for i := range list.Items {
+		have := &list.Items[i]
+		if purpose, _, _ := unstructured.NestedString(have.Object, "spec", "purpose"); purpose != "reconcile" || have.GetDeletionTimestamp() != nil {
+			continue
+		}
+		n++
+		want := have.DeepCopy()
+		if err := osc.Put(want.Object, with); err != nil {
+			return n, misconfigured(fmt.Errorf("%s/%s: %w", have.GetNamespace(), have.GetName(), err))
+		}
+		if equality.Semantic.DeepEqual(have.Object, want.Object) {
+			continue
+		}
+		if err := e.client.Patch(ctx, want, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
+			return n, fmt.Errorf("patch OperatingSystemConfig %s/%s: %w", have.GetNamespace(), have.GetName(), err)
+		}
+	}
+	return n, nil
+}
+
+// manage has the classes applied to the cluster, by Gardener's resource manager.
+func (e *inGardener) manage(ctx context.Context, t *task) error {
+	data := map[string][]byte{}
+	for _, c := range t.classes {
+		class := classes.Wanted(t.about.Type, c)
+		// Gardener labels the nodes of a pool with what the pool asks for.
+		class.Scheduling.NodeSelector = map[string]string{names.Requested + t.about.Type: "true"}
+		class.TypeMeta = metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"}
+		text, err := yaml.Marshal(class)
+		if err != nil {
+			return fmt.Errorf("write RuntimeClass %s: %w", c.Name, err)
+		}
+		data["runtimeclass-"+c.Name+".yaml"] = text
+	}
+	name := resourceName(t.about.Type)
+	meta := metav1.ObjectMeta{Name: name, Namespace: t.object.Namespace, Labels: map[string]string{names.ManagedBy: names.Manager, names.Type: t.about.Type}}
+	if err := e.secret(ctx, &corev1.Secret{ObjectMeta: meta, Data: data}); err != nil {
+		return err
+	}
+	mr := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"secretRefs": []any{map[string]any{"name": name}}}}}
+	mr.SetGroupVersionKind(resourceKind)
+	mr.SetName(name)
+	mr.SetNamespace(t.object.Namespace)
+	mr.SetLabels(meta.Labels)
+	if err := e.client.Create(ctx, mr); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create ManagedResource %s/%s: %w", mr.GetNamespace(), name, err)
+	}
+	return nil
+}
+
+func (e *inGardener) secret(ctx context.Context, want *corev1.Secret) error {
+	have := &corev1.Secret{}
+	err := e.client.Get(ctx, client.ObjectKeyFromObject(want), have)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = e.client.Create(ctx, want)
+	case err == nil && !equality.Semantic.DeepEqual(have.Data, want.Data):
+		changed := have.DeepCopy()
+		changed.Data = want.Data
+		err = e.client.Update(ctx, changed)
+	}
+	if err != nil {
+		return fmt.Errorf("write Secret %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	return nil
+}
+
+func resourceName(typ string) string { return names.Object("extension-runtime", typ, "fairlead") }
+
+// remove takes the entries out again. What Gardener's machines run it knows itself: it
+// drains and replaces, or updates, them.
+func (e *inGardener) remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	return e.forget(ctx, c, typ)
+}
+
+func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	handlers, err := e.handlers(ctx, typ)
+	if err != nil {
+		return outcome{}, err
+	}
+	if _, err := e.put(ctx, c, osc.Entries{Base: osc.Base(c.Spec.BinaryPath, typ), Handlers: handlers}); err != nil {
+		return outcome{}, err
+	}
+	var all gardener.ContainerRuntimeList
+	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
+		return outcome{}, fmt.Errorf("list ContainerRuntimes: %w", err)
+	}
+	for i := range all.Items {
+		if o := &all.Items[i]; o.UID != c.UID && o.DeletionTimestamp == nil && o.Spec.Type == c.Spec.Type {
+			return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, nil
+		}
+	}
+	mr := &unstructured.Unstructured{}
+	mr.SetGroupVersionKind(resourceKind)
+	mr.SetName(resourceName(typ))
+	mr.SetNamespace(c.Namespace)
+	if err := client.IgnoreNotFound(e.client.Delete(ctx, mr)); err != nil {
+		return outcome{}, fmt.Errorf("delete ManagedResource %s: %w", mr.GetName(), err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: mr.GetName(), Namespace: c.Namespace}}
+	if err := client.IgnoreNotFound(e.client.Delete(ctx, secret)); err != nil {
+		return outcome{}, fmt.Errorf("delete Secret %s: %w", secret.Name, err)
+	}
+	return outcome{done: true, says: "its entries and classes are taken out"}, nil
+}
+
+// handlers are those of the type's payload.
+func (e *inGardener) handlers(ctx context.Context, typ string) ([]string, error) {
+	p := &v1alpha1.RuntimePayload{}
+	if err := e.client.Get(ctx, client.ObjectKey{Name: typ}, p); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, misconfigured(fmt.Errorf("there is no RuntimePayload %s, which says what its handlers are called: create it, so that they can be taken out", typ))
+		}
+		return nil, fmt.Errorf("get RuntimePayload %s: %w", typ, err)
+	}
+	return handlersOf(&task{payload: p}), nil
+}

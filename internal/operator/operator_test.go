@@ -1,0 +1,517 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/workerpool"
+)
+
+// A pool from its first to its last day.
+func TestPool(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"), aPayload("kata-containers", "1", "kata-qemu", "kata-clh"))
+	w.fleet("sandboxed", 3)
+	w.fleet("plain", 1)
+	p := aPool("sandboxed", "gvisor", "kata")
+	p.Spec.StartupTaint = &v1alpha1.StartupTaint{Key: "fairlead.run/starting", Effect: "NoSchedule"}
+	w.create(p)
+	n := w.node("sandboxed-000")
+	n.Spec.Taints = []corev1.Taint{{Key: "fairlead.run/starting", Effect: "NoSchedule"}, {Key: "keep", Effect: "NoSchedule"}}
+	w.must(w.client.Update(t.Context(), n))
+	w.watch = func() {
+		n := w.node("sandboxed-000")
+		ready := n.Labels[names.Ready+"gvisor"] == "true" && n.Labels[names.Ready+"kata-containers"] == "true"
+		if len(n.Spec.Taints) < 2 && !ready {
+			t.Error("the startup taint went before the runtimes were ready")
+		}
+	}
+	w.settle()
+	w.watch = nil
+	w.wants("ready", w.condition(p, "Ready"), "True Installed: 2 runtimes are on 3 nodes")
+	for _, name := range []string{"gvisor-sandboxed", "kata-containers-sandboxed"} {
+		w.wants(name, w.operation(name), "Create Succeeded 100", "3 of 3 nodes")
+		c := w.runtime(name)
+		if err := workerpool.Done(c); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.Spec.BinaryPath != "/usr/bin" || c.Annotations[gardener.AnnotationOperation] != "" || !slices.Contains(c.Finalizers, gardener.Finalizer) {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	n = w.node("sandboxed-000")
+	for key, value := range map[string]string{
+		gardener.LabelPool: "sandboxed", gardener.LabelCRI: "containerd", "containerruntime.worker.gardener.cloud/gvisor": "true", "container.runtime.gvisor": "true",
+		"container.runtime.kata-containers": "true", "ready.fairlead.run/gvisor": "true", "install.fairlead.run/gvisor": "install.sandboxed",
+	} {
+		if n.Labels[key] != value {
+			t.Errorf("label %s: %q", key, n.Labels[key])
+		}
+	}
+	if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "keep" {
+		t.Errorf("taints: %v", n.Spec.Taints)
+	}
+	if other := w.node("plain-000"); len(other.Labels) != 1 {
+		t.Errorf("a node of no pool: %v", other.Labels)
+	}
+	c := w.class("gvisor")
+	if c == nil || c.Handler != "runsc" || c.Scheduling.NodeSelector["ready.fairlead.run/gvisor"] != "true" || c.Overhead.PodFixed.Memory().String() != "32Mi" || c.Labels["fairlead.run/isolation"] != "sandbox" {
+		t.Errorf("class: %+v", c)
+	}
+	if c := w.class("kata-clh"); c == nil || c.Overhead.PodFixed.Memory().String() != "130Mi" || c.Overhead.PodFixed.Cpu().String() != "250m" {
+		t.Errorf("class: %+v", c)
+	}
+	if c := w.class("kata-qemu"); c == nil || c.Overhead.PodFixed.Memory().String() != "320Mi" {
+		t.Errorf("class: %+v", c)
+	}
+
+	// A type less.
+	w.change(p, func() { p.Spec.CRI.ContainerRuntimes = p.Spec.CRI.ContainerRuntimes[:1] })
+	w.settle()
+	if w.runtime("kata-containers-sandboxed") != nil || w.class("kata-clh") != nil || w.class("gvisor") == nil {
+		t.Error("kata-containers is still there, or gvisor is not")
+	}
+	for key := range w.node("sandboxed-001").Labels {
+		if key == names.Phase+"kata-containers" || key == names.Ready+"kata-containers" || key == "container.runtime.kata-containers" {
+			t.Errorf("label %s is still there", key)
+		}
+	}
+
+	// And the end.
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	if w.get(p) || w.class("gvisor") != nil {
+		t.Error("the pool or its class is still there")
+	}
+	if n := w.node("sandboxed-002"); len(n.Labels) != 1 {
+		t.Errorf("labels: %v", n.Labels)
+	}
+	var sets appsv1.DaemonSetList
+	w.must(w.client.List(t.Context(), &sets))
+	if len(sets.Items) > 0 {
+		t.Errorf("%d DaemonSets are still there", len(sets.Items))
+	}
+}
+
+// 200 nodes are worked on a few at a time, each once for all of its runtimes.
+func TestPace(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"), aPayload("kata-containers", "1", "kata-qemu"))
+	w.fleet("big", 200)
+	p := aPool("big", "gvisor", "kata-containers")
+	most := intstr.FromString("10%")
+	p.Spec.MaxUnavailable = &most
+	w.create(p)
+	peak, halves := 0, 0
+	w.watch = func() {
+		busy := 0
+		var all corev1.NodeList
+		w.must(w.client.List(t.Context(), &all))
+		for i := range all.Items {
+			l := all.Items[i].Labels
+			g, k := l[names.Phase+"gvisor"] != "", l[names.Phase+"kata-containers"] != ""
+			if g != k {
+				halves++
+			}
+			if g && l[names.Ready+"gvisor"] == "" || k && l[names.Ready+"kata-containers"] == "" {
+				busy++
+			}
+		}
+		peak = max(peak, busy)
+	}
+	w.settle()
+	w.wants("ready", w.condition(p, "Ready"), "True Installed: 2 runtimes are on 200 nodes")
+	if peak > 20 || peak < 10 {
+		t.Errorf("%d nodes were worked on at once, of 20", peak)
+	}
+	if halves > 0 {
+		t.Errorf("a node began with one of its runtimes %d times: its CRI runtime is restarted twice", halves)
+	}
+}
+
+// Who waits as a gardenlet does is told of its own order and of no other.
+func TestWaitContract(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	c := asked("a")
+	w.create(c)
+	w.lazy["a-000"] = true
+	w.settle()
+	w.wants("without an answer", w.operation("gvisor-a"), "Create Processing 10", "0 of 1 nodes")
+	if err := workerpool.Done(w.runtime("gvisor-a")); err == nil {
+		t.Error("done before a node was verified")
+	}
+	delete(w.lazy, "a-000")
+	w.settle()
+	if err := workerpool.Done(w.runtime("gvisor-a")); err != nil {
+		t.Error(err)
+	}
+	// The same object, ordered again: nothing changes, and it has to be said anew. The
+	// order comes within the second of the answer.
+	w.get(c)
+	before := c.Status.LastOperation.LastUpdateTime
+	c.Annotations = map[string]string{gardener.AnnotationOperation: "reconcile", gardener.AnnotationTimestamp: w.now.Add(1500 * time.Millisecond).Format(time.RFC3339Nano)}
+	w.must(w.client.Update(t.Context(), c))
+	if err := workerpool.Done(w.runtime("gvisor-a")); err == nil {
+		t.Error("an old answer counts for a new order")
+	}
+	w.settle()
+	got := w.runtime("gvisor-a")
+	if err := workerpool.Done(got); err != nil {
+		t.Error(err)
+	}
+	w.wants("again", w.operation("gvisor-a"), "Reconcile Succeeded 100")
+	if !got.Status.LastOperation.LastUpdateTime.After(before.Time) || got.Annotations[gardener.AnnotationOperation] != "" {
+		t.Errorf("%+v %v", got.Status.LastOperation, got.Annotations)
+	}
+}
+
+// asked is an object that no pool of ours made.
+func asked(pool string) *gardener.ContainerRuntime {
+	return &gardener.ContainerRuntime{
+		ObjectMeta: metav1.ObjectMeta{Name: "gvisor-" + pool, Namespace: home},
+		Spec: gardener.ContainerRuntimeSpec{Type: "gvisor", BinaryPath: "/var/bin", WorkerPool: gardener.ContainerRuntimeWorkerPool{
+			Name: pool, Selector: metav1.LabelSelector{MatchLabels: map[string]string{"group": pool}},
+		}},
+	}
+}
+
+func TestMigrateAndRestore(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	c := asked("a")
+	w.create(c)
+	w.settle()
+	order := func(what string) {
+		w.change(c, func() { c.Annotations = map[string]string{gardener.AnnotationOperation: what}; c.Generation-- })
+		w.settle()
+	}
+	order(gardener.OrderMigrate)
+	w.wants("migrated", w.operation("gvisor-a"), "Migrate Succeeded 100")
+	got := w.runtime("gvisor-a")
+	if len(got.Finalizers) > 0 || len(got.Annotations) > 0 {
+		t.Errorf("%v %v", got.Finalizers, got.Annotations)
+	}
+	if w.class("gvisor") == nil || w.node("a-000").Labels[names.Ready+"gvisor"] != "true" {
+		t.Error("what was to stay has gone")
+	}
+	order(gardener.OrderWaitForState)
+	w.wants("waiting", w.operation("gvisor-a"), "Migrate Succeeded")
+	order(gardener.OrderRestore)
+	w.wants("restored", w.operation("gvisor-a"), "Restore Succeeded 100")
+	if got := w.runtime("gvisor-a"); len(got.Finalizers) != 1 || len(got.Annotations) > 0 {
+		t.Errorf("%v %v", got.Finalizers, got.Annotations)
+	}
+}
+
+// Nothing is taken away under pods, and it says which.
+func TestDeletionWaits(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 2)
+	c := asked("a")
+	w.create(c)
+	w.settle()
+	name := "gvisor"
+	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "team"}, Spec: corev1.PodSpec{RuntimeClassName: &name, NodeName: "a-000"}}
+	w.create(user)
+	w.must(w.client.Delete(t.Context(), c))
+	w.settle()
+	w.wants("in use", w.operation("gvisor-a"), "Delete Error", "team/web", "ERR_CLEANUP_CLUSTER_RESOURCES")
+	if w.class("gvisor") == nil || w.node("a-000").Labels[names.Phase+"gvisor"] != "install.a" {
+		t.Error("it was taken away under a pod")
+	}
+	if w.node("a-000").Labels[names.Ready+"gvisor"] != "" {
+		t.Error("new pods may still come")
+	}
+	w.must(w.client.Delete(t.Context(), user))
+	w.results["a-000"] = &payload.InstallResult{State: payload.Refused, Reason: payload.Busy, Message: "somebody else is at it"}
+	w.settle()
+	w.wants("a node that refuses", w.operation("gvisor-a"), "Delete Error", "a-000: Busy: somebody else is at it")
+	delete(w.results, "a-000")
+	w.settle()
+	if w.runtime("gvisor-a") != nil || w.class("gvisor") != nil || len(w.node("a-001").Labels) != 1 {
+		t.Error("something is still there")
+	}
+}
+
+func TestForceDelete(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 2)
+	p := aPool("a", "gvisor")
+	w.create(p)
+	w.settle()
+	w.lazy["a-000"], w.lazy["a-001"] = true, true
+	w.change(p, func() { p.Annotations = map[string]string{gardener.AnnotationForce: "true"} })
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	if w.get(p) || w.runtime("gvisor-a") != nil || len(w.node("a-000").Labels) != 1 {
+		t.Errorf("still there: %s, %v", w.operation("gvisor-a"), w.node("a-000").Labels)
+	}
+}
+
+// A node that leaves a pool is cleaned, one that comes anew gets everything again, and
+// labels that somebody takes off come back.
+func TestNodesComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 3)
+	p := aPool("a", "gvisor")
+	w.create(p)
+	w.settle()
+	left := w.node("a-000")
+	left.Labels["group"] = "elsewhere"
+	w.must(w.client.Update(t.Context(), left))
+	wiped := w.node("a-001")
+	wiped.Labels = map[string]string{"group": "a"}
+	w.must(w.client.Update(t.Context(), wiped))
+	w.settle()
+	if got := w.node("a-000").Labels; len(got) != 1 {
+		t.Errorf("a node that has left: %v", got)
+	}
+	if got := w.node("a-001").Labels; got[names.Ready+"gvisor"] != "true" || got[gardener.LabelPool] != "a" {
+		t.Errorf("a node whose kubelet registered anew: %v", got)
+	}
+	w.must(w.client.Delete(t.Context(), w.node("a-002")))
+	w.now = w.now.Add(time.Hour)
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a-002", Labels: map[string]string{"group": "a"}}})
+	w.lazy["a-002"] = true
+	w.settle()
+	if got := w.node("a-002").Labels[names.Ready+"gvisor"]; got != "" {
+		t.Error("a new machine is ready by what the one before it said")
+	}
+}
+
+func TestTwoPoolsDisagree(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 2)
+	first := aPool("a", "gvisor")
+	w.create(first)
+	w.settle()
+	w.now = w.now.Add(time.Minute)
+	same, some := aPool("same", "gvisor"), aPool("some", "gvisor")
+	same.Spec.NodeSelector = map[string]string{"group": "a"}
+	some.Spec.NodeSelector = map[string]string{"zone": "1"}
+	w.create(same, some)
+	n := w.node("a-001")
+	n.Labels["zone"] = "1"
+	w.must(w.client.Update(t.Context(), n))
+	w.settle()
+	w.wants("the first", w.condition(first, "Ready"), "True")
+	w.wants("the same nodes", w.condition(same, "Valid"), "False Invalid", "spec.nodeSelector", "WorkerPool a has the same one")
+	w.wants("a node of both", w.condition(some, "Ready"), "False Contested", "a-001")
+	if got := w.node("a-001").Labels[gardener.LabelPool]; got != "a" {
+		t.Errorf("the node is in pool %s", got)
+	}
+	w.must(w.client.Delete(t.Context(), same))
+	w.must(w.client.Delete(t.Context(), first))
+	w.settle()
+	w.wants("after the first has gone", w.condition(some, "Ready"), "True")
+	if got := w.node("a-001").Labels; got[gardener.LabelPool] != "some" || got[names.Ready+"gvisor"] != "true" {
+		t.Errorf("labels: %v", got)
+	}
+}
+
+// What only a user can mend is said once, with its code, and not tried again.
+func TestMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(w *world)
+		says    []string
+		mend    func(w *world)
+	}{
+		"no payload": {
+			prepare: func(*world) {}, says: []string{"there is no RuntimePayload gvisor"},
+			mend: func(w *world) { w.create(aPayload("gvisor", "1", "runsc")) },
+		},
+		"a class of another": {
+			prepare: func(w *world) {
+				w.create(aPayload("gvisor", "1", "runsc"), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "mine"})
+			},
+			says: []string{"RuntimeClass gvisor exists", "delete or rename it"},
+			mend: func(w *world) { w.must(w.client.Delete(w.t.Context(), w.class("gvisor"))) },
+		},
+		"a payload that is wrong": {
+			prepare: func(w *world) {
+				p := aPayload("gvisor", "1", "runsc")
+				p.Spec.Manifest.Files[0].SHA256 = "short"
+				w.create(p)
+			},
+			says: []string{"spec.manifest.files[0].sha256"},
+			mend: func(w *world) {
+				p := aPayload("gvisor", "1", "runsc")
+				good := p.DeepCopy()
+				w.change(p, func() { p.Spec = good.Spec })
+			},
+		},
+		"a node that cannot": {
+			prepare: func(w *world) {
+				w.create(aPayload("gvisor", "1", "runsc"))
+				w.results["a-000"] = &payload.InstallResult{State: payload.Refused, Reason: payload.UnsupportedNode, Message: "its root is read-only"}
+			},
+			says: []string{"0 of 1 nodes", "a-000: UnsupportedNode: its root is read-only"},
+			mend: func(w *world) { delete(w.results, "a-000") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fleet("a", 1)
+			test.prepare(w)
+			c := asked("a")
+			w.create(c)
+			w.settle()
+			w.wants("mistake", w.operation("gvisor-a"), append(test.says, "Create Error", "ERR_CONFIGURATION_PROBLEM")...)
+			test.mend(w)
+			w.settle()
+			w.wants("mended", w.operation("gvisor-a"), "Create Succeeded 100")
+		})
+	}
+}
+
+// Of two objects for the same runtime on a pool the older one counts.
+func TestTwins(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	w.create(asked("a"))
+	w.settle()
+	w.now = w.now.Add(time.Minute)
+	twin := asked("a")
+	twin.Name = "another"
+	w.create(twin)
+	w.settle()
+	w.wants("the first", w.operation("gvisor-a"), "Succeeded")
+	w.wants("the second", w.operation("another"), "Error", "fairlead-system/gvisor-a asks for gvisor", "ERR_CONFIGURATION_PROBLEM")
+	w.must(w.client.Delete(t.Context(), twin))
+	w.settle()
+	if w.node("a-000").Labels[names.Ready+"gvisor"] != "true" || w.class("gvisor") == nil {
+		t.Error("the second took away what is the first's")
+	}
+}
+
+// Another release goes to nodes by the DaemonSet; another handler needs the class anew,
+// which is refused while pods have it.
+func TestUpgrade(t *testing.T) {
+	w := newWorld(t)
+	p := aPayload("gvisor", "1", "runsc")
+	w.create(p)
+	w.fleet("a", 1)
+	w.create(asked("a"))
+	w.settle()
+	name := "gvisor"
+	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "team"}, Spec: corev1.PodSpec{RuntimeClassName: &name}}
+	w.create(user)
+	uid := w.class("gvisor").UID
+	next := aPayload("gvisor", "2", "runsc")
+	next.Spec.Image = "registry.example/next@" + next.Spec.Image[len("registry.example/gvisor@"):]
+	w.change(p, func() { p.Spec = next.Spec })
+	w.settle()
+	var sets appsv1.DaemonSetList
+	w.must(w.client.List(t.Context(), &sets, client.MatchingLabels{names.Work: string(names.Install)}))
+	if len(sets.Items) != 1 || sets.Items[0].Spec.Template.Spec.Containers[0].Image != next.Spec.Image {
+		t.Errorf("%+v", sets.Items)
+	}
+	w.wants("release", w.operation("gvisor-a"), "gvisor 2 was verified on 1 of 1 nodes")
+	// The class is gvisor by its name from the handler runsc, so a payload with another
+	// handler has another class; the old one goes when nobody asks for it.
+	c := w.class("gvisor")
+	c.Handler = "older"
+	w.must(w.client.Delete(t.Context(), c))
+	c.ResourceVersion, c.UID = "", ""
+	w.create(c)
+	w.settle()
+	w.wants("in use", w.operation("gvisor-a"), "pods use it: team/web")
+	w.must(w.client.Delete(t.Context(), user))
+	w.settle()
+	if got := w.class("gvisor"); got.Handler != "runsc" || got.UID == uid {
+		t.Errorf("class: %+v", got)
+	}
+}
+
+// API servers fail and conflict; all comes to its end all the same.
+func TestAPIErrors(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 5)
+	w.create(aPool("a", "gvisor"))
+	calls := 0
+	w.fail = func(verb string, o client.Object) error {
+		if _, user := o.(*corev1.Pod); user {
+			return nil
+		}
+		calls++
+		switch calls % 5 {
+		case 1:
+			return apierrors.NewConflict(schema.GroupResource{Resource: "x"}, o.GetName(), errors.New(verb))
+		case 3:
+			return apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, verb, schema.GroupResource{}, o.GetName(), "", 1, true)
+		}
+		return nil
+	}
+	for range 80 {
+		w.step()
+	}
+	w.fail = nil
+	w.settle()
+	w.wants("ready", w.condition(aPool("a"), "Ready"), "True Installed: 1 runtimes are on 5 nodes")
+	if calls < 20 {
+		t.Errorf("only %d requests", calls)
+	}
+}
+
+// An operator that comes back finds what an earlier one left, and stale objects go.
+func TestStale(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	stale := asked("a")
+	stale.Name = "kata-containers-a"
+	stale.Spec.Type = "kata-containers"
+	stale.Labels = map[string]string{names.ManagedBy: names.Manager, names.Pool: "a", names.Type: "kata-containers"}
+	stale.Finalizers = []string{gardener.Finalizer}
+	w.create(aPool("a", "gvisor"), stale)
+	w.settle()
+	if w.runtime("kata-containers-a") != nil {
+		t.Errorf("a stale object is still there: %s", w.operation("kata-containers-a"))
+	}
+	w.wants("ready", w.condition(aPool("a"), "Ready"), "True")
+}
+
+// A mistake in a pool takes nothing away.
+func TestInvalidChangeKeeps(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	p := aPool("a", "gvisor")
+	w.create(p)
+	w.settle()
+	w.change(p, func() { p.Spec.CRI.ContainerRuntimes[0].Type = "gvisro" })
+	w.settle()
+	w.wants("valid", w.condition(p, "Valid"), "False Invalid", "spec.cri.containerRuntimes[0].type")
+	if w.runtime("gvisor-a") == nil || w.node("a-000").Labels[names.Ready+"gvisor"] != "true" {
+		t.Error("what was there has gone")
+	}
+	if got := fmt.Sprint(p.Status.Runtimes); got == "[]" {
+		t.Error("the status forgets what is there")
+	}
+}

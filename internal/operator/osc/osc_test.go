@@ -1,0 +1,85 @@
+package osc
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+)
+
+const object = `{"metadata":{"name":"osc"},"spec":{"purpose":"reconcile","files":[{"path":"/etc/a","content":{"inline":{"data":"x"}}},{"path":"/usr/bin/gvisor/0/runsc"}],
+"criConfig":{"name":"containerd","cgroupDriver":"systemd","containerd":{"sandboxImage":"pause","plugins":[{"path":["other"],"values":{"a":1}},{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"old":true}}]}}}}`
+
+func order() *Order {
+	return &Order{
+		Image: "registry.example/gvisor@sha256:x", Arch: "amd64", BinaryPath: "/usr/bin",
+		Payload: &payload.RuntimePayload{
+			Type: "gvisor", Version: "1",
+			Files: []payload.File{
+				{Path: "runsc", Source: "amd64/runsc", Arch: "amd64", Mode: "0755"}, {Path: "runsc", Source: "arm64/runsc", Arch: "arm64", Mode: "0755"}, {Path: "LICENSE", Mode: "0644"},
+			},
+			Configs: []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"${PAYLOAD}/runsc\"\n"}},
+			Handlers: []payload.Handler{
+				{Name: "runsc", Containerd: &payload.ContainerdHandler{RuntimeType: "io.containerd.runsc.v1", RuntimePath: "runsc", Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: "${CONFIG}/runsc.toml"}}},
+				{Name: "crio-only", CRIO: &payload.CRIOHandler{}},
+			},
+		},
+	}
+}
+
+// What a machine gets, what of another release goes, and what of others stays.
+func TestPut(t *testing.T) {
+	var had, want map[string]any
+	for text, into := range map[string]*map[string]any{object: &had, `{"metadata":{"name":"osc"},"spec":{"purpose":"reconcile","files":[
+		{"path":"/etc/a","content":{"inline":{"data":"x"}}},
+		{"path":"/usr/bin/gvisor/1/runsc","permissions":493,"content":{"imageRef":{"image":"registry.example/gvisor@sha256:x","filePathInImage":"/amd64/runsc"}}},
+		{"path":"/usr/bin/gvisor/1/LICENSE","permissions":420,"content":{"imageRef":{"image":"registry.example/gvisor@sha256:x","filePathInImage":"/LICENSE"}}},
+		{"path":"/usr/bin/gvisor/etc-1/runsc.toml","permissions":420,"content":{"inline":{"encoding":"","data":"binary_name = \"/usr/bin/gvisor/1/runsc\"\n"}}}],
+		"criConfig":{"name":"containerd","cgroupDriver":"systemd","containerd":{"sandboxImage":"pause","plugins":[{"path":["other"],"values":{"a":1}},
+		{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"runtime_type":"io.containerd.runsc.v1","runtime_path":"/usr/bin/gvisor/1/runsc",
+		"options":{"TypeUrl":"io.containerd.runsc.v1.options","ConfigPath":"/usr/bin/gvisor/etc-1/runsc.toml"}}}]}}}}`: &want} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := order()
+	files, err := o.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := o.Plugins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	handlers := []string{"runsc", "crio-only"}
+	for range 2 { // the second time changes nothing
+		if err := Put(had, Entries{files, plugins, Base("/usr/bin", "gvisor"), handlers}); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := json.Marshal(had)
+		var got map[string]any
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if err := Put(had, Entries{nil, nil, Base("/usr/bin", "gvisor"), handlers}); err != nil {
+		t.Fatal(err)
+	}
+	spec := had["spec"].(map[string]any)
+	if left := spec["files"].([]any); len(left) != 1 {
+		t.Errorf("files: %v", left)
+	}
+	if left := spec["criConfig"].(map[string]any)["containerd"].(map[string]any)["plugins"].([]any); len(left) != 1 {
+		t.Errorf("plugins: %v", left)
+	}
+	for _, bad := range []Entry{{}, {"spec": Entry{}}} {
+		if Put(bad, Entries{Base: "/a"}) == nil {
+			t.Errorf("%v was taken", bad)
+		}
+	}
+}

@@ -1,0 +1,428 @@
+// Package workerpool acts on WorkerPools: it checks them, has a ContainerRuntime for
+// each of their types and for no other, and says how far all of them are. It waits
+// for them as a gardenlet does for those of a shoot.
+package workerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/plugin"
+	"fairlead.run/internal/operator/validate"
+)
+
+// Reconciler acts on WorkerPools.
+type Reconciler struct {
+	Client    client.Client
+	Namespace string // of the ContainerRuntimes
+	Plugins   plugin.Set
+	Now       func() time.Time
+}
+
+// Reconcile brings the ContainerRuntimes of a pool to what it asks for.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	p := &v1alpha1.WorkerPool{}
+	if err := r.Client.Get(ctx, request.NamespacedName, p); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	err := r.bring(ctx, p)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache will have it
+	}
+	return reconcile.Result{}, err
+}
+
+func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
+	have, err := r.runtimes(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	if p.DeletionTimestamp != nil {
+		return r.end(ctx, p, have)
+	}
+	if controllerutil.AddFinalizer(p, names.PoolFinalizer) {
+		was := p.DeepCopy()
+		controllerutil.RemoveFinalizer(was, names.PoolFinalizer)
+		if err := r.Client.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("take WorkerPool %s: %w", p.Name, err)
+		}
+	}
+	known, err := r.known(ctx, p)
+	if err != nil {
+		return err
+	}
+	result := known.Pool(p)
+	if fault := result.Err(); fault != nil {
+		// What is there stays as it is: a mistake in a pool must take nothing away.
+		return r.write(ctx, p, have, fault)
+	}
+	if err := r.sync(ctx, p, have); err != nil {
+		return err
+	}
+	if have, err = r.runtimes(ctx, p.Name); err != nil {
+		return err
+	}
+	return r.write(ctx, p, have, nil)
+}
+
+// known gathers what validation asks for.
+func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validate.Known, error) {
+	var pools v1alpha1.WorkerPoolList
+	if err := r.Client.List(ctx, &pools); err != nil {
+		return validate.Known{}, fmt.Errorf("list WorkerPools: %w", err)
+	}
+	var releases v1alpha1.RuntimePayloadList
+	if err := r.Client.List(ctx, &releases); err != nil {
+		return validate.Known{}, fmt.Errorf("list RuntimePayloads: %w", err)
+	}
+	return validate.Known{
+		Plugins: r.Plugins, Pools: before(pools.Items, p),
+		Payload: func(typ string) *v1alpha1.RuntimePayload {
+			at := slices.IndexFunc(releases.Items, func(p v1alpha1.RuntimePayload) bool { return p.Name == typ })
+			if at < 0 {
+				return nil
+			}
+			return &releases.Items[at]
+		},
+	}, nil
+}
+
+// before are the pools that are older than p: of two that choose the same nodes, the
+// younger one is at fault.
+func before(all []v1alpha1.WorkerPool, p *v1alpha1.WorkerPool) []v1alpha1.WorkerPool {
+	return slices.DeleteFunc(all, func(o v1alpha1.WorkerPool) bool {
+		if o.CreationTimestamp.Equal(&p.CreationTimestamp) {
+			return o.Name >= p.Name
+		}
+		return p.CreationTimestamp.Before(&o.CreationTimestamp)
+	})
+}
+
+// runtimes are the ContainerRuntimes that were made for a pool.
+func (r *Reconciler) runtimes(ctx context.Context, pool string) ([]gardener.ContainerRuntime, error) {
+	var list gardener.ContainerRuntimeList
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Pool: pool})
+	if err != nil {
+		return nil, fmt.Errorf("list the ContainerRuntimes of pool %s: %w", pool, err)
+	}
+	return list.Items, nil
+}
+
+// sync makes, changes and deletes them.
+func (r *Reconciler) sync(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) error {
+	wanted := map[string]bool{}
+	for i := range p.Spec.CRI.ContainerRuntimes {
+		want := r.wanted(p, p.Spec.CRI.ContainerRuntimes[i])
+		wanted[want.Name] = true
+		at := slices.IndexFunc(have, func(c gardener.ContainerRuntime) bool { return c.Name == want.Name })
+		if at >= 0 {
+			if err := r.change(ctx, &have[at], want); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.Client.Create(ctx, want); err != nil {
+			if apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("create ContainerRuntime %s/%s for pool %s: there is one that was made by somebody else, or for another pool; delete it: %w", want.Namespace, want.Name, p.Name, err)
+			}
+			return fmt.Errorf("create ContainerRuntime %s/%s: %w", want.Namespace, want.Name, err)
+		}
+	}
+	for i := range have {
+		if !wanted[have[i].Name] {
+			if err := r.drop(ctx, &have[i], false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wanted is the ContainerRuntime of one type.
+func (r *Reconciler) wanted(p *v1alpha1.WorkerPool, w v1alpha1.PoolRuntime) *gardener.ContainerRuntime {
+	typ := r.Plugins.Canonical(w.Type)
+	c := &gardener.ContainerRuntime{}
+	c.Name, c.Namespace = typ+"-"+p.Name, r.Namespace
+	c.Labels = map[string]string{names.ManagedBy: names.Manager, names.Pool: p.Name, names.Type: typ}
+	c.Annotations = map[string]string{
+		gardener.AnnotationOperation: gardener.OrderReconcile, gardener.AnnotationTimestamp: r.Now().UTC().Format(time.RFC3339Nano),
+	}
+	var config *runtime.RawExtension
+	if w.ProviderConfig != nil {
+		config = w.ProviderConfig.DeepCopy()
+	}
+	c.Spec = gardener.ContainerRuntimeSpec{
+		Type: typ, ProviderConfig: config, BinaryPath: validate.BinaryPath(p.Spec.MachineImage.Name),
+		WorkerPool: gardener.ContainerRuntimeWorkerPool{Name: p.Name, Selector: metav1.LabelSelector{MatchLabels: map[string]string{gardener.LabelPool: p.Name}}},
+	}
+	return c
+}
+
+// change orders a reconciliation of what is another than it should be.
+func (r *Reconciler) change(ctx context.Context, have, want *gardener.ContainerRuntime) error {
+	if have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		return nil // one that is going is made anew when it has gone
+	}
+	was := have.DeepCopy()
+	have.Spec = want.Spec
+	if have.Annotations == nil {
+		have.Annotations = map[string]string{}
+	}
+	for key, value := range want.Annotations {
+		have.Annotations[key] = value
+	}
+	if err := r.Client.Patch(ctx, have, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("change ContainerRuntime %s/%s: %w", have.Namespace, have.Name, err)
+	}
+	return nil
+}
+
+// drop deletes one, with the confirmation that Gardener's webhooks ask for.
+func (r *Reconciler) drop(ctx context.Context, c *gardener.ContainerRuntime, force bool) error {
+	was := c.DeepCopy()
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[gardener.AnnotationConfirm] = "true"
+	if force {
+		c.Annotations[gardener.AnnotationForce] = "true"
+	}
+	if !equality.Semantic.DeepEqual(was.Annotations, c.Annotations) {
+		if err := r.Client.Patch(ctx, c, client.MergeFrom(was)); err != nil {
+			return fmt.Errorf("confirm the deletion of ContainerRuntime %s/%s: %w", c.Namespace, c.Name, client.IgnoreNotFound(err))
+		}
+	}
+	if c.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := client.IgnoreNotFound(r.Client.Delete(ctx, c, client.Preconditions{UID: &c.UID})); err != nil {
+		return fmt.Errorf("delete ContainerRuntime %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}
+
+// end has everything taken away, and lets go of the pool when it is.
+func (r *Reconciler) end(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) error {
+	if !controllerutil.ContainsFinalizer(p, names.PoolFinalizer) {
+		return nil
+	}
+	force := p.Annotations[gardener.AnnotationForce] == "true"
+	for i := range have {
+		if err := r.drop(ctx, &have[i], force); err != nil {
+			return err
+		}
+	}
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.MatchingLabels{gardener.LabelPool: p.Name}); err != nil {
+		return fmt.Errorf("list the nodes of pool %s: %w", p.Name, err)
+	}
+	if len(have) > 0 || len(nodes.Items) > 0 {
+		return r.write(ctx, p, have, nil)
+	}
+	was := p.DeepCopy()
+	controllerutil.RemoveFinalizer(p, names.PoolFinalizer)
+	err := r.Client.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("release WorkerPool %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// write stores how far the pool is.
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, fault error) error {
+	was := p.DeepCopy()
+	if err := r.count(ctx, p); err != nil {
+		return err
+	}
+	p.Status.Runtimes = nil
+	for i := range have {
+		one, err := r.runtime(ctx, p, &have[i])
+		if err != nil {
+			return err
+		}
+		p.Status.Runtimes = append(p.Status.Runtimes, one)
+	}
+	r.judge(p, have, fault)
+	if equality.Semantic.DeepEqual(was.Status, p.Status) {
+		return nil
+	}
+	err := r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("write the status of WorkerPool %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// count looks at the nodes.
+func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) error {
+	var list corev1.NodeList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	others, err := r.others(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	p.Status.Nodes, p.Status.Contested = 0, nil
+	for i := range list.Items {
+		n := &list.Items[i]
+		switch has := n.Labels[gardener.LabelPool]; {
+		case has == p.Name:
+			p.Status.Nodes++
+		case others[has] && chooses(p, n) && len(p.Status.Contested) < mostContested:
+			p.Status.Contested = append(p.Status.Contested, n.Name)
+		}
+	}
+	slices.Sort(p.Status.Contested)
+	return nil
+}
+
+// mostContested is what the schema allows.
+const mostContested = 10
+
+func chooses(p *v1alpha1.WorkerPool, n *corev1.Node) bool {
+	for key, value := range p.Spec.NodeSelector {
+		if n.Labels[key] != value {
+			return false
+		}
+	}
+	return len(p.Spec.NodeSelector) > 0
+}
+
+func (r *Reconciler) others(ctx context.Context, name string) (map[string]bool, error) {
+	var pools v1alpha1.WorkerPoolList
+	if err := r.Client.List(ctx, &pools); err != nil {
+		return nil, fmt.Errorf("list WorkerPools: %w", err)
+	}
+	out := map[string]bool{}
+	for i := range pools.Items {
+		out[pools.Items[i].Name] = pools.Items[i].Name != name
+	}
+	return out, nil
+}
+
+// runtime is how far one ContainerRuntime is.
+func (r *Reconciler) runtime(ctx context.Context, p *v1alpha1.WorkerPool, c *gardener.ContainerRuntime) (v1alpha1.RuntimeStatus, error) {
+	s := v1alpha1.RuntimeStatus{Type: c.Spec.Type, State: string(gardener.StatePending), Message: "nobody acts on it yet"}
+	if last := c.Status.LastOperation; last != nil {
+		s.State, s.Message = string(last.State), last.Description
+	}
+	var ready corev1.NodeList
+	err := r.Client.List(ctx, &ready, client.MatchingLabels{gardener.LabelPool: p.Name, names.Ready + c.Spec.Type: "true"})
+	if err != nil {
+		return s, fmt.Errorf("list the nodes with %s: %w", c.Spec.Type, err)
+	}
+	s.ReadyNodes = int32(len(ready.Items))
+	return s, nil
+}
+
+// judge sets the conditions.
+func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, fault error) {
+	p.Status.ObservedGeneration = p.Generation
+	valid := metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, Reason: "Checked", Message: "the pool can be acted on", ObservedGeneration: p.Generation}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
+	waits := Unready(have)
+	switch {
+	case fault != nil:
+		valid.Status, valid.Reason, valid.Message = metav1.ConditionFalse, "Invalid", fault.Error()
+		ready.Reason, ready.Message = string(gardener.CodeConfiguration), "the pool is not acted on before it is mended: "+fault.Error()
+	case p.DeletionTimestamp != nil:
+		ready.Reason, ready.Message = "Deleting", "its runtimes are taken away"
+		if len(waits) > 0 {
+			ready.Message += ": " + strings.Join(waits, "; ")
+		}
+	case len(have) < len(p.Spec.CRI.ContainerRuntimes) || len(waits) > 0:
+		ready.Reason, ready.Message = "Waiting", strings.Join(waits, "; ")
+		if ready.Message == "" {
+			ready.Message = "its ContainerRuntimes are being made"
+		}
+	case len(p.Status.Contested) > 0:
+		ready.Reason = "Contested"
+		ready.Message = "all runtimes are on its nodes, but it also chooses nodes of other pools: " + classes.Some(p.Status.Contested) + "; tell the pools apart by a label"
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "Installed", fmt.Sprintf("%d runtimes are on %d nodes", len(have), p.Status.Nodes)
+	}
+	for _, c := range []metav1.Condition{valid, ready} {
+		c.Message = cut(c.Message)
+		setCondition(&p.Status.Conditions, c, r.Now())
+	}
+}
+
+// cut keeps messages to what the schema takes.
+func cut(s string) string {
+	const most = 4096
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+func setCondition(all *[]metav1.Condition, c metav1.Condition, now time.Time) {
+	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	for i := range *all {
+		if had := &(*all)[i]; had.Type == c.Type {
+			if had.Status == c.Status {
+				c.LastTransitionTime = had.LastTransitionTime
+			}
+			*had = c
+			return
+		}
+	}
+	*all = append(*all, c)
+}
+
+// Unready says of each ContainerRuntime why it is not done, by the contract that a
+// gardenlet waits by.
+func Unready(all []gardener.ContainerRuntime) []string {
+	var out []string
+	for i := range all {
+		if err := Done(&all[i]); err != nil {
+			out = append(out, all[i].Spec.Type+": "+err.Error())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Done says why an object is not reconciled, or nil.
+func Done(c *gardener.ContainerRuntime) error {
+	last := c.Status.LastOperation
+	asked, err := time.Parse(time.RFC3339Nano, c.Annotations[gardener.AnnotationTimestamp])
+	switch {
+	case c.DeletionTimestamp != nil:
+		if last != nil && last.Type == gardener.OperationDelete {
+			return errors.New(last.Description)
+		}
+		return errors.New("it is being deleted")
+	case c.Status.LastError != nil:
+		return errors.New(c.Status.LastError.Description)
+	case last == nil:
+		return errors.New("nobody acts on it yet")
+	case c.Status.ObservedGeneration != c.Generation:
+		return errors.New("what changed last was not taken up yet")
+	case c.Annotations[gardener.AnnotationOperation] != "":
+		return errors.New("the last order was not taken up yet")
+	case last.State != gardener.StateSucceeded:
+		return errors.New(last.Description)
+	case err == nil && asked.After(last.LastUpdateTime.Time):
+		return errors.New("the last order was not carried out yet")
+	}
+	return nil
+}
