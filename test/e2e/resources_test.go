@@ -68,3 +68,43 @@ spec:
 	})
 	kubectl(t, "delete", "pod", "grows", "--timeout", patience.String())
 }
+
+// TestEvicted has a node short of memory, by a threshold that it is always past: its pod
+// is evicted, the cluster is told of the pressure, and that it has gone.
+func TestEvicted(t *testing.T) {
+	if cluster.Agent(*agent) != cluster.FairleadNode {
+		t.Skip("a kubelet has its thresholds in a file")
+	}
+	apply(t, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: victim}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: main, image: %s, args: [pause]}
+`, imageOf(t, "agnhost")))
+	kubectl(t, "wait", "--for=condition=Ready", "pod/victim", "--timeout", patience.String())
+	usual := node.Kubelet.Argv
+	restart := func(flags ...string) {
+		t.Helper()
+		node.Kubelet.Argv = append(usual[:len(usual):len(usual)], flags...)
+		if err := again(node.Kubelet.Kill, node.Kubelet.Start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	untainted := func() error {
+		if out := kubectl(t, "get", "node", cluster.NodeName, "-o", "jsonpath={.spec.taints}"); strings.Contains(out, "memory-pressure") {
+			return fmt.Errorf("the node has the taints %s", out)
+		}
+		return nil
+	}
+	restart("--eviction-hard", "memory.available<99%")
+	kubectl(t, "wait", "--for=condition=MemoryPressure", "node/"+cluster.NodeName, "--timeout", patience.String())
+	kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "pod/victim", "--timeout", patience.String())
+	want(t, kubectl(t, "get", "pod", "victim", "-o", `jsonpath={.status.reason} {.status.conditions[?(@.type=="DisruptionTarget")].reason}`), "Evicted TerminationByKubelet")
+	restart()
+	kubectl(t, "wait", "--for=condition=MemoryPressure=false", "node/"+cluster.NodeName, "--timeout", patience.String())
+	eventually(t, untainted)
+	want(t, kubectl(t, "get", "pod", "victim", "-o", "jsonpath={.status.reason}"), "Evicted")
+	kubectl(t, "delete", "pod", "victim", "--timeout", patience.String())
+}
