@@ -89,7 +89,7 @@ func startCluster(t *testing.T, root string) *cluster {
 
 func (c *cluster) startAgent() {
 	c.T.Helper()
-	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), "node", "--kubeconfig", c.Dir+"/kubeconfig",
+	cmd := exec.Command(c.Program(), "node", "--kubeconfig", c.Dir+"/kubeconfig",
 		"--root", c.root, "--state", c.Dir+"/agentrun", "--container-runtime-endpoint", "unix://"+c.Socket(),
 		"--hostname-override", "chaos", "--node-ip", "127.0.0.1", "--address", "127.0.0.1", "--port", fmt.Sprint(c.port),
 		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cert-dir", c.Dir+"/pki", "--cgroup-root", c.cgroup())

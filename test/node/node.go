@@ -208,6 +208,9 @@ func Start(t *testing.T, extra string, options ...Option) *Node {
 // Socket is the daemon's, with the CRI on it.
 func (n *Node) Socket() string { return filepath.Join(n.State, "fairlead.sock") }
 
+// Program is the fairlead that the node's daemon is.
+func (n *Node) Program() string { return filepath.Join(n.setup.bin, "fairlead") }
+
 // Pid is the daemon's.
 func (n *Node) Pid() int { return n.daemon.cmd.Process.Pid }
 

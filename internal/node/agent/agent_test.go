@@ -256,6 +256,28 @@ func TestKilledAgent(t *testing.T) {
 	})
 }
 
+// TestRuntimeAway has the runtime away for ten minutes and the clock go on: nothing is
+// started anew that runs, and what has ended meanwhile runs again once it is back.
+func TestRuntimeAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "y"))
+		n.Fail("list", status.Error(codes.Unavailable, "connection refused"))
+		n.Exit("p1/x", 1)
+		time.Sleep(10 * time.Minute)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		n.Fail("list", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if x, y := len(n.Calls("create p1/x")), len(n.Calls("create p2/y")); x != 2 || y != 1 || len(n.Calls("run")) != 2 {
+			t.Errorf("%q", n.Calls(""))
+		}
+		n.stop()
+	})
+}
+
 // TestOneAgent lets no second agent near the pods of the first.
 func TestOneAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
