@@ -9,6 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"fairlead.run/test/bench/report"
 )
 
@@ -47,33 +51,34 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// leftovers waits until the kubelet has removed the sandboxes of pods that are gone,
-// which it does once a minute: their shims run until then, and their end is work that is
-// not the next one's. After some time it gives up, and says so.
+// leftovers waits until the nodes have no pods any more, also not as sandboxes: a kubelet
+// removes those once a minute, and that is work which is not the next one's. After some
+// time it gives up, and says so.
 func (b *bench) leftovers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.plan.leftovers)
 	defer cancel()
-	if err := await(ctx, b.plan.leftovers, noShims); err != nil {
-		b.say("%v; it goes on all the same", err)
+	for _, n := range b.nodes {
+		if err := await(ctx, b.plan.leftovers, func() error { return n.empty(ctx) }); err != nil {
+			b.say("%v; it goes on all the same", err)
+		}
 	}
 }
 
-// noShims says how many shims there are. All processes here are the benchmark's.
-func noShims() error {
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
+// empty says whether the runtime of a node has sandboxes.
+func (n *node) empty(ctx context.Context) error {
+	if n.socket == "" {
+		return nil
+	}
+	conn, err := grpc.NewClient("unix://"+n.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	shims := 0
-	for _, name := range names {
-		if comm, err := os.ReadFile(name); err == nil && strings.HasPrefix(string(comm), "containerd-shim") {
-			shims++
-		}
+	defer conn.Close()
+	list, err := runtimeapi.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err == nil && len(list.GetItems()) > 0 {
+		err = fmt.Errorf("node %s still has %d sandboxes of pods that are gone", n.name, len(list.GetItems()))
 	}
-	if shims > 0 {
-		return fmt.Errorf("%d shims of pods that are gone still run", shims)
-	}
-	return nil
+	return err
 }
 
 func (b *bench) one(ctx context.Context, n *node) error {

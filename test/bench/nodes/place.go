@@ -27,6 +27,7 @@ type node struct {
 	name, ip     string
 	disk, memory string // its folders
 	cgroup       string // above those of its pods
+	socket       string // of its runtime; empty if that removes what is gone at once
 	place        *arena.Place
 	programs     []*machine.Process
 	main         *machine.Process // whose mounts its helpers share

@@ -32,6 +32,6 @@ func fullPlan() plan {
 // shortPlan only shows that everything works: its numbers mean little.
 func shortPlan() plan {
 	return plan{
-		warm: 1, rounds: 1, pods: 3, bursts: 1, burst: 8, idle: []int{0, 5}, settle: time.Second, watch: 2 * time.Second, patience: 3 * time.Minute,
+		warm: 1, rounds: 1, pods: 3, bursts: 1, burst: 8, idle: []int{0, 5}, settle: time.Second, watch: 2 * time.Second, leftovers: 100 * time.Millisecond, patience: 3 * time.Minute,
 	}
 }

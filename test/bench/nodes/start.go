@@ -228,8 +228,8 @@ func (b *bench) kubelet(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	socket := filepath.Join(n.memory, "containerd.sock")
-	err = n.write("containerd.toml", fmt.Sprintf(containerdConfig, n.on("root"), filepath.Join(n.memory, "state"), socket, n.on("opt"),
+	n.socket = filepath.Join(n.memory, "containerd.sock")
+	err = n.write("containerd.toml", fmt.Sprintf(containerdConfig, n.on("root"), filepath.Join(n.memory, "state"), n.socket, n.on("opt"),
 		registry+pause, n.on("certs.d"), b.o.plugins, n.on("net.d"), filepath.Join(b.o.peers, "runc")))
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (b *bench) kubelet(ctx context.Context, n *node) error {
 		return err
 	}
 	err = await(ctx, b.plan.patience, func() error {
-		c, err := net.Dial("unix", socket)
+		c, err := net.Dial("unix", n.socket)
 		if err == nil {
 			err = c.Close()
 		}
@@ -247,7 +247,7 @@ func (b *bench) kubelet(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	err = n.write("kubelet.yaml", fmt.Sprintf(kubeletConfig, n.cgroup, "unix://"+socket, n.on("logs"), n.on("plugins"), n.on("resolv.conf")))
+	err = n.write("kubelet.yaml", fmt.Sprintf(kubeletConfig, n.cgroup, "unix://"+n.socket, n.on("logs"), n.on("plugins"), n.on("resolv.conf")))
 	if err != nil {
 		return err
 	}
