@@ -88,9 +88,16 @@ func find(in []corev1.PodCondition, of corev1.PodConditionType) int {
 	return slices.IndexFunc(in, func(c corev1.PodCondition) bool { return c.Type == of })
 }
 
+// known is a version of a pod that a change is made for.
+type known struct {
+	uid     types.UID
+	version string
+}
+
 // patch turns what the API server has into what is wanted; nil if it is that. It
-// fails there for another pod of the same name.
-func patch(uid types.UID, has, wants *corev1.PodStatus) ([]byte, error) {
+// fails there for another pod of the same name, and for another version: a write whose
+// answer was lost may have changed what this one leaves out.
+func patch(of known, has, wants *corev1.PodStatus) ([]byte, error) {
 	was, err := merge.Object(has)
 	if err != nil {
 		return nil, err
@@ -103,5 +110,9 @@ func patch(uid types.UID, has, wants *corev1.PodStatus) ([]byte, error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": changes})
+	meta := map[string]any{"uid": of.uid}
+	if of.version != "" {
+		meta["resourceVersion"] = of.version
+	}
+	return json.Marshal(map[string]any{"metadata": meta, "status": changes})
 }

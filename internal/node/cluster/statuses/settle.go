@@ -146,7 +146,7 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	if has == nil {
 		return nil
 	}
-	change, err := patch(e.uid, &has.Status, wants)
+	change, err := patch(known{e.uid, has.ResourceVersion}, &has.Status, wants)
 	if err != nil {
 		return err
 	}

@@ -469,3 +469,36 @@ func TestBeginnings(t *testing.T) {
 		}
 	})
 }
+
+// TestALostAnswer has the API server do what was asked for after the writer has given up
+// on it. What the next status has in common with the one before that is written again.
+func TestALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newPod("a"))
+		r.w.Set(r.pod("a"), running("192.0.2.1"))
+		synctest.Wait()
+		var held atomic.Bool
+		late := make(chan struct{})
+		r.Intercept(func(c apiserver.Call, _ http.ResponseWriter, _ *http.Request) bool {
+			if c.Verb == "patch" && held.CompareAndSwap(false, true) {
+				<-late
+			}
+			return false
+		})
+		broken := running("192.0.2.1")
+		broken.Conditions[0].Status, broken.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
+		r.w.Set(r.pod("a"), broken)
+		synctest.Wait()
+		time.Sleep(requestPatience)
+		close(late)
+		again := running("192.0.2.1")
+		again.ContainerStatuses[0].RestartCount = 1
+		r.w.Set(r.pod("a"), again)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s := r.pod("a").Status
+		if s.Conditions[0].Status != corev1.ConditionTrue || !s.ContainerStatuses[0].Ready || s.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -197,7 +197,7 @@ func (e *entry) stale() bool {
 	case e.api.Status.Size() == e.echo.Size() && equality.Semantic.DeepEqual(&e.api.Status, e.echo):
 		return false
 	}
-	changes, err := patch(e.uid, &e.api.Status, e.echo)
+	changes, err := patch(known{uid: e.uid}, &e.api.Status, e.echo)
 	if err == nil && changes == nil { // it is others' part that has changed
 		e.echo = &e.api.Status
 	}
