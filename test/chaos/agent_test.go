@@ -178,10 +178,12 @@ func (c *cluster) churn() (stop func()) {
 			}
 		}
 	})
-	return func() {
+	stop = sync.OnceFunc(func() {
 		close(quit)
 		done.Wait()
-	}
+	})
+	c.T.Cleanup(stop) // a test that has failed does not call it
+	return stop
 }
 
 // those are the pods whose names begin so.

@@ -268,6 +268,6 @@ func (b *bench) fairlead(_ context.Context, n *node) error {
 	}
 	n.main, err = n.launch(b.o, filepath.Join(b.o.fairlead, "fairlead"), "node", "--config", n.on("fairlead.toml"), "--kubeconfig", kubeconfig,
 		"--hostname-override", n.name, "--node-ip", n.ip, "--cluster-dns", "10.96.0.10", "--pod-logs-dir", n.on("logs"), "--cert-dir", n.on("pki"),
-		"--cgroup-root", n.cgroup, "--enable-profiling")
+		"--cgroup-root", n.cgroup, "--enable-profiling", "--eviction-hard", "memory.available<50Mi", "--image-gc-high-threshold", "100", "--image-gc-low-threshold", "99")
 	return err
 }
