@@ -72,3 +72,18 @@ func (i *Images) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest, 
 	i.present[name], i.last = true, r
 	return &runtimeapi.PullImageResponse{ImageRef: name}, nil
 }
+
+// ImageFsInfo implements runtimeapi.ImageServiceClient: it has no file system to tell of.
+func (*Images) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{}, nil
+}
+
+// RemoveImage implements runtimeapi.ImageServiceClient.
+func (i *Images) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveImageResponse, error) {
+	err := i.f.begin(ctx, "remove image "+r.Image.Image)
+	defer i.f.mu.Unlock()
+	if err == nil {
+		delete(i.present, r.Image.Image)
+	}
+	return &runtimeapi.RemoveImageResponse{}, err
+}

@@ -1,0 +1,402 @@
+package machine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/fakeruntime"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/stock"
+)
+
+// heard is what people are told.
+type heard struct {
+	mu       sync.Mutex
+	problems []string
+}
+
+func (*heard) Changed(*corev1.Pod, corev1.PodStatus)     {}
+func (*heard) Event(*corev1.Pod, string, string, string) {}
+func (*heard) Gone(*corev1.Pod)                          {}
+func (h *heard) Problems(list []source.Problem) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.problems = nil
+	for _, p := range list {
+		h.problems = append(h.problems, p.Err.Error())
+	}
+}
+
+func (h *heard) has(text string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.problems, func(p string) bool { return strings.Contains(p, text) })
+}
+
+// place is a computer on which one machine after the other may run.
+type place struct {
+	t    *testing.T
+	fake *fakeruntime.Runtime
+	dir  string
+	heard
+	stop func()
+}
+
+func newPlace(t *testing.T) *place {
+	dir, err := os.MkdirTemp("", "m") // short enough for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &place{t: t, fake: fakeruntime.New(), dir: dir}
+}
+
+func (p *place) make() *Machine {
+	p.t.Helper()
+	m, err := New(p.t.Context(), Config{
+		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Manifests: p.dir + "/manifests", Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
+		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+// boot starts a machine, which p.stop ends.
+func (p *place) boot() {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	ended := make(chan error, 1)
+	m := p.make()
+	go func() { ended <- m.Run(ctx) }()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			p.t.Error(err)
+		}
+	})
+	p.t.Cleanup(p.stop)
+	p.await("an answer", func() bool { code, _ := p.ask(http.MethodGet, "/pods", ""); return code == http.StatusOK })
+}
+
+func (p *place) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", Socket(p.dir+"/run"))
+	}}}
+}
+
+// ask asks the machine as commands do.
+func (p *place) ask(method, path, body string) (code int, answer string) {
+	r, err := http.NewRequestWithContext(p.t.Context(), method, "http://m"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := p.client().Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, strings.TrimSpace(string(text))
+}
+
+// pods are those that there are, by name.
+func (p *place) pods() map[string]corev1.Pod {
+	_, text := p.ask(http.MethodGet, "/pods", "")
+	var list corev1.PodList
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		p.t.Fatalf("%v: %s", err, text)
+	}
+	out := map[string]corev1.Pod{}
+	for _, pod := range list.Items {
+		out[pod.Name] = pod
+	}
+	return out
+}
+
+func (p *place) phase(name string) string {
+	pod := p.pods()[name]
+	return string(pod.Status.Phase)
+}
+
+func (p *place) await(what string, so func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("%s does not come; calls %q", what, p.fake.Calls(""))
+		}
+	}
+}
+
+// write puts a file into the folder of manifests at once, as everybody should.
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	path := filepath.Join(p.dir, "manifests", name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path+"~", []byte(text), 0o600), os.Rename(path+"~", path)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *place) remove(name string) {
+	p.t.Helper()
+	if err := os.Remove(filepath.Join(p.dir, "manifests", name)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// podOf is a manifest; more are lines of its spec, and argument what its container does.
+func podOf(name, argument, more string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n%s  containers: [{name: c, image: 'i:1', args: ['%s']}]\n", name, more, argument)
+}
+
+// TestFollowsManifests starts what is written, replaces what changes and ends what goes.
+func TestFollowsManifests(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	first := p.pods()["a"].UID
+	p.write("a.yaml", podOf("a", "run on", ""))
+	p.await("another pod", func() bool { return p.phase("a") == "Running" && p.pods()["a"].UID != first })
+	if n := len(p.fake.Sandboxes()); n != 1 {
+		t.Errorf("%d sandboxes", n)
+	}
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.await("both", func() bool { return p.phase("b") == "Running" })
+	p.remove("a.yaml")
+	p.await("its end", func() bool { return len(p.pods()) == 1 && len(p.fake.Sandboxes()) == 1 })
+}
+
+// TestBroken keeps the pod of a file that breaks, and tells what is wrong with it.
+func TestBroken(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	p.write("a.yaml", "kind: [")
+	p.await("what is wrong", func() bool { return p.has("a.yaml") })
+	if _, text := p.ask(http.MethodGet, "/problems", ""); !strings.Contains(text, "a.yaml") {
+		t.Error(text)
+	}
+	p.stop()
+	p.boot()
+	p.await("the pod again", func() bool { return p.phase("a") == "Running" })
+	if got := p.fake.Of("a/c"); got != "create, start" {
+		t.Error(got)
+	}
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.await("order", func() bool { return !p.has("a.yaml") })
+	if got := p.fake.Of("a/c"); got != "create, start" {
+		t.Error(got)
+	}
+}
+
+const job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: sum}\nspec:\n  template:\n    spec:\n      restartPolicy: Never\n      containers: [{name: c, image: 'i:1', args: ['exit 0']}]\n"
+
+// TestNextMachine takes over what runs and runs nothing again that has ended, after the
+// end of the one before it and after that of the computer.
+func TestNextMachine(t *testing.T) {
+	p := newPlace(t)
+	p.write("server.yaml", podOf("server", "run", ""))
+	p.write("once.yaml", podOf("once", "exit 3", "  restartPolicy: Never\n"))
+	p.write("job.yaml", job)
+	done := func() bool {
+		n := 0
+		for name, pod := range p.pods() {
+			if strings.HasPrefix(name, "sum-") && pod.Status.Phase == corev1.PodSucceeded {
+				n++
+			}
+		}
+		return n == 1 && p.phase("server") == "Running" && p.phase("once") == "Failed"
+	}
+	p.boot()
+	p.await("all", done)
+	before := p.pods()
+	p.stop()
+	p.boot()
+	p.await("all again", done)
+	for name, pod := range p.pods() {
+		if pod.UID != before[name].UID {
+			t.Errorf("pod %s is another one", name)
+		}
+	}
+	if starts := p.fake.Calls("start"); len(starts) != 3 {
+		t.Errorf("%q", starts)
+	}
+	p.stop()
+	p.fake.Reboot()
+	p.boot()
+	p.await("all after a reboot", done)
+	if starts := p.fake.Calls("start"); len(starts) != 4 || starts[3] != "start server/c" {
+		t.Errorf("%q", starts)
+	}
+}
+
+// TestSecondMachine leaves the pods to the first.
+func TestSecondMachine(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	if err := p.make().Run(t.Context()); !errors.Is(err, errdefs.ErrAlreadyExists) {
+		t.Errorf("%v", err)
+	}
+	if got := p.fake.Of("a/c"); got != "create, start" || p.phase("a") != "Running" {
+		t.Error(got)
+	}
+}
+
+// TestClass fails the pod of a class that is not there, and runs it when that comes.
+func TestClass(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", "  runtimeClassName: native\n"))
+	p.boot()
+	p.await("the refusal", func() bool { return p.pods()["a"].Status.Reason == "RuntimeClassNotFound" })
+	p.write("class.yaml", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: native}\nhandler: runc\n")
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	if h := p.fake.Sandboxes()[0].RuntimeHandler; h != "runc" {
+		t.Errorf("it runs on %q", h)
+	}
+}
+
+// TestApply writes objects and takes them away, and leaves alone what people have written.
+func TestApply(t *testing.T) {
+	p := newPlace(t)
+	p.write("mine.yaml", podOf("mine", "run", ""))
+	p.write("job.yaml", job)
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("mine") == "Running" && len(p.pods()) == 2 })
+	owned := ""
+	for name := range p.pods() {
+		if strings.HasPrefix(name, "sum-") {
+			owned = name
+		}
+	}
+	for _, step := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"POST", "/objects", podOf("a", "run", ""), 200, `"change":"created"`},
+		{"POST", "/objects", podOf("a", "run", ""), 200, `"change":"unchanged"`},
+		{"POST", "/objects", podOf("a", "run on", ""), 200, `"change":"configured"`},
+		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("mine", "run", ""), 409, "mine.yaml"},
+		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("c", "run", "  nodeSelector: {a: b}\n"), 400, "spec.nodeSelector"},
+		{"POST", "/objects", strings.Repeat("#", 11<<20), 400, "read the manifest"},
+		{"DELETE", "/objects/Pod/a?namespace=default", "", 200, `"change":"deleted"`},
+		{"DELETE", "/objects/Pod/a?namespace=default", "", 404, "there is no Pod default/a"},
+		{"DELETE", "/objects/Pod/mine?namespace=default", "", 412, "mine.yaml"},
+		{"DELETE", "/objects/Pod/" + owned + "?namespace=default", "", 404, "there is no Pod"},
+		{"DELETE", "/objects/Pod/..%2F..%2Fx?namespace=default", "", 404, "there is no Pod"},
+	} {
+		code, answer := p.ask(step.method, step.path, step.body)
+		if code != step.code || !strings.Contains(answer, step.want) {
+			t.Errorf("%s %s %.60q: %d %s; want %d and %q", step.method, step.path, step.body, code, answer, step.code, step.want)
+		}
+	}
+	files, _ := filepath.Glob(p.dir + "/manifests/*")
+	if len(files) != 2 {
+		t.Errorf("the folder has %q", files)
+	}
+	p.await("only what is written", func() bool { return p.phase("a") == "" && p.phase("b") == "" && p.phase("mine") == "Running" })
+}
+
+// TestEvents follows what happens, from the beginning.
+func TestEvents(t *testing.T) {
+	p := newPlace(t)
+	p.fake.Fail("create a/c", errors.New("no space left"))
+	p.boot()
+	resp, err := p.client().Get("http://m/events?follow=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	p.write("a.yaml", podOf("a", "run", ""))
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		var e corev1.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Reason == "Failed" && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "no space left") && e.InvolvedObject.Name == "a" {
+			return
+		}
+	}
+	t.Errorf("the failure is not told: %v", lines.Err())
+}
+
+// TestClaim gives a claim a folder, which stays when the claim goes.
+func TestClaim(t *testing.T) {
+	p := newPlace(t)
+	const claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n"
+	text := strings.Replace(podOf("a", "run", "  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n"), "image: 'i:1'", "image: 'i:1', volumeMounts: [{name: v, mountPath: /v}]", 1)
+	p.write("a.yaml", text+claim)
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	folder := p.dir + "/lib/claims/default/data"
+	if at := p.fake.Config("a/c")[0].Mounts[0].HostPath; at != folder {
+		t.Errorf("it is mounted from %s", at)
+	}
+	if err := os.WriteFile(folder+"/precious", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.remove("a.yaml")
+	p.await("the end", func() bool { return len(p.fake.Sandboxes()) == 0 && len(p.pods()) == 0 })
+	if _, err := os.Stat(folder + "/precious"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJournal counts what is said again, and forgets what is oldest.
+func TestJournal(t *testing.T) {
+	var j journal
+	a := corev1.ObjectReference{Kind: "Pod", Name: "a", UID: "1"}
+	for range 3 {
+		j.add(a, "Warning", "BackOff", "again")
+	}
+	events, last, more := j.since(0)
+	if len(events) != 1 || events[0].Count != 3 || last != 3 {
+		t.Errorf("%+v, %d", events, last)
+	}
+	j.add(a, "Normal", "Started", "it runs")
+	select {
+	case <-more:
+	default:
+		t.Error("nobody is told that there is more")
+	}
+	if events, _, _ = j.since(last); len(events) != 1 || events[0].Reason != "Started" {
+		t.Errorf("%+v", events)
+	}
+	for i := range maxEvents {
+		j.add(a, "Normal", "Started", fmt.Sprint(i))
+	}
+	if events, _, _ = j.since(0); len(events) != maxEvents || events[0].Message != "0" {
+		t.Errorf("%d events from %s on", len(events), events[0].Message)
+	}
+}
