@@ -120,7 +120,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, of *resource) {
 		since = s.version
 		_ = out.Encode(Object{"type": "BOOKMARK", "object": of.bookmark(since, true)})
 	}
-	for next := 0; ; {
+	for next, begun := 0, s.hangUps; ; {
 		for ; next < len(of.events); next++ {
 			e := of.events[next]
 			switch {
@@ -132,7 +132,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, of *resource) {
 			}
 		}
 		flusher.Flush()
-		if of.gone || r.Context().Err() != nil {
+		if of.gone || r.Context().Err() != nil || s.hangUps != begun {
 			return
 		}
 		s.changed.Wait()

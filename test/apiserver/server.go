@@ -36,6 +36,7 @@ type Server struct {
 	mu        sync.Mutex
 	changed   *sync.Cond
 	version   int
+	hangUps   int                  // how often all watches were ended
 	resources map[string]*resource // by path
 	calls     map[Call]int
 	fail      func(Call) int
@@ -119,6 +120,14 @@ func (s *Server) Intercept(f func(Call, http.ResponseWriter, *http.Request) bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.intercept = f
+}
+
+// HangUp ends all watches, as a proxy in between may.
+func (s *Server) HangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangUps++
+	s.changed.Broadcast()
 }
 
 // Disconnect ends all connections, watches too.

@@ -1,0 +1,272 @@
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/fakeruntime"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/stock"
+	"fairlead.run/test/apiserver"
+)
+
+var (
+	podsOf    = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
+	nodesOf   = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
+	resourced = []apiserver.Resource{
+		podsOf, nodesOf,
+		{Path: "api/v1/events", Kind: "Event", Namespaced: true},
+		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
+		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
+		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
+		{Path: "apis/node.k8s.io/v1/runtimeclasses", Kind: "RuntimeClass"},
+		{Path: "apis/coordination.k8s.io/v1/leases", Kind: "Lease", Namespaced: true},
+	}
+)
+
+// site is a cluster, and a computer on which one node after the other may run.
+type site struct {
+	*apiserver.Server
+	t    *testing.T
+	fake *fakeruntime.Runtime
+	dir  string
+	stop func()
+}
+
+func newSite(t *testing.T) *site {
+	return &site{Server: apiserver.InMemory(t, resourced...), t: t, fake: fakeruntime.New(), dir: t.TempDir()}
+}
+
+// boot starts a node, which s.stop ends.
+func (s *site) boot() *Node {
+	s.t.Helper()
+	client, err := cluster.NewClient(s.Config())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	n, err := New(ctx, Config{
+		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
+		Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}}, Stock: stock.Default,
+		API: API{Address: "127.0.0.1:0", AlwaysAllow: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return nil, errors.New("nobody asks")
+		}},
+		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
+		Root:      s.dir + "/lib", State: s.dir + "/run", Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(s.stop)
+	return n
+}
+
+// bind has a pod of one container run on a node.
+func (s *site) bind(node, name string) {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("0d6f7a0c-2c2f-4a8e-9d0a-%012x", len(name)<<32+int(crc(name))))},
+		Spec:       corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "i:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	s.Put(podsOf, p)
+}
+
+// crc tells names apart.
+func crc(name string) (sum uint32) {
+	for _, c := range name {
+		sum = sum*31 + uint32(c)
+	}
+	return sum
+}
+
+// status is what the API server has of a pod; nil if it has none.
+func (s *site) status(name string) *corev1.PodStatus {
+	had := s.Get(podsOf, "default/"+name)
+	if had == nil {
+		return nil
+	}
+	text, err := json.Marshal(had)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var p corev1.Pod
+	if err := json.Unmarshal(text, &p); err != nil {
+		s.t.Fatal(err)
+	}
+	return &p.Status
+}
+
+// runs says that the API server has a pod as running and ready, with so many restarts.
+func (s *site) runs(name string, restarts int32) bool {
+	st := s.status(name)
+	if st == nil || st.Phase != corev1.PodRunning || len(st.ContainerStatuses) != 1 {
+		return false
+	}
+	c := st.ContainerStatuses[0]
+	return c.Ready && c.State.Running != nil && c.RestartCount == restarts
+}
+
+func (s *site) await(what string, so func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s does not come; calls %q", what, s.fake.Calls(""))
+		}
+	}
+}
+
+// TestPodsLife runs a pod that is bound to the node, tells how it is, and takes it away.
+func TestPodsLife(t *testing.T) {
+	s := newSite(t)
+	s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bind("n", "a")
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	s.fake.Exit("a/c", 1)
+	s.await("the restart", func() bool { return s.runs("a", 1) })
+	s.stop()
+	s.boot()
+	s.await("the next node", func() bool { return s.runs("a", 1) })
+	s.Delete(podsOf, "default/a")
+	s.await("the end", func() bool { return len(s.fake.Sandboxes()) == 0 })
+	if got := s.fake.Of("a/c"); got != "create, start, create, start, stop in 30s" {
+		t.Error(got)
+	}
+}
+
+// TestTroubles has an API server that answers with errors for a while. What runs goes on,
+// what ends is restarted, and once there are answers the statuses become true by
+// themselves.
+func TestTroubles(t *testing.T) {
+	writes := func(c apiserver.Call) bool { return c.Verb == "patch" || c.Verb == "update" || c.Verb == "create" }
+	watches := func(c apiserver.Call) bool { return c.Verb == "watch" }
+	all := func(apiserver.Call) bool { return true }
+	for name, trouble := range map[string]struct {
+		code  int
+		of    func(apiserver.Call) bool
+		delay time.Duration
+	}{
+		"conflicts":        {http.StatusConflict, writes, 0},
+		"too many":         {http.StatusTooManyRequests, all, 0},
+		"broken":           {http.StatusInternalServerError, all, 0},
+		"away":             {http.StatusServiceUnavailable, all, 0},
+		"watches are gone": {http.StatusGone, watches, 0},
+		"slow watches":     {0, watches, 3 * time.Second},
+		"slow writes":      {0, writes, time.Second},
+		"forbidden writes": {http.StatusForbidden, writes, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.boot()
+			for i := range 5 {
+				s.bind("n", fmt.Sprintf("p%d", i))
+			}
+			s.await("the pods", func() bool {
+				for i := range 5 {
+					if !s.runs(fmt.Sprintf("p%d", i), 0) {
+						return false
+					}
+				}
+				return true
+			})
+			var refused atomic.Int32
+			s.FailWith(func(c apiserver.Call) int {
+				if !trouble.of(c) {
+					return 0
+				}
+				refused.Add(1)
+				time.Sleep(trouble.delay)
+				return trouble.code
+			})
+			s.HangUp()
+			s.fake.Exit("p0/c", 1)
+			s.await("the restart", func() bool { return len(s.fake.Calls("start p0/c")) == 2 })
+			s.await("a refusal", func() bool { return refused.Load() > 0 })
+			s.bind("n", "late")
+			time.Sleep(2 * time.Second) // of trouble, in which nobody may give up
+			s.FailWith(nil)
+			s.await("the truth", func() bool { return s.runs("p0", 1) && s.runs("late", 0) })
+			for i := 1; i < 5; i++ {
+				if got := s.fake.Of(fmt.Sprintf("p%d/c", i)); got != "create, start" || !s.runs(fmt.Sprintf("p%d", i), 0) {
+					t.Errorf("pod p%d: %s", i, got)
+				}
+			}
+		})
+	}
+}
+
+// TestOthersPods is a node in a cluster of 20,000 pods. It asks for its own alone, and
+// needs no memory for others.
+func TestOthersPods(t *testing.T) {
+	s := newSite(t)
+	others := 20_000
+	for i := range others {
+		s.Put(podsOf, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("other-%d", i), Annotations: map[string]string{"text": strings.Repeat("x", 2000)}},
+			Spec:       corev1.PodSpec{NodeName: fmt.Sprintf("other-%d", i%100)},
+		})
+	}
+	s.bind("n", "mine")
+	var wide atomic.Int32
+	s.Intercept(func(c apiserver.Call, _ http.ResponseWriter, r *http.Request) bool {
+		if c.Resource == "pods" && c.Name == "" && (c.Verb == "list" || c.Verb == "watch") && r.URL.Query().Get("fieldSelector") != "spec.nodeName=n" {
+			wide.Add(1)
+		}
+		return false
+	})
+	before := heap()
+	n := s.boot()
+	s.await("its pod", func() bool { return s.runs("mine", 0) })
+	for i := range 1000 { // and others change all the time
+		s.Put(podsOf, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("other-%d", i)}, Spec: corev1.PodSpec{NodeName: "other-1"}})
+	}
+	s.bind("n", "second")
+	s.await("another of its pods", func() bool { return s.runs("second", 0) })
+	if wide.Load() > 0 {
+		t.Errorf("pods of others were asked for %d times", wide.Load())
+	}
+	if pods := n.agent.Pods(); len(pods) != 2 {
+		t.Errorf("it has %d pods", len(pods))
+	}
+	// Those of others take 40 MB, in the server that is in this process, too.
+	if grown := int64(heap()) - int64(before); grown > 20<<20 {
+		t.Errorf("it needs %d MiB", grown>>20)
+	}
+}
+
+// heap is what is in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
