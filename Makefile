@@ -74,7 +74,9 @@ demo: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 .PHONY: lint
 lint: $(TOOLS)/.installed
 	go vet -tags '$(TAGS)' ./...
+	go vet -C build/chart ./...
 	$(TOOLS)/staticcheck -tags '$(TAGS)' ./...
+	cd build/chart && $(TOOLS)/staticcheck ./...
 	@unformatted=$$($(TOOLS)/gofumpt -l .); \
 	if [ -n "$$unformatted" ]; then \
 		printf 'not formatted; run bin/tools/gofumpt -w on:\n%s\n' "$$unformatted" >&2; exit 1; \
@@ -96,6 +98,7 @@ generate: $(TOOLS)/.installed
 verify: lint
 	build/fresh.sh $(MAKE) generate
 	go mod tidy -diff
+	go mod tidy -C build/chart -diff
 	go mod verify
 	go test -count=1 -tags '$(TAGS)' ./internal/rules/
 
@@ -123,7 +126,7 @@ comma                := ,
 .PHONY: $(IMAGES)/programs
 $(IMAGES)/programs:
 	for arch in $(IMAGES_ARCHITECTURES); do \
-		GOOS=linux GOARCH=$$arch CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $@/$$arch/ ./cmd/fairlead; \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o $@/$$arch/ ./cmd/fairlead ./cmd/fairlead-operator; \
 	done
 
 .PHONY: $(GVISOR_PAYLOAD)
@@ -251,9 +254,9 @@ e2e-short: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/short -specs node.test -focus RuntimeClass
 
-## e2e-webhook: run fairlead webhook in a real cluster, in place of Kubernetes' own plugin and beside it; RUN= chooses (needs root)
+## e2e-webhook: run fairlead webhook in a real cluster, in place of Kubernetes' own plugin and beside it, and all of deploy; RUN= chooses (needs root)
 .PHONY: e2e-webhook
-e2e-webhook: E2E_TESTS = $(or $(RUN),TestWebhook|TestChart)
+e2e-webhook: E2E_TESTS = $(or $(RUN),TestWebhook|TestChart|TestOperator)
 e2e-webhook: $(E2E)/cluster
 	CGO_ENABLED=0 go build -C build/chart -trimpath -ldflags '-s -w' -o $(E2E)/ helm.sh/helm/v4/cmd/helm
 	$(E2E_SPECS)node.test ./specs

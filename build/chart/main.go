@@ -9,6 +9,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,24 +25,24 @@ func main() {
 	flag.Parse()
 	// Helm tells of every link in the chart. They are meant to be there.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	if err := run(*top, flag.Args()); err != nil {
+	if err := run(context.Background(), *top, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(top string, args []string) error {
+func run(ctx context.Context, top string, args []string) error {
 	if len(args) == 0 {
 		return errUsage
 	}
 	folder := filepath.Join(top, "deploy/charts/fairlead")
 	switch command, rest := args[0], args[1:]; {
 	case command == "manifests" && len(rest) == 0:
-		return writeManifests(top, folder)
+		return writeManifests(ctx, top, folder)
 	case command == "lint" && len(rest) == 0:
 		return lintAll(folder)
 	case command == "render":
-		return printRendered(folder, rest)
+		return printRendered(ctx, folder, rest)
 	case command == "pack" && len(rest) == 2:
 		return pack(folder, rest[0], rest[1])
 	}

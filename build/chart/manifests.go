@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,21 +13,34 @@ import (
 )
 
 // parts are the folders of templates that are folders of plain manifests, too.
-var parts = []string{"webhook", "monitoring"}
+var parts = []string{"webhook", "operator", "monitoring"}
 
 const header = "# Made from deploy/charts/fairlead/%s by make generate.\n"
 
 // plainManifests are the files of deploy that are rendered, by their paths from there.
-func plainManifests(folder string) (map[string]string, error) {
-	c, err := loader.LoadDir(folder)
-	if err != nil {
-		return nil, err
-	}
+func plainManifests(ctx context.Context, folder string) (map[string]string, error) {
 	vals, err := values(filepath.Join(folder, "../manifests.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := render(c, namespace, vals)
+	return manifestsOf(ctx, folder, vals)
+}
+
+// seedManifests are those of the operator in a seed of Gardener's, which only the chart
+// makes.
+func seedManifests(ctx context.Context, folder string) (map[string]string, error) {
+	return manifestsOf(ctx, folder, map[string]any{
+		"webhook":  map[string]any{"enabled": false},
+		"operator": map[string]any{"enabled": true, "gardener": true},
+	})
+}
+
+func manifestsOf(ctx context.Context, folder string, vals map[string]any) (map[string]string, error) {
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := render(ctx, c, namespace, vals)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +57,8 @@ func plainManifests(folder string) (map[string]string, error) {
 
 // writeManifests writes what plainManifests says, takes away what an earlier one
 // left, and writes the page about roles.
-func writeManifests(top, folder string) error {
-	files, err := plainManifests(folder)
+func writeManifests(ctx context.Context, top, folder string) error {
+	files, err := plainManifests(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -60,7 +74,11 @@ func writeManifests(top, folder string) error {
 			return err
 		}
 	}
-	page, err := rolesPage(files)
+	inSeed, err := seedManifests(ctx, folder)
+	if err != nil {
+		return err
+	}
+	page, err := rolesPage(files, inSeed)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,13 +42,13 @@ func values(files ...string) (map[string]any, error) {
 
 // render is what each template of a chart makes of values, by the template's path
 // from the top of the chart. Templates that make nothing are left out.
-func render(c *chart.Chart, in string, vals map[string]any) (map[string]string, error) {
+func render(ctx context.Context, c *chart.Chart, in string, vals map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "fairlead", Namespace: in, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, vals, options, common.DefaultCapabilities)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", c.Name(), err)
 	}
-	rendered, err := engine.Engine{Strict: true}.Render(c, all)
+	rendered, err := engine.Engine{Strict: true}.RenderWithContext(ctx, c, all)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", c.Name(), err)
 	}
@@ -63,7 +64,7 @@ func render(c *chart.Chart, in string, vals map[string]any) (map[string]string, 
 // isManifest leaves out the notes and what is only defined.
 func isManifest(template string) bool { return filepath.Ext(template) == ".yaml" }
 
-func printRendered(folder string, files []string) error {
+func printRendered(ctx context.Context, folder string, files []string) error {
 	c, err := loader.LoadDir(folder)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func printRendered(folder string, files []string) error {
 	if err != nil {
 		return err
 	}
-	rendered, err := render(c, namespace, vals)
+	rendered, err := render(ctx, c, namespace, vals)
 	if err != nil {
 		return err
 	}

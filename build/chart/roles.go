@@ -118,41 +118,60 @@ func allowed(words []string) error {
 
 const pageHead = `# What Fairlead may do in a cluster
 
-Made from the manifests in deploy by ` + "`make generate`" + `; each reason is the comment beside the verb there. There are no other roles. No account has
-a ` + "`*`" + `, or a right over roles, bindings or the tokens of others: the page cannot be made then. Tests run the programs and compare what they ask for with these tables, so that a right that nothing needs is found.
+Made from the manifests in deploy by ` + "`make generate`" + `; each reason is the comment beside the verb there. There are no other roles, and the account of the pods that change nodes has none at all. No account has
+a ` + "`*`" + `, or a right over roles, bindings or the tokens of others: the page cannot be made then. Tests run webhook and operator and compare what they ask for with these tables, so that a right that nothing needs is found; those in a seed
+are compared with what the code asks for by people alone.
 `
 
-// rolesPage is docs/rbac.md.
-func rolesPage(files map[string]string) (string, error) {
+// rolesPage is docs/rbac.md: the roles in manifests, and those that the chart makes
+// for a seed of Gardener's in their place.
+func rolesPage(files, inSeed map[string]string) (string, error) {
 	var b strings.Builder
 	b.WriteString(pageHead)
+	if err := writeRoles(&b, files, plainFolder); err != nil {
+		return "", err
+	}
+	b.WriteString("\n# In a seed of Gardener's\n\nWith `operator.gardener: true` the chart gives the operator these in the place of those above.\n")
+	err := writeRoles(&b, inSeed, plainFolder+"charts/fairlead/templates/")
+	return b.String(), err
+}
+
+// plainFolder is where manifests are, from the page.
+const plainFolder = "../deploy/"
+
+// writeRoles writes about the roles in files, which are below the folder.
+func writeRoles(b *strings.Builder, files map[string]string, folder string) error {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		roles, err := rolesIn("deploy/"+file, files[file])
 		if err != nil {
-			return "", err
+			return err
 		}
 		for _, r := range roles {
 			where := "the whole cluster"
 			if r.namespace != "" {
 				where = "namespace `" + r.namespace + "` only"
 			}
-			fmt.Fprintf(&b, "\n## %s %s\n\nIn %s. [%s](../deploy/%s)\n\n| resource | verb | why |\n| --- | --- | --- |\n", r.kind, r.name, where, file, file)
+			fmt.Fprintf(b, "\n## %s %s\n\nIn %s. [%s](%s%s)\n\n| resource | verb | why |\n| --- | --- | --- |\n", r.kind, r.name, where, file, folder, file)
 			for _, g := range r.grants {
-				fmt.Fprintf(&b, "| %s | %s | %s |\n", g.what(), g.verb, g.why)
+				fmt.Fprintf(b, "| %s | %s | %s |\n", g.what(), g.verb, g.why)
 			}
 		}
 	}
-	return b.String(), nil
+	return nil
 }
 
 // what is the resources with their groups and the names that the rule is limited to.
 func (g grant) what() string {
 	var out []string
 	for _, resource := range g.resources {
+		kind, sub, isSub := strings.Cut(resource, "/")
 		for _, group := range g.groups {
 			if group != "" {
-				resource += "." + group
+				kind += "." + group
 			}
+		}
+		if resource = kind; isSub {
+			resource += "/" + sub
 		}
 		out = append(out, "`"+resource+"`")
 	}

@@ -41,7 +41,7 @@ func describe(o options) ([]image, error) {
 		entrypoint: []string{"/fairlead"}, layers: map[string][]layer{},
 	}}
 	for _, arch := range o.archs {
-		out[0].layers[arch] = []layer{program(o.programs, arch)}
+		out[0].layers[arch] = []layer{program(o.programs, arch, "fairlead"), program(o.programs, arch, "fairlead-operator")}
 	}
 	for _, dir := range o.payloads {
 		tree, err := readPayload(dir, o.archs)
@@ -57,9 +57,9 @@ func describe(o options) ([]image, error) {
 	return out, nil
 }
 
-// program is the layer that all images share.
-func program(programs, arch string) layer {
-	return layer{"fairlead": {file: filepath.Join(programs, arch, "fairlead"), mode: 0o755}}
+// program is a layer of one program. That of fairlead is in all images.
+func program(programs, arch, name string) layer {
+	return layer{name: {file: filepath.Join(programs, arch, name), mode: 0o755}}
 }
 
 // describePayload is the image that installs a payload: the program, which is the
@@ -83,7 +83,7 @@ func describePayload(o options, tree *payloadTree) (image, error) {
 				files[name] = from
 			}
 		}
-		out.layers[arch] = []layer{program(o.programs, arch), files}
+		out.layers[arch] = []layer{program(o.programs, arch, "fairlead"), files}
 	}
 	return out, nil
 }

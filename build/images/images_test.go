@@ -51,6 +51,8 @@ func stage(t *testing.T, backwards bool) (o options) {
 	}{
 		{"programs/amd64/fairlead", "program for amd64", 0o755},
 		{"programs/arm64/fairlead", "program for arm64", 0o700},
+		{"programs/amd64/fairlead-operator", "operator for amd64", 0o755},
+		{"programs/arm64/fairlead-operator", "operator for arm64", 0o755},
 		{"payload/payload.json", recipe, 0o644},
 		{"payload/configs/shim.toml", "program = \"${PAYLOAD}/bin/shim\"\n", 0o600},
 		{"payload/all/LICENSE", "license", 0o600},
@@ -165,7 +167,7 @@ func content(t *testing.T, img v1.Image) map[string]string {
 			t.Fatal(err)
 		}
 		wants := int64(0o644)
-		if strings.HasSuffix(h.Name, "fairlead") || strings.HasSuffix(h.Name, "shim") {
+		if strings.HasPrefix(h.Name, "fairlead") || strings.HasSuffix(h.Name, "shim") {
 			wants = 0o755
 		}
 		if h.Mode != wants {
@@ -240,7 +242,7 @@ func holds(t *testing.T, image, arch string, one v1.Image) {
 		t.Errorf("%s: %+v %v", image, config, files)
 	}
 	if image == "fairlead:v7" {
-		if len(files) != 1 || config.Config.User != nobody || !slices.Equal(config.Config.Entrypoint, []string{"/fairlead"}) {
+		if len(files) != 2 || files["fairlead-operator"] != "operator for "+arch || config.Config.User != nobody || !slices.Equal(config.Config.Entrypoint, []string{"/fairlead"}) {
 			t.Errorf("%s: %+v %v", image, config.Config, files)
 		}
 		return

@@ -24,7 +24,11 @@ func TestManifests(t *testing.T) {
 			applyFiles(t, file)
 		}
 	}
-	for _, file := range append(files, "../../deploy/monitoring/podmonitor.yaml", "../../deploy/monitoring/prometheusrule.yaml") {
+	monitoring := []string{"podmonitor", "podmonitor-operator", "prometheusrule"}
+	for _, name := range monitoring {
+		files = append(files, "../../deploy/monitoring/"+name+".yaml")
+	}
+	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), func(t *testing.T) { taken(t, mustRead(t, file)) })
 	}
 	// Where everything.yaml has the operator.

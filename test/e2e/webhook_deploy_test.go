@@ -50,11 +50,15 @@ func TestWebhookDeployed(t *testing.T) {
 // pushFairlead has the registry of the cluster serve the image of the manifests.
 func pushFairlead(t *testing.T) {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(*fairlead, "fairlead"))
-	if err != nil {
-		t.Fatal(err)
+	files := map[string]images.File{}
+	for _, name := range []string{"fairlead", "fairlead-operator"} {
+		program, err := os.ReadFile(filepath.Join(*fairlead, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = images.File{Body: program, Mode: 0o755}
 	}
-	image := images.Spec{Layers: []images.Layer{{Files: map[string]images.File{"fairlead": {Body: program, Mode: 0o755}}}}}
+	image := images.Spec{Layers: []images.Layer{{Files: files}}}
 	// The name in the Deployment, as every runtime reads a name without a registry.
 	if err := node.Push("library/fairlead:latest", image); err != nil {
 		t.Fatal(err)

@@ -233,7 +233,7 @@ func (h *hook) debug(t *testing.T) {
 type auditLine struct {
 	Verb           string
 	User           struct{ Username string }
-	ObjectRef      struct{ Resource, Namespace, Name string }
+	ObjectRef      struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 	ResponseStatus struct{ Code int }
 	Annotations    map[string]string
 }

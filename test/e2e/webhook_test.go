@@ -41,6 +41,7 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
 - {level: Metadata, users: ["system:serviceaccount:fairlead-system:fairlead-webhook"]}
+- {level: Metadata, users: ["system:serviceaccount:fairlead-nodes:fairlead-operator", "system:serviceaccount:fairlead-nodes:fairlead-installer"]}
 - {level: Metadata, verbs: [create, update, patch], resources: [{resources: [pods]}]}
 - {level: None}
 `

@@ -51,3 +51,14 @@ clientConfig:
 - {{ quote . }}
 {{- end }}
 {{- end }}
+
+{{/* The arguments of the operator, without those that are its defaults. */}}
+{{- define "fairlead.operator.args" -}}
+- --namespace={{ .Values.operator.namespace }}
+{{- if .Values.operator.gardener }}
+- --gardener
+{{- end }}
+{{- range .Values.operator.extraArgs }}
+- {{ quote . }}
+{{- end }}
+{{- end }}
