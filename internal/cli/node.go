@@ -74,6 +74,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	cmd.AddCommand(a.doctorCommand())
 	return cmd
 }
 

@@ -1,0 +1,277 @@
+// Package doctor looks at a node and says what is wrong with its container
+// runtimes, each with what helps. It changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/installer/containerd"
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/crio"
+	"fairlead.run/internal/installer/kubelet"
+	"fairlead.run/internal/installer/profile"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Error   Level = "error"
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	// Level is how bad it is.
+	Level Level `json:"level"`
+	// Code is for programs, Object what it is about.
+	Code   string `json:"code"`
+	Object string `json:"object"`
+	// Text says how it is, and Fix what helps if it is not well.
+	Text string `json:"text"`
+	Fix  string `json:"fix,omitempty"`
+}
+
+// Node is where to look.
+type Node struct {
+	// Root is where the node's root directory is seen.
+	Root string
+	// Choice and Override say what cannot be found out.
+	Choice   profile.Choice
+	Override profile.Override
+}
+
+// exam collects findings.
+type exam struct {
+	Node
+	all  []Finding
+	dist profile.Distribution
+	seen cri.Seen
+}
+
+// Examine looks at all of the node.
+func Examine(ctx context.Context, n Node) []Finding {
+	e := &exam{Node: n}
+	e.kubelet()
+	e.kernel()
+	var err error
+	if e.dist, err = profile.Detect(n.Root, e.Choice); err == nil {
+		e.dist, err = e.dist.With(n.Override)
+	}
+	if err != nil {
+		e.add(Finding{Error, "runtime", "node", err.Error(), "name the runtime by --distribution, --cri-socket and --cri-config"})
+		e.leftovers()
+		return e.all
+	}
+	e.socket(ctx)
+	if e.dist.Runtime == "crio" {
+		e.crio()
+	} else {
+		e.containerd()
+	}
+	e.leftovers()
+	return e.all
+}
+
+func (e *exam) add(f Finding) { e.all = append(e.all, f) }
+
+func (e *exam) path(p string) string { return filepath.Join("/", e.Root, p) }
+
+func (e *exam) kubelet() {
+	k, err := kubelet.Find("/proc", e.Root)
+	switch {
+	case errors.Is(err, errdefs.ErrNotFound):
+		e.add(Finding{Warning, "kubelet", "kubelet", "no kubelet is seen, so that its flags were not looked at", "start it, or look from the host's PID namespace"})
+		return
+	case err != nil:
+		e.add(Finding{Error, "kubelet", "kubelet", err.Error(), "correct the kubelet's configuration"})
+		return
+	}
+	if e.Choice.Endpoint == "" {
+		e.Choice.Endpoint = k.Endpoint
+	}
+	for _, p := range k.Problems() {
+		what, fix, _ := strings.Cut(p, "; ")
+		e.add(Finding{Warning, "kubelet", "kubelet", what, fix})
+	}
+	e.add(Finding{OK, "kubelet", "kubelet", fmt.Sprintf("it uses %s, and rotates logs at %s, %d files", k.Endpoint, k.LogSize, k.LogFiles), ""})
+}
+
+func (e *exam) kernel() {
+	if _, err := os.Stat(e.path("/dev/kvm")); err != nil {
+		e.add(Finding{Warning, "kvm", "/dev/kvm", "it is not there, so that runtimes with virtual machines, such as Kata, do not work", "use a machine with (nested) virtualisation, or leave such runtimes out"})
+	} else {
+		e.add(Finding{OK, "kvm", "/dev/kvm", "it is there", ""})
+	}
+	switch {
+	case exists(e.path("/sys/fs/cgroup/cgroup.controllers")):
+		e.add(Finding{OK, "cgroups", "/sys/fs/cgroup", "cgroup v2", ""})
+	case exists(e.path("/sys/fs/cgroup/memory")):
+		e.add(Finding{Warning, "cgroups", "/sys/fs/cgroup", "cgroup v1, which Kubernetes and runtimes are leaving behind", "boot with systemd.unified_cgroup_hierarchy=1"})
+	default:
+		e.add(Finding{Error, "cgroups", "/sys/fs/cgroup", "no cgroups are mounted", "mount cgroup2 there"})
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (e *exam) socket(ctx context.Context) {
+	var err error
+	e.seen, err = cri.Client{Socket: e.path(e.dist.Socket)}.Probe(ctx)
+	switch {
+	case err != nil:
+		e.add(Finding{Error, "socket", e.dist.Socket, err.Error(), "start the runtime, and look at its log: journalctl -u " + strings.Join(e.dist.Units, " -u ")})
+	case e.seen.NotReady != "":
+		e.add(Finding{Error, "socket", e.dist.Socket, e.seen.NotReady, "look at the runtime's log: journalctl -u " + strings.Join(e.dist.Units, " -u ")})
+	default:
+		e.add(Finding{OK, "socket", e.dist.Socket, fmt.Sprintf("%s %s serves %s", e.seen.Name, e.seen.Version, strings.Join(e.seen.Handlers, ", ")), ""})
+	}
+}
+
+func (e *exam) containerd() {
+	main := e.dist.Containerd.Main
+	c, err := containerd.Load(e.dist.Containerd)
+	if err != nil {
+		e.add(Finding{Error, "config", main, err.Error(), "correct the file; containerd will not start again with it"})
+		return
+	}
+	for _, p := range c.Dangling {
+		e.add(Finding{Error, "import", p, "the configuration imports it and it is not there; containerd will not start again", "take the import out, or put the file back"})
+	}
+	if f := c.Disabled(); f != "" {
+		e.add(Finding{Error, "config", f, "the CRI is in disabled_plugins", "take it out there, and restart containerd"})
+	}
+	for _, text := range c.Ignored() {
+		e.add(Finding{Warning, "config", main, text + ", so that it may be read by nobody", "write the tables by the names of the file's version"})
+	}
+	e.add(Finding{OK, "config", main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
+	configured := c.Handlers()
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		p := configured[name]
+		e.handler(name, fmt.Sprintf("%s:%d", p.File, p.Line))
+		e.shim(name, p)
+	}
+}
+
+// handler compares what is configured with what is served.
+func (e *exam) handler(name, where string) {
+	switch {
+	case e.seen.Handlers == nil:
+	case slices.Contains(e.seen.Handlers, name):
+		e.add(Finding{OK, "handler", name, "it is configured and served", ""})
+	default:
+		e.add(Finding{Error, "handler", name, "it is configured at " + where + " and not served", "restart the runtime, and look at its log if that does not help"})
+	}
+}
+
+// shim looks for the program of a handler.
+func (e *exam) shim(name string, p containerd.Place) {
+	program := p.Path
+	if program == "" {
+		program = p.Type
+	}
+	if filepath.IsAbs(program) {
+		if !runnable(e.path(program)) {
+			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
+		}
+	}
+	parts := strings.Split(p.Type, ".")
+	if filepath.IsAbs(p.Type) || len(parts) < 3 {
+		return
+	}
+	binary := "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
+	if e.onPath(binary) {
+		return
+	}
+	if p.Path != "" {
+		e.add(Finding{Warning, "binary", name, binary + " is not on PATH: containerd 1.6 does not use runtime_path, and 2.x loses running containers of this handler when it is restarted", "have the shim's path as runtime_type, or put a link to it into /usr/local/bin"})
+		return
+	}
+	e.add(Finding{Error, "binary", name, binary + " is not on PATH", "install it, or take the handler out"})
+}
+
+func (e *exam) onPath(name string) bool {
+	if e.Root == "" || filepath.Clean(e.Root) == "/" {
+		if _, err := exec.LookPath(name); err == nil {
+			return true
+		}
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin"} {
+		if runnable(e.path(filepath.Join(dir, name))) {
+			return true
+		}
+	}
+	return false
+}
+
+func runnable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func (e *exam) crio() {
+	c, err := crio.Load(e.dist.CRIO)
+	if err != nil {
+		e.add(Finding{Error, "config", e.dist.CRIO.Main, err.Error(), "correct the file"})
+		return
+	}
+	for _, text := range c.Broken {
+		e.add(Finding{Error, "config", e.dist.CRIO.DropIns, text + ": CRI-O keeps what it had, and will not start again", "correct the file, or take it away"})
+	}
+	for _, path := range c.Temporary {
+		e.add(Finding{Warning, "config", path, "it looks half written, and CRI-O reads it all the same", "take it away"})
+	}
+	configured := c.Handlers()
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		e.handler(name, configured[name])
+		if program := c.Program(name); filepath.IsAbs(program) && !runnable(e.path(program)) {
+			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
+		}
+	}
+}
+
+// foreign are what other installers leave on nodes.
+var foreign = []struct{ pattern, who string }{
+	{"/opt/kata", "kata-deploy"},
+	{"/etc/containerd/conf.d/*kata*", "kata-deploy"},
+	{"/opt/kata-artifacts", "kata-deploy"},
+	{"/etc/containerd/config.toml.bak*", "another installer"},
+	{"/etc/containerd/conf.d/99-nvidia.toml", "the NVIDIA toolkit"},
+	{"/etc/crio/crio.conf.d/*kata*", "kata-deploy"},
+	{"/var/bin/containerruntimes", "Gardener"},
+}
+
+func (e *exam) leftovers() {
+	for _, f := range foreign {
+		found, err := filepath.Glob(e.path(f.pattern))
+		if err != nil {
+			continue // the patterns are ours, and sound
+		}
+		for _, path := range found {
+			e.add(Finding{Warning, "leftover", path, "it looks like something of " + f.who, "remove it by the means of " + f.who + " if that is not used any more"})
+		}
+	}
+	for _, pattern := range []string{"/etc/containerd/.fairlead-tmp-*", "/etc/crio/.fairlead-tmp-*"} {
+		found, err := filepath.Glob(e.path(pattern))
+		if err != nil {
+			continue
+		}
+		for _, path := range found {
+			e.add(Finding{Warning, "leftover", path, "an installer was killed while it wrote this", "run fairlead install again, or remove it"})
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package kubelet
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.run/internal/errdefs"
+)
+
+func TestFind(t *testing.T) {
+	for name, c := range map[string]struct {
+		line, config string
+		want         Kubelet
+		problems     string
+	}{
+		"flags":    {"kubelet --container-runtime=remote --container-runtime-endpoint unix:///a.sock --container-log-max-files=3", "", Kubelet{Endpoint: "unix:///a.sock", Runtime: "remote", LogSize: "10Mi", LogFiles: 3}, ""},
+		"file":     {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: unix:///b.sock\ncontainerLogMaxSize: 1Mi\n", Kubelet{Endpoint: "unix:///b.sock", LogSize: "1Mi", LogFiles: 5}, ""},
+		"both":     {"kubelet --config=/kubelet.yaml --container-runtime-endpoint=/c.sock", "containerRuntimeEndpoint: /b.sock\n", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5}, ""},
+		"nothing":  {"kubelet", "", Kubelet{LogSize: "10Mi", LogFiles: 5}, "not told"},
+		"docker":   {"kubelet --container-runtime=docker --container-runtime-endpoint=/c.sock", "", Kubelet{Endpoint: "/c.sock", Runtime: "docker", LogSize: "10Mi", LogFiles: 5}, "takes remote"},
+		"no logs":  {"kubelet --container-runtime-endpoint=/c.sock --feature-gates=A=true,CRIContainerLogRotation=false", "", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5, RotationOff: true}, "does not rotate"},
+		"one file": {"kubelet --config /kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxFiles: 1\n", Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 1}, "takes 2"},
+	} {
+		root := t.TempDir()
+		proc := filepath.Join(root, "proc")
+		for file, text := range map[string]string{
+			"proc/1/comm": "init\n", "proc/7/comm": "kubelet\n", "proc/7/cmdline": strings.ReplaceAll(c.line, " ", "\x00") + "\x00", "kubelet.yaml": c.config,
+		} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := Find(proc, root)
+		c.want.PID = 7
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v %v, want %+v", name, got, err, c.want)
+		}
+		if all := strings.Join(got.Problems(), "\n"); (all == "") != (c.problems == "") || !strings.Contains(all, c.problems) {
+			t.Errorf("%s: %s", name, all)
+		}
+	}
+	if _, err := Find(t.TempDir(), "/"); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Errorf("without a kubelet: %v", err)
+	}
+}
