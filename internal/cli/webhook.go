@@ -81,6 +81,7 @@ func webhookOptions(cmd *cobra.Command, o *webhook.Options) {
 	flags.StringArrayVar(&o.ClientNames, "client-name", nil, "common name that the certificate of an API server may have; may be given more than once (default: any by --client-ca)")
 	flags.StringVar(&o.Mutating, "mutating-configuration", o.Mutating, "MutatingWebhookConfiguration to put the authority into; empty for none")
 	flags.StringVar(&o.Validating, "validating-configuration", o.Validating, "ValidatingWebhookConfiguration to put the authority into; empty for none")
+	flags.BoolVar(&o.Garden, "garden", false, "look at Gardener's shoots, and at nothing of its own cluster: serve /validate-shoots alone")
 	flags.StringArrayVar(&o.Exempt, "exempt", o.Exempt, "namespace whose pods are admitted as they are; may be given more than once")
 	flags.DurationVar(&o.Drain, "drain", o.Drain, "how long to go on serving after the order to end")
 	legacyFlags(cmd, &o.Legacy)

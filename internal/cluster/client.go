@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 )
 
@@ -46,7 +47,7 @@ func (c *Client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	if gv.Group == "" {
 		config.APIPath = "/api"
 	}
-	if gv != v1alpha1.SchemeGroupVersion {
+	if gv != v1alpha1.SchemeGroupVersion && gv != gardener.SchemeGroupVersion {
 		config.AcceptContentTypes = protobuf + "," + runtime.ContentTypeJSON
 	}
 	_, codecs := kinds()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 )
 
@@ -26,7 +27,7 @@ var kinds = sync.OnceValues(func() (*runtime.Scheme, serializer.CodecFactory) {
 	s := runtime.NewScheme()
 	groups := runtime.NewSchemeBuilder(corev1.AddToScheme, nodev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
 		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme,
-		v1alpha1.AddToScheme)
+		v1alpha1.AddToScheme, gardener.AddToScheme)
 	if err := groups.AddToScheme(s); err != nil { // the same types are always the same
 		panic("cluster: make a scheme: " + err.Error())
 	}

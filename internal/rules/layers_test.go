@@ -116,7 +116,7 @@ var layers = []layer{
 	// Clients of an API server, which know nothing of the daemon.
 	{place: "internal/cluster", may: []string{"@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	// Its manifests name flags of the command.
-	{place: "internal/webhook/...", may: []string{"internal/webhook/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "internal/cli"}},
+	{place: "internal/webhook/...", may: []string{"internal/webhook/...", "internal/cluster", "internal/operator/names", "internal/operator/plugin", "internal/operator/plugins", "internal/operator/validate", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "internal/cli"}},
 	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
 	// The one part of a node that is a client of an API server, too.
 	{place: "internal/node/cluster/...", may: []string{"internal/node/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
@@ -134,6 +134,7 @@ var layers = []layer{
 	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins"}},
 	// Its command line is fairlead's as well, which must not link the rest.
 	{place: "internal/operator/options"},
+	{place: "internal/operator/names", may: []string{"@api"}},
 	{place: "internal/operator/...", may: []string{"internal/operator/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
 	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},

@@ -41,8 +41,14 @@ var (
 
 // cluster is an API server in memory with what every cluster of these tests has:
 // three namespaces, and the two configurations.
+var (
+	workerPools = apiserver.Resource{Path: "apis/fairlead.run/v1alpha1/workerpools", Kind: "WorkerPool"}
+	payloads    = apiserver.Resource{Path: "apis/fairlead.run/v1alpha1/runtimepayloads", Kind: "RuntimePayload"}
+	runtimes    = apiserver.Resource{Path: "apis/extensions.gardener.cloud/v1alpha1/containerruntimes", Kind: "ContainerRuntime", Namespaced: true}
+)
+
 func cluster(t testing.TB) *apiserver.Server {
-	s := apiserver.New(t, classes, policies, namespaces, nodes, pods, secrets, mutating, validating)
+	s := apiserver.New(t, classes, policies, namespaces, nodes, pods, secrets, mutating, validating, workerPools, payloads, runtimes)
 	for name, labels := range map[string]map[string]string{
 		"kube-system": nil, "fairlead-system": nil, "team": {"tenant": "yes"},
 	} {

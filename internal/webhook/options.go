@@ -35,6 +35,9 @@ type Options struct {
 	ClientCA    string
 	ClientNames []string
 
+	// Garden has it look at Gardener's shoots, and at nothing of its own cluster.
+	Garden bool
+
 	Legacy runtimeclass.Legacy
 	// Exempt are namespaces whose pods are admitted as they are, should a
 	// configuration ask about them.

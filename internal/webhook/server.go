@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -77,7 +78,7 @@ func Open(config *rest.Config, o Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, log: log, cache: cluster.NewCache(client, cluster.Options{Log: log})}
+	s := &Server{options: o, log: log, cache: cluster.NewCache(client, o.caches(log))}
 	if s.certs, err = o.certificates(client, log); err != nil {
 		return nil, err
 	}
@@ -97,6 +98,15 @@ func Open(config *rest.Config, o Options, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
+// caches are of nothing in a garden cluster, whose pods are of no interest here.
+func (o Options) caches(log *slog.Logger) cluster.Options {
+	c := cluster.Options{Log: log}
+	if o.Garden {
+		c.Only = []string{}
+	}
+	return c
+}
+
 func (o Options) certificates(client *cluster.Client, log *slog.Logger) (Certificates, error) {
 	if o.CertDir != "" {
 		return certs.NewMounted(o.CertDir, log)
@@ -114,10 +124,17 @@ func (s *Server) assemble(client *cluster.Client) {
 	s.metrics = newMetrics(k, s.certs.Expires)
 	census.New(s.cache).Register(&s.metrics.registry)
 	i, mux := newInterceptor(s.metrics, s.log), http.NewServeMux()
-	for name, ask := range map[string]rule{
+	installs, shoots := installRules(client, s.cache, s.options.Garden)
+	mux.Handle("/validate-shoots", i.serving("validate-shoots", shoots)) // it asks the cluster nothing
+	rules := map[string]rule{
 		"mutate-pods": pods.mutate, "validate-pods": pods.validate, "validate-templates": pods.templates,
 		"validate-runtimeclasses": k.classes, "validate-policies": k.policyObjects,
-	} {
+	}
+	maps.Copy(rules, installs)
+	if s.options.Garden {
+		rules = nil
+	}
+	for name, ask := range rules {
 		mux.Handle("/"+name, i.serving(name, s.whenSynced(ask)))
 	}
 	s.reviews = mux

@@ -1,0 +1,96 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/operator/plugins"
+	"fairlead.run/internal/webhook/runtimes"
+)
+
+// installs is what the rules about pools and runtimes are told of the cluster.
+type installs struct {
+	client *cluster.Client
+	cache  *cluster.Cache
+}
+
+// installRules answer for what brings runtimes to nodes. In a garden cluster there is
+// nothing but shoots.
+func installRules(client *cluster.Client, cache *cluster.Cache, garden bool) (paths map[string]rule, shoots rule) {
+	r := &runtimes.Rules{Plugins: plugins.All()}
+	if garden {
+		return nil, r.Shoots
+	}
+	r.Cluster = &installs{client, cache}
+	return map[string]rule{
+		"validate-workerpools": r.Pools, "validate-runtimepayloads": r.Payloads, "validate-containerruntimes": r.Runtimes,
+		"validate-class-deletions": r.ClassDeletions,
+	}, r.Shoots
+}
+
+// Pools are all WorkerPools; none without their CRD.
+func (i *installs) Pools(ctx context.Context) (out []v1alpha1.WorkerPool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	err = i.client.List(ctx, v1alpha1.SchemeGroupVersion.WithResource("workerpools"), func(page runtime.Object) error {
+		out = append(out, page.(*v1alpha1.WorkerPoolList).Items...)
+		return nil
+	})
+	return out, missing(err)
+}
+
+// Payload is that of a type.
+func (i *installs) Payload(ctx context.Context, typ string) (*v1alpha1.RuntimePayload, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	p := &v1alpha1.RuntimePayload{}
+	err := i.client.REST(v1alpha1.SchemeGroupVersion).Get().Resource("runtimepayloads").Name(typ).Do(ctx).Into(p)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get RuntimePayload %s: %w: %w", typ, err, errdefs.ErrUnavailable)
+	}
+	return p, nil
+}
+
+// Runtimes are the ContainerRuntimes of a namespace.
+func (i *installs) Runtimes(ctx context.Context, namespace string) ([]gardener.ContainerRuntime, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	list := &gardener.ContainerRuntimeList{}
+	err := i.client.REST(gardener.SchemeGroupVersion).Get().Namespace(namespace).Resource("containerruntimes").Do(ctx).Into(list)
+	return list.Items, missing(err)
+}
+
+// Class is one that the cache has.
+func (i *installs) Class(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return i.cache.Classes.Get(name), nil
+}
+
+// Users are the pods of the cache that have a class.
+func (i *installs) Users(class string) []string {
+	var out []string
+	for _, p := range i.cache.Pods.List() {
+		if p.Class == class {
+			out = append(out, p.Key())
+		}
+	}
+	return out
+}
+
+// missing makes nothing of a CRD that is not there.
+func missing(err error) error {
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("ask the API server: %w: %w", err, errdefs.ErrUnavailable)
+}
