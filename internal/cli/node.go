@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
+	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/sysctl"
 )
 
@@ -37,6 +38,23 @@ type nodeFlags struct {
 	api                            apiFlags
 	room                           roomFlags
 	stock                          stockFlags
+	static                         staticFlags
+}
+
+// staticFlags say where static pods are written.
+type staticFlags struct {
+	folder string
+	addressFlags
+}
+
+// config is what the flags come to.
+func (f *staticFlags) config() (gather.Config, error) {
+	address, err := f.address()
+	if err != nil || f.folder == "" {
+		return gather.Config{Address: address}, err
+	}
+	folder, err := absolute(f.folder)
+	return gather.Config{Folder: folder, Address: address}, err
 }
 
 // selfFlags are what the node says of itself.
@@ -104,6 +122,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
 	f.room.add(cmd)
 	s.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
+	s.StringVar(&f.static.folder, "pod-manifest-path", "", "folder of the manifests of static pods, which run without the API server, too")
+	f.static.add(cmd)
 	f.stock.add(cmd)
 }
 
@@ -181,6 +201,9 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 		Stock: f.stock.Settings,
 	}
 	if cfg.Resources, err = f.room.settings(s.cfg); err != nil {
+		return err
+	}
+	if cfg.Static, err = f.static.config(); err != nil {
 		return err
 	}
 	if cfg.Taints, err = parseTaints(f.self.taints); err != nil {

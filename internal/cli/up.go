@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/node/localnode"
 	"fairlead.run/internal/node/machine"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/gather"
 )
 
 // defaultManifests is where the pods of a machine are written.
@@ -32,7 +33,7 @@ func (a *app) upCommand() *cobra.Command {
 			"follow each change of the files. The runtime runs within this process, unless a daemon serves already.\n\n" +
 			"A signal ends the command and not the pods: the next fairlead up takes them over. To end pods, take their\n" +
 			"manifests away: by hand, or with fairlead delete. A file that is broken keeps its last good version.",
-		Example: "  fairlead up --manifests ./pods\n  fairlead apply -f web.yaml\n  fairlead get pods",
+		Example: "  fairlead up --manifests ./pods\n  fairlead up --manifests - < pods.yaml\n  fairlead apply -f web.yaml\n  fairlead get pods",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.stock.check(cmd); err != nil {
@@ -41,7 +42,8 @@ func (a *app) upCommand() *cobra.Command {
 			return a.up(cmd.Context(), &f)
 		},
 	}
-	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests; it is made if it does not exist")
+	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests, which is made if it does not exist, or - for standard input, which is read once")
+	f.address.add(cmd)
 	f.stock.add(cmd)
 	f.room.add(cmd)
 	return cmd
@@ -50,6 +52,7 @@ func (a *app) upCommand() *cobra.Command {
 // upFlags are the settings of a machine.
 type upFlags struct {
 	manifests string
+	address   addressFlags
 	stock     stockFlags
 	room      roomFlags
 }
@@ -58,12 +61,9 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("only root can run pods: %w", errdefs.ErrPrecondition)
 	}
-	folder, err := absolute(f.manifests)
+	manifests, err := a.manifests(f)
 	if err != nil {
 		return err
-	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("make the folder of manifests: %w", err)
 	}
 	return a.with(ctx, func(s *session) error {
 		log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -75,15 +75,45 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 			settings.Cgroups.Root = "/" + daemon.PodCgroup(s.cfg.State)
 		}
 		m, err := machine.New(ctx, machine.Config{
-			Endpoint: s.Endpoint, Node: localnode.Gather(s.cfg.Root), Manifests: folder, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
+			Endpoint: s.Endpoint, Node: localnode.Gather(s.cfg.Root), Manifests: manifests, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
 			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
 		})
 		if err != nil {
 			return err
 		}
-		a.note("the pods of %s are kept; end with Ctrl-C, and they go on", folder)
+		a.note("the pods of %s are kept; end with Ctrl-C, and they go on", described(manifests))
 		return m.Run(ctx)
 	})
+}
+
+// manifests are the sources that the flags name.
+func (a *app) manifests(f *upFlags) (out gather.Config, err error) {
+	if out.Address, err = f.address.address(); err != nil {
+		return out, err
+	}
+	if f.manifests == "-" {
+		out.Input = a.in
+		return out, nil
+	}
+	if out.Folder, err = absolute(f.manifests); err != nil {
+		return out, err
+	}
+	if err := os.MkdirAll(out.Folder, 0o700); err != nil {
+		return out, fmt.Errorf("make the folder of manifests: %w", err)
+	}
+	return out, nil
+}
+
+// described names sources for people. An address may hold a password.
+func described(c gather.Config) string {
+	text := c.Folder
+	if c.Input != nil {
+		text = "standard input"
+	}
+	if c.URL != "" {
+		text += " and of --manifest-url"
+	}
+	return text
 }
 
 // herald tells people what a machine does: a line for each thing.

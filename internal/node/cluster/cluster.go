@@ -227,9 +227,9 @@ func (c *Cluster) Gone(pod *corev1.Pod) {
 	}
 }
 
-// Static is all pods that run here and do not come from the API server. Until it is
-// called, no mirror pod is deleted.
-func (c *Cluster) Static(pods []*corev1.Pod) { c.mirrors.Set(pods) }
+// Static is all pods that run here and do not come from the API server, but for those of
+// sources that could not be read yet. Until it is called, no mirror pod is deleted.
+func (c *Cluster) Static(pods []*corev1.Pod, unread ...string) { c.mirrors.Set(pods, unread...) }
 
 // isStatic says that a pod does not come from the API server.
 func isStatic(pod *corev1.Pod) bool {

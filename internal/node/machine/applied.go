@@ -17,6 +17,9 @@ import (
 // object. All others in the folder belong to people.
 const appliedPrefix = "applied."
 
+// errNoFolder is why nothing can be applied.
+var errNoFolder = fmt.Errorf("fairlead up has no folder of manifests that objects could be written to, as it was started with --manifests -: %w", errdefs.ErrPrecondition)
+
 // Applied is what became of an object.
 type Applied struct {
 	Kind      string `json:"kind"`
@@ -32,13 +35,16 @@ func (m *Machine) applied(kind string, k manifest.Key) string {
 	if k.Namespace != "" {
 		name += k.Namespace + "."
 	}
-	return filepath.Join(m.cfg.Manifests, name+k.Name+".yaml")
+	return filepath.Join(m.cfg.Manifests.Folder, name+k.Name+".yaml")
 }
 
 // Apply writes the objects of a manifest into the folder of manifests, all of them or
 // none, each into a file of its own. Objects that are written in files of people are
 // left to those.
 func (m *Machine) Apply(text []byte) ([]Applied, error) {
+	if m.cfg.Manifests.Folder == "" {
+		return nil, errNoFolder
+	}
 	given := manifest.Source{Name: "the manifest", Data: text}
 	if _, err := manifest.DecodeFile(given); err != nil {
 		return nil, err
@@ -65,7 +71,7 @@ func (m *Machine) Apply(text []byte) ([]Applied, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(m.cfg.Manifests, 0o700); err != nil {
+	if err := os.MkdirAll(m.cfg.Manifests.Folder, 0o700); err != nil {
 		return nil, err
 	}
 	for i, o := range objects {
@@ -81,6 +87,9 @@ func (m *Machine) Apply(text []byte) ([]Applied, error) {
 
 // Delete takes an object away that was applied.
 func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
+	if m.cfg.Manifests.Folder == "" {
+		return Applied{}, errNoFolder
+	}
 	file := m.applied(kind, k)
 	err := os.Remove(file)
 	switch {

@@ -26,8 +26,7 @@ import (
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
-	"fairlead.run/internal/node/source/folder"
-	"fairlead.run/internal/node/source/keep"
+	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/volume"
 )
@@ -39,7 +38,7 @@ const Name = "up"
 type Config struct {
 	Endpoint    *endpoint.Endpoint
 	Node        podspec.Node
-	Manifests   string // folder
+	Manifests   gather.Config // where pods are written; Keep and Log are set here
 	Stock       stock.Settings
 	Root, State string // persistent folder, and one on a tmpfs
 	Resources   resources.Settings
@@ -66,6 +65,7 @@ type Machine struct {
 	agent   *agent.Agent
 	garbage *garbage.Collector // also for when the disk is needed at once
 	keeper  *resources.Keeper
+	sources *gather.Sources
 	events  journal
 	changed chan struct{} // manifests or pods have
 	// remembered are pods that have ended before the agent was started, by UID.
@@ -101,6 +101,10 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: m, Node: cfg.Node, Place: m.place,
 		Cgroups: m.keeper.Cgroups(), Room: m.keeper, Around: volume.Around{Allocatable: m.keeper.Node().Allocatable, Claims: claims{m}}, Reporter: reporter{m}, Root: cfg.Root, State: cfg.State, Log: cfg.Log,
 	})
+	cfg.Manifests.Keep, cfg.Manifests.Log = cfg.Root, cfg.Log
+	if m.sources, err = gather.New(cfg.Manifests, m.take); err != nil {
+		return nil, err
+	}
 	// The logs of a pod go with its volumes.
 	m.garbage, err = goods.Collector(m.agent, "", nil)
 	return m, err
@@ -108,8 +112,6 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 
 // Run keeps the pods of the manifests until ctx ends. They go on then.
 func (m *Machine) Run(ctx context.Context) error {
-	merged := source.NewMerger(m.take, source.File)
-	files := folder.New(folder.Config{Path: m.cfg.Manifests, Keep: keep.Folder(filepath.Join(m.cfg.Root, "manifests")), Log: m.cfg.Log}, merged.From(source.File))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	logs, err := rotate.New(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Log: m.cfg.Log})
@@ -118,7 +120,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	}
 	defer m.keeper.Close()
 	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent, m.garbage) }
-	parts := []func(context.Context) error{files.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, keeper, m.serve}
+	parts := []func(context.Context) error{m.sources.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, keeper, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

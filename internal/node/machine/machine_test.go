@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 )
 
@@ -76,7 +77,7 @@ func (p *place) make() *Machine {
 	p.t.Helper()
 	m, err := New(p.t.Context(), Config{
 		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
-		Manifests: p.dir + "/manifests", Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
+		Manifests: gather.Config{Folder: p.dir + "/manifests"}, Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
 		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
 	})
 	if err != nil {

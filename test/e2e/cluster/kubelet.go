@@ -81,6 +81,7 @@ func (c *Cluster) fairleadNode(ctx context.Context) error {
 		"--hostname-override", NodeName, "--node-ip", c.node.address, "--address", c.node.address,
 		"--tls-cert-file", c.ca.file("kubelet.crt"), "--tls-private-key-file", c.ca.file("kubelet.key"), "--client-ca-file", c.ca.file("ca.crt"),
 		"--cgroup-root", c.node.cgroup, "--eviction-hard", "memory.available<50Mi", "--cluster-dns", "10.96.0.10", "--pod-logs-dir", "/var/log/pods", "--cert-dir", filepath.Join(memory, "pki"),
+		"--pod-manifest-path", StaticPods,
 	}
 	c.Kubelet = &Process{machine.Program{
 		Name: "fairlead-node", Argv: argv, Env: c.environment(c.node), Output: filepath.Join(c.cfg.Output, "fairlead-node.log"),

@@ -30,6 +30,7 @@ import (
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/server/usage"
+	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
 	"fairlead.run/internal/node/volume"
@@ -45,9 +46,12 @@ type Config struct {
 	Node           podspec.Node    // with its name and addresses
 	Registration
 	API
-	Sysctls     sysctl.Allowed
-	Stock       stock.Settings
-	Resources   resources.Settings
+	Sysctls   sysctl.Allowed
+	Stock     stock.Settings
+	Resources resources.Settings
+	// Static are the sources of static pods. Where their last good versions are kept
+	// is the node's business.
+	Static      gather.Config
 	Root, State string // persistent folder, and one on a tmpfs
 	Logs        string // folder of the logs of pods
 	Log         *slog.Logger
@@ -78,6 +82,9 @@ type Node struct {
 	server  *server.Server
 	keeper  *resources.Keeper
 	facts   facts
+	sources *gather.Sources
+	given   given
+	told    map[string]bool // problems of manifests
 	// garbage removes what nobody needs, each few minutes. DeleteUnusedImages and
 	// DeleteUnusedContainers are for when the disk is needed at once.
 	garbage *garbage.Collector
@@ -102,7 +109,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.cluster = api.New(api.Config{
-		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.take, Changed: n.changed, Log: cfg.Log,
+		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
 		Registration: membership.Registration{
 			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
 			Status: n.status, MachineID: n.facts.info.MachineID,
@@ -120,6 +127,11 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		Around:   volume.Around{Allocatable: has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
+	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
+	cfg.Static.Keep, cfg.Static.Log = filepath.Join(cfg.Root, "static"), cfg.Log
+	if n.sources, err = gather.New(cfg.Static, n.manifests); err != nil {
+		return nil, err
+	}
 	if n.garbage, err = goods.Collector(n.agent, cfg.Logs, n.garbageIsLeft); err != nil {
 		return nil, err
 	}
@@ -199,7 +211,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	parts := []func(context.Context) error{
-		logs.Run, n.garbage.Run, n.agent.Run, n.cluster.Run, n.facts.run,
+		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run,
 		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
@@ -220,10 +232,6 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	return errors.Join(append(errs, n.server.Close())...)
 }
-
-// take is the pods that are to run here. Those that have ended for the API server stay
-// so, and those that are not known to be here need no worker.
-func (n *Node) take(pods []*corev1.Pod) { n.agent.Set(pods) }
 
 // changed is that what pods refer to may be another.
 func (n *Node) changed(pods []types.UID) { n.agent.Touch(pods...) }

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/cluster/objects"
 	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/sysctl"
 )
 
@@ -134,7 +135,7 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		class, err := n.cluster.Objects().Class(ctx, *name)
 		switch {
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err) && !priority.Static(pod): // which nobody can create anew
 			return p, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: fmt.Sprintf("the RuntimeClass %q of the pod does not exist; create it, and the pod anew", *name)}
 		case err != nil:
 			return p, fmt.Errorf("find RuntimeClass %s: %w", *name, err)

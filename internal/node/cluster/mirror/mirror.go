@@ -48,6 +48,7 @@ type Mirrors struct {
 
 	mu      sync.Mutex
 	sources map[string]*corev1.Pod // by namespace/name; nil until they are told
+	unread  []string               // what AnnotationSource is of others
 	mirrors map[string]*corev1.Pod // nil until they are told
 }
 
@@ -58,11 +59,12 @@ func New(client *cluster.Client, node string, uid func() types.UID, log *slog.Lo
 }
 
 // Set is all static pods there are. Each has the annotations AnnotationHash and
-// AnnotationSource. Nothing is deleted before it was called.
-func (m *Mirrors) Set(static []*corev1.Pod) {
+// AnnotationSource. Nothing is deleted before it was called, and no mirror of a pod
+// from a source that is unread: there may be such a pod.
+func (m *Mirrors) Set(static []*corev1.Pod, unread ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sources = byKey(static)
+	m.sources, m.unread = byKey(static), unread
 	m.signal()
 }
 
@@ -168,7 +170,7 @@ func (m *Mirrors) todo() map[string]change {
 		return out
 	}
 	for k, has := range m.mirrors {
-		if m.sources[k] == nil {
+		if m.sources[k] == nil && !slices.Contains(m.unread, has.Annotations[AnnotationSource]) {
 			out[k] = change{has: has}
 		}
 	}

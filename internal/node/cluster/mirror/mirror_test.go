@@ -123,7 +123,11 @@ func TestMirrors(t *testing.T) {
 		if r.mirror() == nil {
 			t.Error("a mirror that was deleted is not made again")
 		}
-		r.m.Set(nil)
+		r.m.Set(nil, "http", "file")
+		if r.mirror() == nil {
+			t.Error("a mirror went whose source may be there")
+		}
+		r.m.Set(nil, "http")
 		if got := r.mirror(); got != nil {
 			t.Errorf("the mirror stays without its source: %+v", got)
 		}
