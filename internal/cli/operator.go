@@ -33,13 +33,23 @@ func (a *app) operatorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			argv := []string{program}
-			cmd.LocalNonPersistentFlags().Visit(func(f *pflag.Flag) { argv = append(argv, "--"+f.Name+"="+f.Value.String()) })
+			argv := append([]string{program}, givenFlags(cmd)...)
 			return fmt.Errorf("become %s: %w", program, syscall.Exec(program, argv, os.Environ()))
 		},
 	}
 	o.Register(cmd.Flags())
 	return cmd
+}
+
+// givenFlags are those of a command's own that are on its command line.
+func givenFlags(cmd *cobra.Command) []string {
+	var out []string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			out = append(out, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return out
 }
 
 // operatorProgram finds it beside this program, or on PATH.
