@@ -123,7 +123,7 @@ func (o *Order) pod(work names.PhaseOf, settings string) corev1.PodSpec {
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 			ReadinessProbe: &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/fairlead", "install", "--ready"}}},
-				PeriodSeconds: 5, FailureThreshold: 1, TimeoutSeconds: 5,
+				PeriodSeconds: 5, FailureThreshold: 1, SuccessThreshold: 1, TimeoutSeconds: 5,
 			},
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
