@@ -407,6 +407,18 @@ func TestTwins(t *testing.T) {
 	if w.node("a-000").Labels[names.Ready+"gvisor"] != "true" || w.class("gvisor") == nil {
 		t.Error("the second took away what is the first's")
 	}
+	if w.runtime("another") != nil {
+		t.Errorf("the second is still there: %s", w.operation("another"))
+	}
+	w.create(&gardener.ContainerRuntime{ObjectMeta: metav1.ObjectMeta{Name: "heir", Namespace: home}, Spec: asked("a").Spec})
+	w.must(w.client.Delete(t.Context(), asked("a")))
+	w.watch = func() {
+		if w.node("a-000").Labels[names.Phase+"gvisor"] != "install.a" {
+			t.Error("what another object takes over was taken away")
+		}
+	}
+	w.settle()
+	w.wants("the heir", w.operation("heir"), "Succeeded")
 }
 
 // Another release goes to nodes by the DaemonSet; another handler needs the class anew,

@@ -171,7 +171,7 @@ func TestConfigurations(t *testing.T) {
 				continue
 			}
 			if ignored && slices.Equal(rule.Resources, []string{"containerruntimes"}) {
-				continue // they are in the namespace of the operator, which is this one
+				continue // they are in the namespace of the operator, which may be this one
 			}
 			selector, err := metav1.LabelSelectorAsSelector(e.selector)
 			if err != nil || e.selector == nil {

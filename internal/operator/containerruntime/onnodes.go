@@ -33,6 +33,9 @@ type onNodes struct {
 	account string // service account of the pods
 }
 
+// errTaken says that the owner of a DaemonSet is another object.
+var errTaken = errors.New("is of another object, which is about to go or somebody else's")
+
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
 func OnNodes(r *Reconciler, keeper *classes.Keeper, account string) *Reconciler {
 	r.engine = &onNodes{client: r.Client, classes: keeper, account: account}
@@ -56,7 +59,11 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, err
 	}
 	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
-		if err := e.daemonSet(ctx, order.DaemonSet(work, settings.Name)); err != nil {
+		err := e.daemonSet(ctx, order.DaemonSet(work, settings.Name))
+		if errors.Is(err, errTaken) {
+			return outcome{progress: 5, says: err.Error()}, nil
+		}
+		if err != nil {
 			return outcome{}, err
 		}
 	}
@@ -98,7 +105,7 @@ func (e *onNodes) daemonSet(ctx context.Context, want *appsv1.DaemonSet) error {
 		return fmt.Errorf("get DaemonSet %s: %w", want.Name, err)
 	}
 	if owner := metav1.GetControllerOf(have); owner == nil || owner.UID != want.OwnerReferences[0].UID {
-		return fmt.Errorf("DaemonSet %s/%s is of another object, which is about to go or somebody else's; delete it if it stays", have.Namespace, have.Name)
+		return fmt.Errorf("DaemonSet %s/%s %w; delete it if it stays", have.Namespace, have.Name, errTaken)
 	}
 	if equality.Semantic.DeepDerivative(want.Spec, have.Spec) && equality.Semantic.DeepDerivative(want.Labels, have.Labels) {
 		return nil
@@ -207,6 +214,9 @@ func (e *onNodes) sum(all []failure, says string) error {
 // remove waits until nobody uses the runtime and it is off all nodes, then takes away
 // the classes, if the object is the last of its type.
 func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	if twin, err := e.twin(ctx, c, typ); err != nil || twin != "" {
+		return outcome{done: true, says: "what is on the nodes is that of ContainerRuntime " + twin}, err
+	}
 	last, err := e.last(ctx, c, typ)
 	if err != nil {
 		return outcome{}, err
@@ -229,6 +239,22 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 		}
 	}
 	return outcome{done: true, says: typ + " is off all nodes of the pool"}, nil
+}
+
+// twin is another object that asks for the type on the same pool: what is on the nodes
+// is its, from now on if it was not before.
+func (e *onNodes) twin(ctx context.Context, c *gardener.ContainerRuntime, typ string) (string, error) {
+	var all gardener.ContainerRuntimeList
+	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
+		return "", fmt.Errorf("list ContainerRuntimes: %w", err)
+	}
+	for i := range all.Items {
+		o := &all.Items[i]
+		if o.UID != c.UID && o.DeletionTimestamp == nil && o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name && (o.Spec.Type == c.Spec.Type || o.Spec.Type == typ) {
+			return o.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // last says that no other object asks for the type.
@@ -296,6 +322,9 @@ func (e *onNodes) waiting(ctx context.Context, c *gardener.ContainerRuntime, typ
 // forget does not wait for nodes, but for their labels, which only this operator has
 // to write.
 func (e *onNodes) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	if twin, err := e.twin(ctx, c, typ); err != nil || twin != "" {
+		return outcome{done: true, says: "what is on the nodes is that of ContainerRuntime " + twin}, err
+	}
 	left, err := e.carriers(ctx, c, typ)
 	if err != nil {
 		return outcome{}, err

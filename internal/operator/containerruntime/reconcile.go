@@ -49,10 +49,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	as, err := r.begin(ctx, c, v)
 	if err != nil {
-		return reconcile.Result{}, err
+		return quiet(reconcile.Result{}, err)
 	}
 	o, err := r.do(ctx, c, v)
-	return r.end(ctx, c, v, ending{o, as, err})
+	return quiet(r.end(ctx, c, v, ending{o, as, err}))
+}
+
+// quiet makes nothing of somebody else's having been faster: the cache will have it.
+func quiet(result reconcile.Result, err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return result, err
 }
 
 // mine says whether a class of objects is acted on. The others are for what Gardener
@@ -104,7 +112,7 @@ func (r *Reconciler) do(ctx context.Context, c *gardener.ContainerRuntime, v Ver
 func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Verb, o ending) (reconcile.Result, error) {
 	failed := o.err
 	if apierrors.IsConflict(failed) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache will have it
+		return reconcile.Result{}, failed
 	}
 	if err := r.write(ctx, c, o); err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
@@ -116,10 +124,8 @@ func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Ve
 		return reconcile.Result{RequeueAfter: again}, nil // it waits for a user
 	case failed != nil:
 		return reconcile.Result{}, fmt.Errorf("%s ContainerRuntime %s/%s: %w", v, c.Namespace, c.Name, failed)
-	case !o.done && (v == Delete || v == ForceDelete):
-		return reconcile.Result{RequeueAfter: again}, nil
 	case !o.done:
-		return reconcile.Result{}, nil // nodes and pods are watched
+		return reconcile.Result{RequeueAfter: again}, nil // nodes and pods are watched, and others not
 	}
 	return reconcile.Result{}, r.release(ctx, c, v)
 }

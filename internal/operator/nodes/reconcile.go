@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,12 +51,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	members := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.Has(n) })
 	admitted := pool.Pace(members, Most(most, len(members)))
+	var again time.Duration
 	for _, n := range nodes {
-		if err := r.bring(ctx, pool, n, admitted[n.Name]); err != nil {
+		err := r.bring(ctx, pool, n, admitted[n.Name])
+		if apierrors.IsConflict(err) {
+			again = time.Second // somebody else was faster, and the cache will have it
+			continue
+		}
+		if err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // bring changes a node if it has to be another one.
