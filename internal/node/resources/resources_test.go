@@ -178,3 +178,31 @@ func TestResize(t *testing.T) {
 		}
 	}
 }
+
+// TestAdmitWithoutNode lets static pods in before the API server has the node's object.
+// One that asks for a label of that object is refused until it is there.
+func TestAdmitWithoutNode(t *testing.T) {
+	k := keeper(false)
+	has := k.cfg.Node()
+	k.cfg.Name, k.cfg.Node = "n", func() *corev1.Node { return nil }
+	static := func(number int, labels map[string]string) *corev1.Pod {
+		p := burstable(number, "1")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		p.Spec.NodeName, p.Spec.NodeSelector = "n", labels
+		return p
+	}
+	if _, err := k.Admit(static(1, map[string]string{corev1.LabelHostname: "n", corev1.LabelOSStable: "linux"}), nil); err != nil {
+		t.Error(err)
+	}
+	waits := static(2, map[string]string{"disk": "fast"})
+	var r *agent.Refusal
+	if _, err := k.Admit(waits, nil); !errors.As(err, &r) || r.Reason != "NodeAffinity" || !r.Again {
+		t.Errorf("%v, %+v", err, r)
+	}
+	with := has.DeepCopy()
+	with.Name, with.Labels = "n", map[string]string{"disk": "fast"}
+	k.cfg.Node = func() *corev1.Node { return with }
+	if _, err := k.Admit(waits, nil); err != nil {
+		t.Error(err)
+	}
+}

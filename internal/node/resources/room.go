@@ -3,8 +3,10 @@ package resources
 import (
 	"errors"
 	"maps"
+	"runtime"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/capacity"
@@ -15,7 +17,7 @@ import (
 func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced, error) {
 	pod, running = k.weighed(pod), k.weighedAll(running)
 	if err := errors.Join(k.shutdown.Admit(pod), k.eviction.Admit(pod)); err != nil {
-		return agent.Displaced{}, k.refusal(err)
+		return agent.Displaced{}, k.refusal(pod, err)
 	}
 	refused := capacity.Admit(pod, k.object(), running)
 	if refused == nil {
@@ -23,7 +25,7 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced,
 	}
 	victims, err := capacity.Displace(pod, refused, running)
 	if err != nil {
-		return agent.Displaced{}, k.refusal(err)
+		return agent.Displaced{}, k.refusal(pod, err)
 	}
 	var short *capacity.Refusal
 	if errors.As(refused, &short) && len(short.Short) > 0 {
@@ -34,14 +36,14 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced,
 }
 
 // refusal is one in the words of an agent. On one machine nobody else would find a place
-// for the pod, so it is tried again.
-func (k *Keeper) refusal(err error) error {
+// for the pod, nor would anybody for a static one, so that it is tried again.
+func (k *Keeper) refusal(pod *corev1.Pod, err error) error {
 	var r *capacity.Refusal
 	if !errors.As(err, &r) {
 		r = capacity.Unexpected(err)
 	}
 	k.stats.rejections.Add(1, r.Reason)
-	return &agent.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: k.cfg.Manifests}
+	return &agent.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: k.cfg.Manifests || priority.Static(pod)}
 }
 
 // Resize implements agent.Room.
@@ -49,9 +51,12 @@ func (k *Keeper) Resize(pod *corev1.Pod, others []*corev1.Pod) (reason, message 
 	return capacity.Resize(k.weighed(pod), k.object(), k.weighedAll(others))
 }
 
-// object is the node as its object would be, with what it has now.
+// object is the node as its object would be, with what it has now. Before there is one,
+// it has the name and the labels that every node has: static pods do not wait for it.
 func (k *Keeper) object() *corev1.Node {
-	var out corev1.Node
+	out := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.Name, Labels: map[string]string{
+		corev1.LabelHostname: k.cfg.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+	}}}
 	if n := k.cfg.Node(); n != nil {
 		out = *n
 	}
