@@ -24,7 +24,7 @@ func (c *counter) Restart(context.Context) error {
 	return c.err
 }
 
-var down = fmt.Errorf("nobody answers: %w", errdefs.ErrUnavailable)
+var errDown = fmt.Errorf("nobody answers: %w", errdefs.ErrUnavailable)
 
 // run monitors for a while in which the runtime answers as ask says.
 func run(t *testing.T, c *counter, length time.Duration, ask func(since time.Duration) error) []time.Duration {
@@ -60,7 +60,7 @@ func TestOneThatIsNotReadyIsLeftAlone(t *testing.T) {
 func TestAShortSilenceIsLeftAlone(t *testing.T) {
 	got := run(t, &counter{}, time.Hour, func(since time.Duration) error {
 		if since%(2*time.Minute) < 50*time.Second {
-			return down
+			return errDown
 		}
 		return nil
 	})
@@ -71,7 +71,7 @@ func TestAShortSilenceIsLeftAlone(t *testing.T) {
 
 func TestRestartsAndBacksOff(t *testing.T) {
 	for _, c := range []*counter{{}, {err: errors.New("no systemd")}} {
-		got := run(t, c, 20*time.Minute, func(time.Duration) error { return down })
+		got := run(t, c, 20*time.Minute, func(time.Duration) error { return errDown })
 		want := []time.Duration{time.Minute, 3 * time.Minute, 7 * time.Minute, 15 * time.Minute}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("restarted at %v, want %v", got, want)
@@ -84,7 +84,7 @@ func TestAnAnswerBeginsAnew(t *testing.T) {
 		if since == 2*time.Minute {
 			return nil
 		}
-		return down
+		return errDown
 	})
 	if len(got) < 2 || got[0] != time.Minute || got[1] != 3*time.Minute+10*time.Second {
 		t.Fatalf("restarted at %v", got)
