@@ -98,7 +98,8 @@ func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
 	case !errors.Is(err, os.ErrNotExist):
 		return Applied{}, fmt.Errorf("delete %s %s: %w", kind, k, err)
 	}
-	if where := m.read().Where(kind, k); where != "" {
+	// What was deleted a moment ago is still known by the file that it had.
+	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, file+":") {
 		return Applied{}, fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
 	}
 	for _, p := range m.read().Pods {
