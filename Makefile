@@ -262,6 +262,12 @@ e2e-webhook: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 
+## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets (needs root)
+.PHONY: e2e-operator
+e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$$)
+e2e-operator: $(E2E)/cluster
+	$(E2E_RUN) -output $(E2E)/operator -operator
+
 # The program of e2e-short has all specs of e2e-full.
 E2E_GUEST_OUTPUT = $(E2E)/$(E2E_NODE)-v2$(if $(filter systemd,$(DRIVER)),-systemd)
 

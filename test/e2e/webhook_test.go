@@ -203,11 +203,17 @@ current-context: e2e
 // rights and no others.
 func (h *hook) kubeconfig(t *testing.T) string {
 	t.Helper()
+	return accountKubeconfig(t, webhookNamespace, "fairlead-webhook")
+}
+
+// accountKubeconfig is that of a service account of deploy.
+func accountKubeconfig(t *testing.T, namespace, account string) string {
+	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", node.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := kubectl(t, "create", "token", "fairlead-webhook", "-n", webhookNamespace, "--duration", "8h")
+	token := kubectl(t, "create", "token", account, "-n", namespace, "--duration", "8h")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(tokenKubeconfig, cfg.Host, cfg.CAFile, strings.TrimSpace(token))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

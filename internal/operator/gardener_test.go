@@ -1,0 +1,132 @@
+package operator
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/containerruntime"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/plugin"
+	"fairlead.run/internal/operator/plugins"
+	"fairlead.run/internal/operator/workerpool"
+)
+
+const shootNamespace = "shoot--foo--bar"
+
+// of is an object of a kind that only Gardener has a type for.
+func of(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func config(t *testing.T, name, purpose, pool string) *unstructured.Unstructured {
+	return of(t, fmt.Sprintf(`{"apiVersion":"extensions.gardener.cloud/v1alpha1","kind":"OperatingSystemConfig","metadata":{"name":%q,"namespace":%q,"labels":{"worker.gardener.cloud/pool":%q}},
+"spec":{"type":"ubuntu","purpose":%q,"files":[{"path":"/etc/theirs"}],"criConfig":{"name":"containerd","containerd":{"sandboxImage":"pause"}}}}`, name, shootNamespace, pool, purpose))
+}
+
+// In a seed, a runtime goes into what machines follow, and nowhere else.
+func TestGardener(t *testing.T) {
+	w := newWorld(t)
+	p := aPayload("gvisor", "1", "runsc")
+	p.Spec.Manifest.Architectures = []string{"amd64", "arm64"}
+	w.create(p, config(t, "now", "reconcile", "a"), config(t, "birth", "provision", "a"), config(t, "others", "reconcile", "b"))
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup("gvisor"), Plugins: set, Now: func() time.Time { return w.now }})
+	c := asked("a")
+	c.Namespace = shootNamespace
+	c.Annotations = map[string]string{gardener.AnnotationOperation: gardener.OrderReconcile}
+	w.create(c)
+	act := func() {
+		t.Helper()
+		for range 3 {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	text := func(name string) string {
+		u := config(t, name, "", "")
+		w.get(u)
+		out, _ := json.Marshal(u.Object["spec"])
+		return string(out)
+	}
+	act()
+	w.get(c)
+	if err := workerpool.Done(c); err != nil {
+		t.Error(err)
+	}
+	w.wants("machines", text("now"), "/etc/theirs", "/var/bin/gvisor/1/shim", "registry.example/gvisor@sha256:", "io.containerd.runsc.v1", "sandboxImage")
+	for _, other := range []string{"birth", "others"} {
+		if strings.Contains(text(other), "gvisor") {
+			t.Errorf("%s: %s", other, text(other))
+		}
+	}
+	// Gardener writes it anew, and the entries come back.
+	fresh := config(t, "now", "reconcile", "a")
+	was := config(t, "now", "", "")
+	w.get(was)
+	fresh.SetResourceVersion(was.GetResourceVersion())
+	w.must(w.client.Update(t.Context(), fresh))
+	act()
+	w.wants("again", text("now"), "/var/bin/gvisor/1/shim")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}}
+	if !w.get(secret) {
+		t.Fatal("no Secret with classes")
+	}
+	w.wants("class", string(secret.Data["runtimeclass-gvisor.yaml"]), "handler: runsc", "containerruntime.worker.gardener.cloud/gvisor: \"true\"", "kind: RuntimeClass")
+	managed := of(t, `{"apiVersion":"resources.gardener.cloud/v1alpha1","kind":"ManagedResource","metadata":{"name":"extension-runtime-gvisor-fairlead","namespace":"`+shootNamespace+`"}}`)
+	if !w.get(managed) {
+		t.Error("no ManagedResource")
+	}
+	var all corev1.NodeList
+	w.must(w.client.List(t.Context(), &all))
+	if len(all.Items) > 0 || w.class("gvisor") != nil {
+		t.Error("it touched the seed")
+	}
+	w.get(c)
+	w.must(w.client.Delete(t.Context(), c))
+	act()
+	if w.get(c) || w.get(secret) || w.get(managed) || strings.Contains(text("now"), "gvisor") || !strings.Contains(text("now"), "/etc/theirs") {
+		t.Errorf("something is left: %s", text("now"))
+	}
+}
+
+// An API server from before 1.20 has classes of another version.
+func TestClassesOfOldServers(t *testing.T) {
+	w := newWorld(t)
+	k := &classes.Keeper{Client: w.client, Live: w.client, Beta: true}
+	want := classes.Wanted("gvisor", plugin.Class{Name: "gvisor", Handler: "runsc"})
+	for range 2 {
+		w.must(k.Ensure(t.Context(), want))
+	}
+	had := &nodev1beta1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}}
+	if !w.get(had) || had.Handler != "runsc" || had.Scheduling.NodeSelector[names.Ready+"gvisor"] != "true" {
+		t.Errorf("%+v", had)
+	}
+	if w.class("gvisor") != nil {
+		t.Error("there is one of v1")
+	}
+	if owner, err := k.Foreign(t.Context(), "gvisor", "kata-containers"); err != nil || owner == "" {
+		t.Errorf("%q %v", owner, err)
+	}
+	w.must(k.Remove(t.Context(), "gvisor", nil))
+	if w.get(had) {
+		t.Error("it is still there")
+	}
+}
