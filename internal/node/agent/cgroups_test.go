@@ -20,6 +20,7 @@ type tree struct {
 	has    map[types.UID]*corev1.Pod
 	writes int
 	fail   error
+	look   func() // while a cgroup is made; nil for nothing
 }
 
 func (t *tree) Parent(p *corev1.Pod) string { return "/pods/" + string(p.UID) }
@@ -27,6 +28,9 @@ func (t *tree) Parent(p *corev1.Pod) string { return "/pods/" + string(p.UID) }
 func (t *tree) Ensure(_ context.Context, p *corev1.Pod) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.look != nil {
+		t.look()
+	}
 	if t.fail == nil {
 		t.has[p.UID] = p
 		t.writes++

@@ -253,3 +253,27 @@ func TestEndedNeedsNoRoom(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestResizeWhileAway gives a pod what it began to ask for while no agent ran. Whoever
+// asks for the pods before anything was told of it gets an answer.
+func TestResizeWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 9, cpu: "2"}
+		n.boot(t, asking("1"))
+		n.kill()
+		looked := 0
+		n.tree.look = func() {
+			n.Pods()
+			if _, err := n.Running(t.Context()); err != nil {
+				t.Error(err)
+			}
+			looked++
+		}
+		n.boot(t, asking("2"))
+		if got := n.of("p1").ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "2" || looked == 0 {
+			t.Errorf("allocated %s, looked %d times", got, looked)
+		}
+		n.stop()
+	})
+}

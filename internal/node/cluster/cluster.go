@@ -86,11 +86,19 @@ func New(cfg Config) *Cluster {
 	c.objects = objects.New(cfg.Client, cfg.Changed, log)
 	c.pods, c.follow = cluster.Follow(cfg.Client, cluster.Query{
 		From: corev1.SchemeGroupVersion.WithResource(cluster.Pods), Selector: fields.OneTermEqualSelector("spec.nodeName", node), Log: log,
-	}, &corev1.Pod{}, func(p *corev1.Pod) *corev1.Pod {
-		p.ManagedFields = nil
-		return p
-	})
+	}, &corev1.Pod{}, taken)
 	return c
+}
+
+// taken is a pod of the API server as the node takes it. Whoever has made it may claim in
+// its annotations that it comes from elsewhere: a static pod is never evicted, and its
+// status is its mirror's. A mirror says so truly, and is never run.
+func taken(p *corev1.Pod) *corev1.Pod {
+	p.ManagedFields = nil
+	if _, claims := p.Annotations[mirror.AnnotationSource]; claims && !mirror.Is(p) {
+		p.Annotations[mirror.AnnotationSource] = "api"
+	}
+	return p
 }
 
 // Run is a node of the cluster until ctx ends. What fails is tried again; it ends

@@ -21,6 +21,7 @@ import (
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/mirror"
 	"fairlead.run/internal/node/cluster/nodestatus"
+	"fairlead.run/internal/node/priority"
 	"fairlead.run/test/apiserver"
 )
 
@@ -238,4 +239,35 @@ func TestAStaticPodIsSeenByItsMirror(t *testing.T) {
 			t.Errorf("the mirror stays: %+v", got)
 		}
 	})
+}
+
+// TestClaimsToBeStatic takes no pod of the API server for a static one, whatever its
+// annotations say: its status is written, and it goes when it was deleted.
+func TestClaimsToBeStatic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := on("n", "a")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file", "note": "kept"}
+		r.Put(pods, p)
+		r.start()
+		r.last()
+		got := r.c.pods.List()
+		if len(got) != 1 || priority.Static(got[0]) || priority.Critical(got[0]) || got[0].Annotations["note"] != "kept" {
+			t.Fatalf("%+v", got)
+		}
+		r.c.Report(got[0], &corev1.PodStatus{Phase: corev1.PodRunning})
+		synctest.Wait()
+		if got := r.pod("a"); got.Status.Phase != corev1.PodRunning {
+			t.Errorf("its status is %+v", got.Status)
+		}
+	})
+}
+
+// TestMirrorStays leaves the annotations of a mirror as they are.
+func TestMirrorStays(t *testing.T) {
+	p := on("n", "a")
+	p.Annotations = map[string]string{"kubernetes.io/config.source": "file", corev1.MirrorPodAnnotationKey: "x"}
+	if got := taken(p).Annotations["kubernetes.io/config.source"]; got != "file" {
+		t.Errorf("its source is %q", got)
+	}
 }

@@ -89,12 +89,16 @@ func (s *site) boot() *Node {
 }
 
 // bind has a pod of one container run on a node.
-func (s *site) bind(node, name string) {
+func (s *site) bind(node, name string) { s.bindWith(node, name, func(*corev1.Pod) {}) }
+
+// bindWith does so with a pod that is a little different.
+func (s *site) bindWith(node, name string, change func(*corev1.Pod)) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("0d6f7a0c-2c2f-4a8e-9d0a-%012x", len(name)<<32+int(crc(name))))},
 		Spec:       corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "i:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}
+	change(p)
 	s.Put(podsOf, p)
 }
 
@@ -159,6 +163,20 @@ func TestPodsLife(t *testing.T) {
 	if got := s.fake.Of("a/c"); got != "create, start, create, start, stop in 30s" {
 		t.Error(got)
 	}
+}
+
+// TestUserNamespace refuses a pod that asks for one: it would run as the node's root.
+func TestUserNamespace(t *testing.T) {
+	s := newSite(t)
+	s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bindWith("n", "a", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })
+	s.bindWith("n", "b", func(p *corev1.Pod) { p.Spec.HostUsers = new(true) })
+	s.await("the refusal", func() bool { return s.status("a").Phase == corev1.PodFailed })
+	if st := s.status("a"); st.Reason != "UserNamespacesNotSupported" || len(s.fake.Calls("run a")) > 0 {
+		t.Errorf("%+v, calls %q", st, s.fake.Calls(""))
+	}
+	s.await("the other one", func() bool { return s.runs("b", 0) })
 }
 
 // TestTroubles has an API server that answers with errors for a while. What runs goes on,

@@ -26,7 +26,8 @@ func FromRuntime(answer *runtimeapi.StatusResponse, err error) Runtime {
 		one := corev1.NodeRuntimeHandler{Name: h.GetName()}
 		if f := h.GetFeatures(); f != nil {
 			one.Features = &corev1.NodeRuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: new(f.GetRecursiveReadOnlyMounts()), UserNamespaces: new(f.GetUserNamespaces()),
+				RecursiveReadOnlyMounts: new(f.GetRecursiveReadOnlyMounts()),
+				UserNamespaces:          new(false), // whatever the handler can: the node gives pods no ids of their own
 			}
 		}
 		out.Handlers = append(out.Handlers, one)
