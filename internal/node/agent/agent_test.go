@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
@@ -572,7 +573,7 @@ func TestComplains(t *testing.T) {
 		fmt.Errorf("write x: %w", syscall.ENOSPC): "make room", errors.New("mount: no space left on device"): "df -i",
 		syscall.EROFS: "mount it for writing", errors.New("some other thing"): "",
 	} {
-		if got := advice(err); want == "" && got != "" || !strings.Contains(got, want) {
+		if got := hostpath.Advice(err); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
-	"strings"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // told is an error of which an event tells already.
@@ -19,7 +19,7 @@ func (t *told) Unwrap() error { return t.error }
 
 // told has an event tell what has failed.
 func (w *worker) told(reason string, err error) error {
-	w.event(corev1.EventTypeWarning, reason, message(err)+advice(err))
+	w.event(corev1.EventTypeWarning, reason, message(err)+hostpath.Advice(err))
 	return &told{err}
 }
 
@@ -32,22 +32,5 @@ func (w *worker) complain(err error) {
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) || code == codes.Canceled || code == codes.Unavailable {
 		return
 	}
-	w.event(corev1.EventTypeWarning, "FailedSync", message(err)+advice(err))
-}
-
-// advice is what somebody has to do about an error that is of no use to wait for; empty
-// if it says so itself. Runtimes tell of such errors in words only.
-func advice(err error) string {
-	for number, what := range map[unix.Errno]string{
-		unix.ENOSPC: "; make room there: df says whether bytes are missing, and df -i whether inodes are",
-		unix.EDQUOT: "; make room there, or raise the quota",
-		unix.EROFS:  "; mount it for writing: dmesg says whether the kernel has found errors on it",
-		unix.EMFILE: "; raise the limit of open files of the agent",
-		unix.ENFILE: "; raise the machine's limit of open files, the sysctl fs.file-max",
-	} {
-		if strings.Contains(err.Error(), number.Error()) {
-			return what
-		}
-	}
-	return ""
+	w.event(corev1.EventTypeWarning, "FailedSync", message(err)+hostpath.Advice(err))
 }

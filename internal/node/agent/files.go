@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/lastwords"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -62,4 +64,24 @@ func (w *worker) lastWords(name string, s *runtimeapi.ContainerStatus) string {
 		return ""
 	}
 	return w.note(ct, s.GetMetadata().GetAttempt()).Read(s.GetExitCode(), s.GetLogPath())
+}
+
+// dropOld removes the logs and last words of all attempts but the last two, which are
+// those that somebody can ask for. It goes by the files: the attempts themselves may be
+// gone with their sandbox.
+func (w *worker) dropOld() error {
+	var errs []error
+	for name, c := range w.view.containers {
+		n := c.now.GetMetadata().GetAttempt()
+		if n < 2 || c.kept == n-1 {
+			continue
+		}
+		ct := &corev1.Container{Name: name}
+		log := podspec.Attempt{Container: ct}.LogPath()
+		err := errors.Join(rotate.RemoveBefore(filepath.Join(w.spec.LogDir, filepath.Dir(log)), n-1), w.note(ct, n-1).RemoveBefore())
+		if errs = append(errs, err); err == nil {
+			c.kept = n - 1
+		}
+	}
+	return errors.Join(errs...)
 }

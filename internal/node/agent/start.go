@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -77,11 +78,11 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		PodSandboxId: w.view.box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+advice(err))
+		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: createError, message: message(err)}
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+advice(err))
+		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: runError, message: message(err)}
 	}
 	w.event(corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
@@ -165,7 +166,7 @@ func (w *worker) target(name string) string {
 }
 
 func (w *worker) misconfigured(ct *corev1.Container, err error) error {
-	w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+advice(err))
+	w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+hostpath.Advice(err))
 	return &notStarted{reason: configError, message: err.Error()}
 }
 

@@ -279,7 +279,8 @@ func (w *worker) retire(ctx context.Context) error {
 	return err
 }
 
-// tidy removes attempts and sandboxes that nobody needs any more.
+// tidy removes attempts and sandboxes that nobody needs any more, with what they have
+// written.
 func (w *worker) tidy(ctx context.Context) error {
 	var errs []error
 	for _, id := range w.view.extra {
@@ -290,6 +291,7 @@ func (w *worker) tidy(ctx context.Context) error {
 			errs = append(errs, w.removeSandbox(ctx, id))
 		}
 	}
+	errs = append(errs, w.dropOld())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("tidy up: %w", err)
 	}

@@ -35,9 +35,10 @@ type container struct {
 	why       string // it was ended, if a hook or a probe wanted that
 	message   string // the last words of now, and of last
 	lastWords string
-	paused    bool // it was told that the next attempt waits
-	restarted bool // and that it begins
-	removed   bool // now was, for a fresh start of the pod
+	paused    bool   // it was told that the next attempt waits
+	restarted bool   // and that it begins
+	removed   bool   // now was, for a fresh start of the pod
+	kept      uint32 // what attempts before this one had written is gone
 }
 
 // look asks the runtime what it has of the pod, and for details of what is new.

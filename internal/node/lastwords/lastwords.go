@@ -4,10 +4,12 @@ package lastwords
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,8 +66,21 @@ func (n Note) Read(exit int32, log string) string {
 	return text
 }
 
-// Remove forgets them.
-func (n Note) Remove() { _ = os.Remove(n.file()) }
+// RemoveBefore forgets those of the container's attempts before that one.
+func (n Note) RemoveBefore() error {
+	files, err := os.ReadDir(n.Folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, f := range files {
+		number, mine := strings.CutPrefix(f.Name(), n.Container.Name+".")
+		if old, err := strconv.ParseUint(number, 10, 32); mine && err == nil && uint32(old) < n.Attempt {
+			errs = append(errs, os.Remove(filepath.Join(n.Folder, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // OneLine is a text as it stands in a sentence.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -68,7 +68,17 @@ func TestRead(t *testing.T) {
 			if got := n.Read(tt.exit, log); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			n.Remove()
+			if err := n.RemoveBefore(); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(mount.GetHostPath()); err != nil {
+				t.Errorf("it is forgotten too early: %v", err)
+			}
+			later := n
+			later.Attempt++
+			if err := later.RemoveBefore(); err != nil {
+				t.Error(err)
+			}
 			if _, err := os.Stat(mount.GetHostPath()); !os.IsNotExist(err) {
 				t.Errorf("it is not forgotten: %v", err)
 			}

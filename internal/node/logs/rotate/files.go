@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -207,6 +208,24 @@ func Remove(path string) error {
 	errs := []error{err, remove(path)}
 	for _, name := range left {
 		errs = append(errs, remove(name))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveBefore removes the logs of a container's attempts before that one with all that
+// was rotated away from them: the files NUMBER.log in its folder.
+func RemoveBefore(dir string, attempt uint32) error {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, f := range files {
+		number, rest, _ := strings.Cut(f.Name(), ".")
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err == nil && uint32(n) < attempt && (rest == "log" || strings.HasPrefix(rest, "log.")) {
+			errs = append(errs, remove(filepath.Join(dir, f.Name())))
+		}
 	}
 	return errors.Join(errs...)
 }
