@@ -157,7 +157,7 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	defer cancel()
 	began := time.Now()
 	resp, err := w.a.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler})
-	w.a.stats.sandbox(w.place, time.Since(began), err)
+	w.a.stats.Sandbox(w.place.Handler, w.place.Class, time.Since(began), err)
 	if err != nil {
 		w.hold("", &notStarted{message: message(err)})
 		return w.told("FailedCreatePodSandBox", err)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/slots"
+	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -98,7 +100,7 @@ type Agent struct {
 	ledger    ledger.Ledger
 	transient bool          // it was given its name
 	poked     chan struct{} // there is something to arrange
-	stats     *metrics
+	stats     *tally.Tally
 
 	mu      sync.Mutex
 	wanted  []*corev1.Pod // the last Set
@@ -132,7 +134,7 @@ func New(cfg Config) *Agent {
 	}
 	return &Agent{
 		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: book, transient: transient,
-		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: newMetrics(),
+		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
 	}
 }
 
@@ -193,7 +195,7 @@ func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
 func (a *Agent) Pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
-		if p := w.shown.withStatus(); p != nil {
+		if p := w.shown.WithStatus(); p != nil {
 			out = append(out, p)
 		}
 	}
@@ -329,7 +331,7 @@ func poke(c chan struct{}) {
 func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 	var out []rotate.Container
 	for _, w := range a.all() {
-		p := w.shown.withStatus()
+		p := w.shown.WithStatus()
 		if p == nil {
 			continue
 		}
@@ -344,3 +346,6 @@ func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 	}
 	return out, nil
 }
+
+// Metrics writes what the agent has counted, in the text format of Prometheus.
+func (a *Agent) Metrics(to io.Writer) error { return a.stats.Write(to) }

@@ -67,7 +67,7 @@ func (w *worker) whyPaused(p plan.Plan) string {
 // trouble tells what could not be done, to who wants to know.
 func (w *worker) trouble(err error) {
 	to, ok := w.a.cfg.Reporter.(Detailed)
-	pod, st := w.shown.get()
+	pod, st := w.shown.Get()
 	if !ok || pod == nil || w.said.Trouble == err.Error() {
 		return
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,49 +11,19 @@ import (
 	"fairlead.run/internal/node/tend"
 )
 
-// shown is what was told of a pod last. Others may read it.
-type shown struct {
-	mu     sync.Mutex
-	pod    *corev1.Pod
-	status *corev1.PodStatus // nil before there is one
-}
-
-func (s *shown) set(pod *corev1.Pod, st *corev1.PodStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pod, s.status = pod, st
-}
-
-func (s *shown) get() (*corev1.Pod, *corev1.PodStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pod, s.status
-}
-
-// withStatus is the pod as others see it; nil before there is something to see.
-func (s *shown) withStatus() *corev1.Pod {
-	pod, st := s.get()
-	if pod == nil {
-		return nil
-	}
-	out := *pod // what is in it is shared, and nobody changes it
-	out.Status = *st
-	return &out
-}
-
 // tell tells how the pod is, if that has changed.
 func (w *worker) tell(p plan.Plan) {
 	if w.leftOver() {
 		return
 	}
 	w.tellPauses(p)
-	_, before := w.shown.get()
+	_, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
 	same := before != nil && status.Equal(before, &now)
 	to, detailed := w.a.cfg.Reporter.(Detailed)
 	if !detailed {
 		if !same {
-			w.shown.set(w.pod, &now)
+			w.shown.Set(w.pod, &now)
 			w.a.cfg.Changed(w.pod, now)
 		}
 		return
@@ -63,7 +32,7 @@ func (w *worker) tell(p plan.Plan) {
 	if same && d.equal(w.said) {
 		return
 	}
-	w.shown.set(w.pod, &now)
+	w.shown.Set(w.pod, &now)
 	w.said = d
 	to.Detail(w.pod, now, d)
 }

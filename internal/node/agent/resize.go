@@ -59,8 +59,8 @@ func (w *worker) fits(asks *corev1.Pod) bool {
 	reason, message := w.a.cfg.Room.Resize(asks, w.a.running(w))
 	w.deferred.Store(reason == corev1.PodReasonDeferred)
 	if reason == "" {
-		if _, st := w.shown.get(); st != nil { // else the newest definition counts already
-			w.shown.set(asks, st) // counted from now on
+		if _, st := w.shown.Get(); st != nil { // else the newest definition counts already
+			w.shown.Set(asks, st) // counted from now on
 		}
 		return true
 	}

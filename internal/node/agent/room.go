@@ -106,7 +106,7 @@ func (a *Agent) running(but *worker) []*corev1.Pod {
 		if w == but || !w.entry.admitted || w.isOver() {
 			continue
 		}
-		p := w.shown.withStatus()
+		p := w.shown.WithStatus()
 		if p == nil {
 			p = w.in.Pod()
 		}

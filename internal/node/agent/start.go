@@ -81,6 +81,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: createError, message: message(err)}
 	}
+	w.view.made[created.GetContainerId()] = true
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: runError, message: message(err)}
@@ -121,7 +122,7 @@ func (w *worker) adopt(ctx context.Context, ct *corev1.Container, id string, cfg
 		w.view.containers[ct.Name] = c
 	}
 	c.renew(w.view.box.GetId(), cfg.GetAnnotations())
-	w.takeOver(ctx, c, s, false)
+	w.takeOver(ctx, c, s)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (w *worker) take(l inbox.Letter) {
 	}
 	if l.Again && w.stray {
 		w.refused, w.stray = nil, false
-		w.shown.set(nil, nil)
+		w.shown.Set(nil, nil)
 	}
 	if l.Ending != nil && l.Ending.Refusal != nil {
 		w.refused, w.stray = l.Ending.Refusal, l.Ending.Refusal.Again
@@ -130,6 +130,9 @@ func (w *worker) prepare(ctx context.Context) error {
 		if err := w.accept(); err != nil {
 			return err
 		}
+	}
+	if err := w.overruled(); err != nil {
+		return err
 	}
 	if w.ending != nil || w.refused != nil || w.record.Ended != nil {
 		return nil
@@ -187,32 +190,27 @@ func (w *worker) accept() error {
 	w.pod = w.counted(w.given)
 	w.spec.Pod = w.pod
 	if r.Ended != nil {
-		w.shown.set(w.pod, r.Ended)
+		w.shown.Set(w.pod, r.Ended)
 	}
 	return nil
 }
 
-// findPlace asks which handler runs the pod. A pod that has been refused has failed.
-func (w *worker) findPlace(ctx context.Context) error {
-	place, err := w.a.cfg.Place(ctx, w.pod)
-	var refusal *Refusal
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &refusal):
-		w.refused, w.stray = refusal, refusal.Again
-		w.event(corev1.EventTypeWarning, refusal.Reason, refusal.Message)
+// overruled takes over that a pod has ended of which the API server says so, though nobody
+// here has: whoever gives up a node, or cleans up, may have written that.
+func (w *worker) overruled() error {
+	if w.record.Ended != nil || !status.Terminal(w.given.Status.Phase) {
 		return nil
-	case err != nil:
-		return w.told("FailedCreatePodSandBox", err)
 	}
-	for _, n := range place.Notes {
-		w.event(corev1.EventTypeNormal, "RuntimeClass", n)
+	if _, told := w.shown.Get(); told != nil && status.Terminal(told.Phase) {
+		return nil // it has that from here
 	}
-	w.place, w.stage = place, placed
-	w.pod = w.counted(w.given)
-	w.spec.Pod, w.spec.CgroupParent = w.pod, w.a.cfg.Cgroups.Parent(w.pod)
-	w.spec.Overhead, w.spec.Features = place.Overhead, place.Features
+	r := w.record
+	r.Ended = w.given.Status.DeepCopy()
+	if err := w.a.ledger.Write(w.uid, r); err != nil {
+		return err
+	}
+	w.record = r
+	w.shown.Set(w.pod, r.Ended)
 	return nil
 }
 
@@ -258,7 +256,7 @@ func (w *worker) refresh(ctx context.Context) (time.Time, error) {
 // retire remembers how a pod has ended, and removes its cgroup.
 func (w *worker) retire(ctx context.Context) error {
 	if w.record.Ended == nil && !w.stray {
-		_, w.record.Ended = w.shown.get()
+		_, w.record.Ended = w.shown.Get()
 		w.record.Refusal = w.refused
 		if err := w.a.ledger.Write(w.uid, w.record); err != nil {
 			w.record.Ended = nil

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/lastwords"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/tend"
 )
 
@@ -22,7 +23,8 @@ type view struct {
 	box        *runtimeapi.PodSandboxStatus // the latest sandbox; nil if there is none
 	old        []string                     // sandboxes before it
 	containers map[string]*container
-	extra      []string // attempts that nobody needs any more, by id
+	extra      []string        // attempts that nobody needs any more, by id
+	made       map[string]bool // those that this worker has made, and not attended yet
 }
 
 // container is the latest attempt at a container, and the one before it.
@@ -79,7 +81,7 @@ func (w *worker) lookAtSandboxes(ctx context.Context, list []*runtimeapi.PodSand
 	}
 	resp, err := w.a.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: latest.GetId()})
 	switch {
-	case status.Code(err) == codes.NotFound:
+	case grpcstatus.Code(err) == codes.NotFound:
 		w.view.box = nil
 	case err != nil:
 		return w.fail("ask about its sandbox", err)
@@ -134,7 +136,7 @@ func (w *worker) lookAtContainer(ctx context.Context, name string, attempts []*r
 		if err != nil {
 			return w.fail("ask about container "+name, err)
 		}
-		w.takeOver(ctx, c, s, true)
+		w.takeOver(ctx, c, s)
 	}
 	if len(attempts) == 1 {
 		return nil
@@ -152,7 +154,7 @@ func (w *worker) lookAtContainer(ctx context.Context, name string, attempts []*r
 // ask asks about a container; nil is that it is gone.
 func (w *worker) ask(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	resp, err := w.a.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if status.Code(err) == codes.NotFound {
+	if grpcstatus.Code(err) == codes.NotFound {
 		return nil, nil
 	}
 	return resp.GetStatus(), err
@@ -170,8 +172,9 @@ func (c *container) renew(sandbox string, annotations map[string]string) {
 	c.sandbox, c.hash, c.crashes = sandbox, record.Hash, record.Crashes
 }
 
-// takeOver is the new state of an attempt. One that was found has run for a while.
-func (w *worker) takeOver(ctx context.Context, c *container, s *runtimeapi.ContainerStatus, found bool) {
+// takeOver is the new state of an attempt. One that this worker has not made was begun by
+// another agent, and has run for a while.
+func (w *worker) takeOver(ctx context.Context, c *container, s *runtimeapi.ContainerStatus) {
 	c.now = s
 	if s == nil {
 		return
@@ -179,27 +182,24 @@ func (w *worker) takeOver(ctx context.Context, c *container, s *runtimeapi.Conta
 	name := s.GetMetadata().GetName()
 	switch s.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		if ct := w.containerSpec(name); c.care == nil && ct != nil && w.ending == nil {
-			w.attend(ctx, c, tend.Attempt{Container: ct, ID: s.GetId(), Began: time.Unix(0, s.GetStartedAt()), Found: found})
+		if ct := w.containerSpec(name); c.care == nil && ct != nil {
+			a := tend.Attempt{Container: ct, ID: s.GetId(), Began: time.Unix(0, s.GetStartedAt()), Found: !w.view.made[s.GetId()]}
+			if a.Found {
+				a.Started, a.Ready = status.WasUp(w.given, s.GetId())
+			}
+			c.care = w.tend.Begin(ctx, a)
+		}
+		if delete(w.view.made, s.GetId()); w.ending != nil {
+			c.care.Leave()
 		}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		delete(w.view.made, s.GetId())
 		c.care.Release()
 		c.message = w.lastWords(name, s)
 		if c.crashes++; time.Duration(s.GetFinishedAt()-s.GetStartedAt()) >= plan.ForgetAfter {
 			c.crashes = 1
 		}
 	}
-}
-
-// attend begins the care for a container that runs. What cannot be begun makes it
-// sick: it would never be ready.
-func (w *worker) attend(ctx context.Context, c *container, a tend.Attempt) {
-	care, err := w.tend.Begin(ctx, a)
-	if err != nil {
-		c.why = "its probes cannot be begun: " + err.Error()
-		return
-	}
-	c.care = care
 }
 
 // observed is the view as a plan takes it.

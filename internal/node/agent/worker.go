@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/tend"
 	"fairlead.run/internal/node/volume"
 )
@@ -35,7 +36,7 @@ type worker struct {
 	resizing
 	view  view
 	waits map[string]*notStarted // what could not be started, by container
-	shown shown
+	shown shown.Shown
 	said  Detail // what a Detailed reporter was told last
 }
 
@@ -85,7 +86,7 @@ func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
 		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
-		view:   view{containers: map[string]*container{}}, waits: map[string]*notStarted{},
+		view:   view{containers: map[string]*container{}, made: map[string]bool{}}, waits: map[string]*notStarted{},
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.spec.Pulled = func(image string) string { return w.pulled[image] }

@@ -217,7 +217,7 @@ func (f *Runtime) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStat
 		return nil, err
 	}
 	if c := f.state.containers[r.ContainerId]; c != nil {
-		return &runtimeapi.ContainerStatusResponse{Status: c.status}, nil
+		return &runtimeapi.ContainerStatusResponse{Status: c.status}, f.fail["status "+c.name]
 	}
 	return nil, status.Error(codes.NotFound, "no container "+r.ContainerId)
 }

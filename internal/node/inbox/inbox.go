@@ -13,6 +13,7 @@ import (
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/status"
 )
 
 // Inbox is that of one worker. Make it by New.
@@ -181,6 +182,9 @@ func (in *Inbox) Close() {
 // sameWish says that two versions of a pod ask for the same.
 func sameWish(a, b *corev1.Pod) bool {
 	if (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) || a.DeletionTimestamp != nil && !equality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) {
+		return false
+	}
+	if status.Terminal(a.Status.Phase) != status.Terminal(b.Status.Phase) {
 		return false
 	}
 	for _, gate := range a.Spec.ReadinessGates {

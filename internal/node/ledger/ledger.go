@@ -51,11 +51,24 @@ type Record struct {
 	Source string `json:"source,omitempty"`
 	// Allocated is what the pod was let in with, or was given since; nil if it was not.
 	Allocated *capacity.Allocation `json:"allocated,omitempty"`
+	// Place is where it was first run; nil before that.
+	Place *Place `json:"place,omitempty"`
 	// Ended is the status of a pod that has ended, so that it is not run again when
 	// its containers are gone; nil for others.
 	Ended *corev1.PodStatus `json:"ended,omitempty"`
 	// Refusal is why it was ended; nil if it ended by itself.
 	Refusal *Refusal `json:"refusal,omitempty"`
+}
+
+// Place is what the class of a pod came to when its sandbox was made. The class may be
+// gone by now, or another.
+type Place struct {
+	Class    string              `json:"class,omitempty"`
+	Handler  string              `json:"handler,omitempty"`
+	Overhead corev1.ResourceList `json:"overhead,omitempty"`
+	// What the handler could do.
+	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts,omitempty"`
+	UserNamespaces          bool `json:"userNamespaces,omitempty"`
 }
 
 func (l Ledger) path(uid types.UID) (string, error) {

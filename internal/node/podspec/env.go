@@ -279,6 +279,17 @@ func Expand(c *Context, ct *corev1.Container, command []string) ([]string, error
 	return vars.expandAll(command), nil
 }
 
+// ExpandPlain puts in those variables alone whose values the spec itself has.
+func ExpandPlain(ct *corev1.Container, command []string) []string {
+	vars := variables{values: map[string]string{}}
+	for _, e := range ct.Env {
+		if e.ValueFrom == nil {
+			vars.set(e.Name, vars.expand(e.Value))
+		}
+	}
+	return vars.expandAll(command)
+}
+
 func (v *variables) expandAll(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {

@@ -41,6 +41,10 @@ func NewWatch(t Target, began time.Time, s *slots.Slots, told Told) *Watch {
 	}
 }
 
+// Assume says what the probes had come to before; see Machine.Assume. It is called before
+// Run.
+func (w *Watch) Assume(up, ready bool) { w.machine.Assume(up, ready) }
+
 // Status is what the probes have come to.
 func (w *Watch) Status() Status {
 	w.mu.Lock()

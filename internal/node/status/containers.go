@@ -365,3 +365,16 @@ func (m *maker) bury() {
 		}
 	}
 }
+
+// WasUp says what the status of a pod has of the attempt with that id: whether it has
+// started, and is ready. It is neither where the status tells of another one.
+func WasUp(pod *corev1.Pod, id string) (started, ready bool) {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, c := range list {
+			if _, told, _ := strings.Cut(c.ContainerID, "://"); told == id {
+				return c.Started != nil && *c.Started, c.Ready
+			}
+		}
+	}
+	return false, false
+}

@@ -50,6 +50,9 @@ type Attempt struct {
 	Began     time.Time
 	// Found says that somebody else has started it, and seen to its postStart hook.
 	Found bool
+	// Started and Ready are how its probes were told to be then. They are asked anew,
+	// and it stays what it was until they have answered.
+	Started, Ready bool
 }
 
 // Care is what is done for one attempt. One that is nil does nothing, for a container
@@ -106,19 +109,16 @@ func (t *task) await(ctx context.Context, by *removal.Deadline) {
 
 // Begin begins the care for an attempt: its postStart hook, and after that its
 // probes. It goes on until Release, whoever has asked.
-func (p *Pod) Begin(ctx context.Context, a Attempt) (*Care, error) {
+func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 	c := &Care{pod: p, Attempt: a, leave: func() {}}
 	h := hook.PostStart(a.Container)
 	if a.Found {
 		h = nil
 	}
 	if h == nil && !probe.Any(a.Container) {
-		return c, nil
+		return c
 	}
-	t, err := p.target(a)
-	if err != nil {
-		return nil, err
-	}
+	t := p.target(a)
 	ctx, c.leave = context.WithCancel(context.WithoutCancel(ctx))
 	if h != nil {
 		c.postStart = &task{done: make(chan struct{}), cancel: c.leave}
@@ -134,8 +134,11 @@ func (p *Pod) Begin(ctx context.Context, a Attempt) (*Care, error) {
 			},
 		})
 	}
+	if c.watch != nil && a.Found {
+		c.watch.Assume(a.Started, a.Ready)
+	}
 	p.tasks.Go(func() { c.run(ctx, &t, h) })
-	return c, nil
+	return c
 }
 
 func (c *Care) run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) {
@@ -163,8 +166,10 @@ func (p *Pod) startHook(ctx context.Context, t *probe.Target, h *corev1.Lifecycl
 }
 
 // target is what hooks and probes ask. Commands of probes see the container's
-// variables, as its own command does.
-func (p *Pod) target(a Attempt) (probe.Target, error) {
+// variables, as its own command does; where one cannot be had any more, those that its
+// spec has in words, which is all that a kubelet knows here. The container runs well
+// without, and is not to end for it.
+func (p *Pod) target(a Attempt) probe.Target {
 	t := probe.Target{Container: a.Container.DeepCopy(), ID: a.ID, Executor: p.Runtime}
 	if addresses := p.Spec.Addresses(); len(addresses) > 0 {
 		t.Host = addresses[0]
@@ -176,11 +181,11 @@ func (p *Pod) target(a Attempt) (probe.Target, error) {
 		}
 		command, err := podspec.Expand(p.Spec, a.Container, one.Exec.Command)
 		if err != nil {
-			return t, err
+			command = podspec.ExpandPlain(a.Container, one.Exec.Command)
 		}
 		one.Exec.Command = command
 	}
-	return t, nil
+	return t
 }
 
 // Tell says how a container is that runs.
@@ -267,16 +272,14 @@ func (c *Care) Warn(ctx context.Context, by *removal.Deadline) {
 	ctx, cancel := by.Within(context.WithoutCancel(ctx))
 	begun := &task{done: make(chan struct{}), cancel: cancel}
 	c.preStop = begun
-	t, err := c.pod.target(c.Attempt)
+	t := c.pod.target(c.Attempt)
 	c.pod.tasks.Go(func() {
 		defer close(begun.done)
 		defer cancel()
-		if err == nil && removal.HasEnded(ctx, c.pod.Runtime, c.ID) {
+		if removal.HasEnded(ctx, c.pod.Runtime, c.ID) {
 			return // by itself, and there is nothing left to warn
 		}
-		if err == nil {
-			err = hook.Run(ctx, &t, h)
-		}
+		err := hook.Run(ctx, &t, h)
 		if begun.err = err; err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			c.pod.Told(Note{c.Container.Name, PreStopFailed, "its preStop hook failed: " + err.Error()})
 		}

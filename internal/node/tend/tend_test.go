@@ -75,10 +75,7 @@ func TestPostStartOfWhatHasEnded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &runtime{exec: func(context.Context, string) (int32, error) { return 1, nil }, ended: ended}
 			p, _ := patient(r)
-			c, err := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c"})
 			synctest.Wait()
 			var seen plan.Container
 			if c.Tell(&seen); (seen.Sick != "") == ended || seen.Ready != ended {
@@ -94,10 +91,7 @@ func TestPostStartOfWhatHasEnded(t *testing.T) {
 func TestFound(t *testing.T) {
 	r := &runtime{exec: func(context.Context, string) (int32, error) { return 0, errors.New("it is called") }}
 	p, _ := patient(r)
-	c, err := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c", Found: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c", Found: true})
 	var seen plan.Container
 	if c.Tell(&seen); !seen.Ready || seen.Starting || c.Lacks() != "" {
 		t.Errorf("%+v", seen)
@@ -123,10 +117,7 @@ func TestDeadlineMovesForward(t *testing.T) {
 					return 0, ctx.Err()
 				}}
 				p, _ := patient(r)
-				c, err := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: command("pre")}}, ID: "c"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: command("pre")}}, ID: "c"})
 				by, began := removal.In(30), time.Now()
 				time.AfterFunc(3*time.Second, func() { by.Sooner(tt.sooner) })
 				if err := c.End(t.Context(), by); err != nil {
@@ -148,10 +139,7 @@ func TestUnhealthy(t *testing.T) {
 		r := &runtime{exec: func(context.Context, string) (int32, error) { return 3, nil }}
 		p, notes := patient(r)
 		probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ready"}}}, PeriodSeconds: 1, FailureThreshold: 2}
-		c, err := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Name: "c", ReadinessProbe: probe}, ID: "c", Began: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Name: "c", ReadinessProbe: probe}, ID: "c", Began: time.Now()})
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		c.Release()

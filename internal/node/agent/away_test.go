@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func command(name string) *corev1.ExecAction { return &corev1.ExecAction{Command: []string{name}} }
+
+// TestClassGone leaves a pod where it is when its class goes while no agent runs, also if
+// an agent that did not write down where has started it.
+func TestClassGone(t *testing.T) {
+	for name, forgotten := range map[string]bool{"remembered": false, "of an older agent": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				overhead := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("7Mi")}
+				n.place = func(context.Context, *corev1.Pod) (Placement, error) {
+					return Placement{Class: "sandboxed", Handler: "gvisor", Overhead: overhead}, nil
+				}
+				p := pod(1, corev1.RestartPolicyAlways, "x")
+				p.Spec.Overhead = overhead
+				n.boot(t, p)
+				n.kill()
+				if r, found, err := n.ledger.Read(p.UID); err != nil || !found || r.Place == nil || r.Place.Handler != "gvisor" {
+					t.Fatalf("%+v %v", r.Place, err)
+				} else if forgotten {
+					r.Place = nil
+					if err := n.ledger.Write(p.UID, r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				n.place = func(context.Context, *corev1.Pod) (Placement, error) {
+					return Placement{}, &Refusal{Reason: "RuntimeClassNotFound", Message: "it is gone"}
+				}
+				n.boot(t, p)
+				n.expect(t, "p1", corev1.PodRunning, true)
+				n.Exit("p1/x", 1)
+				synctest.Wait()
+				n.expect(t, "p1", corev1.PodRunning, true)
+				if got := n.Of("p1/x"); got != "create, start, create, start" || n.tree.has[p.UID].Spec.Overhead.Memory().String() != "7Mi" {
+					t.Errorf("%q, its cgroup is that of %+v", got, n.tree.has[p.UID].Spec)
+				}
+				// Where its sandbox is not, it has to be placed anew.
+				n.kill()
+				n.Reboot()
+				n.boot(t, p)
+				n.expect(t, "p1", corev1.PodFailed, false)
+				n.stop()
+			})
+		})
+	}
+}
+
+// TestDeletedWhileAway runs the preStop hook of a pod that was deleted while no agent
+// ran, and does not call it ready for want of probes.
+func TestDeletedWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		var ready []bool
+		n.OnExec(func(_ context.Context, _ string, c []string) (int32, error) {
+			if c[0] == "ready" {
+				return 1, nil
+			}
+			for _, s := range n.of("p1").ContainerStatuses {
+				ready = append(ready, s.Ready)
+			}
+			return 0, nil
+		})
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: command("pre")}}
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: command("ready")}}
+		n.boot(t, p)
+		n.kill()
+		deleted := p.DeepCopy()
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		n.boot(t, deleted)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if calls := n.Calls("exec p1/x pre"); len(calls) != 1 || !slices.Equal(ready, []bool{false}) || !slices.Equal(n.gone, []string{"p1"}) {
+			t.Errorf("%q, ready %v, gone %q", n.Of("p1/x"), ready, n.gone)
+		}
+		n.stop()
+	})
+}
+
+// TestProbeWithoutItsConfigMap goes on with a container that was found, though the
+// variables of its probe cannot be had.
+func TestProbeWithoutItsConfigMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.objects = configMaps{"m": {"name": "value"}}
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		c := &p.Spec.Containers[0]
+		c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"alive", "$(PLAIN)"}}}}
+		c.Env = []corev1.EnvVar{{Name: "PLAIN", Value: "plain"}, {Name: "FROM", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "m"}, Key: "name",
+		}}}}
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.kill()
+		n.objects = nothing{}
+		before := len(n.Calls("exec p1/x alive plain"))
+		n.boot(t, p)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if len(n.Calls("create p1/x")) != 1 || len(n.Calls("stop")) > 0 || len(n.Calls("exec p1/x alive plain")) == before {
+			t.Errorf("%q", n.Of("p1/x"))
+		}
+		n.stop()
+	})
+}
+
+// configMaps are ConfigMaps by name.
+type configMaps map[string]map[string]string
+
+func (m configMaps) ConfigMap(_, name string) *corev1.ConfigMap {
+	if m[name] == nil {
+		return nil
+	}
+	return &corev1.ConfigMap{Data: m[name]}
+}
+
+func (configMaps) Secret(string, string) *corev1.Secret { return nil }
+
+// TestPostStartOnce runs the hook of a container whose status could not be had right
+// after its start, once.
+func TestPostStartOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("post")}}
+		n.Fail("status p1/x", errors.New("busy"))
+		n.boot(t, p)
+		n.Fail("status p1/x", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.kill()
+		n.boot(t, p)
+		if got := n.Of("p1/x"); got != "create, start, exec post" {
+			t.Errorf("%q", got)
+		}
+		n.stop()
+	})
+}
+
+// TestStaysReady tells of a pod that it is ready as long as nobody has found out that it
+// is not any more, and begins anew with another container.
+func TestStaysReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		slow := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: command("ask")}, InitialDelaySeconds: 5, PeriodSeconds: 30, FailureThreshold: 1}
+		p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].StartupProbe = slow, slow
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		p.Status = n.of("p1")
+		n.kill()
+		wait := make(chan struct{})
+		n.Hang("exec p1/x ask", wait)
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.OnExec(func(context.Context, string, []string) (int32, error) { return 1, nil })
+		close(wait)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, false)
+		n.kill()
+		n.Exit("p1/x", 1)
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, false)
+		n.stop()
+	})
+}
+
+// TestEndedByOthers ends a pod of which the API server says that it has failed, whoever
+// has written that, also if it was written while no agent ran.
+func TestEndedByOthers(t *testing.T) {
+	for name, away := range map[string]bool{"while it runs": false, "while away": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				p := pod(1, corev1.RestartPolicyAlways, "x")
+				n.boot(t, p)
+				failed := p.DeepCopy()
+				failed.Status = n.of("p1")
+				failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "NodeLost"
+				if away {
+					n.kill()
+					n.boot(t, failed)
+				} else {
+					n.Set([]*corev1.Pod{failed})
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				n.expect(t, "p1", corev1.PodFailed, false)
+				if got := n.Of("p1/x"); got != "create, start, stop in 30s" || n.of("p1").Reason != "NodeLost" {
+					t.Errorf("%q %+v", got, n.of("p1"))
+				}
+				n.kill()
+				n.boot(t, p) // as an older list would have it
+				n.expect(t, "p1", corev1.PodFailed, false)
+				n.stop()
+			})
+		})
+	}
+}

@@ -1,0 +1,41 @@
+// Package shown is what was told of a pod last, for those who ask in between. What is
+// told, and when, is not decided here.
+package shown
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Shown is a pod with its status. The zero value shows nothing.
+type Shown struct {
+	mu     sync.Mutex
+	pod    *corev1.Pod
+	status *corev1.PodStatus // nil before there is one
+}
+
+// Set shows that from now on; nil for both shows nothing.
+func (s *Shown) Set(pod *corev1.Pod, st *corev1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pod, s.status = pod, st
+}
+
+// Get is what was set last. Nobody changes it.
+func (s *Shown) Get() (*corev1.Pod, *corev1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pod, s.status
+}
+
+// WithStatus is the pod as others see it; nil before there is something to see.
+func (s *Shown) WithStatus() *corev1.Pod {
+	pod, st := s.Get()
+	if pod == nil || st == nil {
+		return nil
+	}
+	out := *pod // what is in it is shared, and nobody changes it
+	out.Status = *st
+	return &out
+}
