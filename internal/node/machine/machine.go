@@ -138,7 +138,7 @@ func (m *Machine) take(s source.Set) {
 	m.mu.Lock()
 	changed := !same(m.problems, s.Problems)
 	m.problems = s.Problems
-	if len(s.Unread) == 0 {
+	if s.Objects != nil { // of those sources that were read; the rest is left as it is
 		m.objects = s.Objects
 	}
 	m.unread = s.Unread

@@ -60,6 +60,7 @@ type place struct {
 	t    *testing.T
 	fake *fakeruntime.Runtime
 	dir  string
+	url  string // of manifests; empty for none
 	heard
 	stop func()
 }
@@ -77,7 +78,7 @@ func (p *place) make() *Machine {
 	p.t.Helper()
 	m, err := New(p.t.Context(), Config{
 		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
-		Manifests: gather.Config{Folder: p.dir + "/manifests"}, Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
+		Manifests: gather.Config{Folder: p.dir + "/manifests", Address: gather.Address{URL: p.url}}, Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
 		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
 	})
 	if err != nil {
@@ -192,6 +193,15 @@ func TestFollowsManifests(t *testing.T) {
 	p.await("both", func() bool { return p.phase("b") == "Running" })
 	p.remove("a.yaml")
 	p.await("its end", func() bool { return len(p.pods()) == 1 && len(p.fake.Sandboxes()) == 1 })
+}
+
+// TestUnread runs the pods of a folder while an address has never answered.
+func TestUnread(t *testing.T) {
+	p := newPlace(t)
+	p.url = "http://127.0.0.1:1/pods.yaml"
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
 }
 
 // TestBroken keeps the pod of a file that breaks, and tells what is wrong with it.
