@@ -31,7 +31,10 @@ func (v *variables) set(name, value string) {
 // environment is the container's environment: envFrom first, then env, each
 // seeing what came before it, then what tells of Services and was not set.
 func environment(c *Context, ct *corev1.Container) (*variables, error) {
-	services := serviceVariables(c)
+	services, err := serviceVariables(c)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: the variables of Services: %w", ct.Name, err)
+	}
 	vars := &variables{values: map[string]string{}, links: services.values}
 	for _, from := range ct.EnvFrom {
 		list, err := fromObject(c, from)

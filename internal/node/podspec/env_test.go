@@ -19,16 +19,26 @@ import (
 type cluster struct {
 	objects
 	services []*corev1.Service
+	unread   error
 }
 
-func (c cluster) Services(namespace string) []*corev1.Service {
+func (c cluster) Services(_ *corev1.Pod, namespace string) ([]*corev1.Service, error) {
 	var out []*corev1.Service
 	for _, s := range c.services {
 		if s.Namespace == namespace {
 			out = append(out, s)
 		}
 	}
-	return out
+	return out, c.unread
+}
+
+// TestServicesUnread makes no container without the variables that it is to have.
+func TestServicesUnread(t *testing.T) {
+	c := testContext(corev1.Container{})
+	c.Objects = cluster{unread: errdefs.ErrUnavailable}
+	if _, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
 }
 
 func service(namespace, name, ip string, ports ...corev1.ServicePort) *corev1.Service {

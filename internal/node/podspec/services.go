@@ -11,9 +11,10 @@ import (
 )
 
 // Services is what a Lookup may know beside objects that pods name: the Services of
-// a namespace. Nothing of them is changed.
+// a namespace, for a pod. Nothing of them is changed. An error is that they are not known
+// yet, and that the pod is to wait for them.
 type Services interface {
-	Services(namespace string) []*corev1.Service
+	Services(pod *corev1.Pod, namespace string) ([]*corev1.Service, error)
 }
 
 // The Service of the API server, which every pod is told of.
@@ -24,21 +25,29 @@ const (
 
 // serviceVariables are those that tell of the Services of the pod's namespace, as
 // Docker's links did.
-func serviceVariables(c *Context) *variables {
+func serviceVariables(c *Context) (*variables, error) {
 	vars := &variables{values: map[string]string{}}
 	known, ok := c.Objects.(Services)
 	if !ok {
-		return vars
+		return vars, nil
 	}
 	links := c.Pod.Spec.EnableServiceLinks == nil || *c.Pod.Spec.EnableServiceLinks
 	byName := map[string]*corev1.Service{}
-	for _, s := range known.Services(masterNamespace) {
+	master, err := known.Services(c.Pod, masterNamespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range master {
 		if s.Name == masterName && hasAddress(s) {
 			byName[s.Name] = s
 		}
 	}
 	if links {
-		for _, s := range known.Services(c.Pod.Namespace) {
+		own, err := known.Services(c.Pod, c.Pod.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range own {
 			if hasAddress(s) {
 				byName[s.Name] = s // before the API server's, should one have its name
 			}
@@ -52,7 +61,7 @@ func serviceVariables(c *Context) *variables {
 	for _, s := range list {
 		serviceLinks(vars, s)
 	}
-	return vars
+	return vars, nil
 }
 
 func hasAddress(s *corev1.Service) bool {

@@ -44,13 +44,14 @@ func (l lookup) Secret(namespace, name string) *corev1.Secret {
 	return got
 }
 
-// Services implements podspec.Services.
-func (l lookup) Services(namespace string) []*corev1.Service {
+// Services implements podspec.Services. A static pod waits for none: it may be what an
+// API server needs to run.
+func (l lookup) Services(pod *corev1.Pod, namespace string) ([]*corev1.Service, error) {
 	got, err := l.Objects.Services(namespace)
-	if err != nil {
-		return nil
+	if err != nil && priority.Static(pod) {
+		return nil, nil
 	}
-	return got
+	return got, err
 }
 
 // Claim implements volume.Claims.
