@@ -175,7 +175,8 @@ func (w *worker) isOver() bool {
 	}
 }
 
-// Volumes measures the volumes of a pod. It walks through those that are folders.
+// Volumes measures the emptyDirs of a pod, which take of the node. It walks through those
+// that are folders.
 func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
 	w := a.worker(uid)
 	if w == nil {
@@ -185,7 +186,7 @@ func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, err
 	if set == nil {
 		return nil, nil
 	}
-	return set.Usage(ctx)
+	return set.Own(ctx)
 }
 
 // Await returns when a pod has ended for good, or is not here. The error is that of ctx

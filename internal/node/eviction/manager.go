@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -68,13 +70,15 @@ type Manager struct {
 	node    Node
 	machine *Machine
 
+	going map[types.UID]bool // pods that were told to end, and are not told again
+
 	mu  sync.Mutex
 	has []corev1.NodeConditionType
 }
 
 // New makes a Manager. Run starts it.
 func New(cfg Config, node Node) *Manager {
-	return &Manager{cfg: cfg, node: node, machine: NewMachine(cfg.Thresholds, cfg.Transition)}
+	return &Manager{cfg: cfg, node: node, machine: NewMachine(cfg.Thresholds, cfg.Transition), going: map[types.UID]bool{}}
 }
 
 // Run observes, and evicts where it must, until ctx ends.
@@ -107,6 +111,9 @@ func (m *Manager) round(ctx context.Context) (evicted bool, err error) {
 	if err = errors.Join(err, failed); failed != nil {
 		return false, err
 	}
+	if len(verdict.Due) > 0 {
+		m.forget(pods)
+	}
 	if m.exceeded(ctx, pods) {
 		return true, err
 	}
@@ -138,10 +145,11 @@ func (m *Manager) exceeded(ctx context.Context, pods []Pod) bool {
 	any := false
 	for _, p := range pods {
 		limit, said := Exceeded(p)
-		if said == "" || priority.Critical(p.Pod) {
+		if said == "" || priority.Critical(p.Pod) || m.going[p.Pod.UID] {
 			continue
 		}
-		any = m.evict(ctx, Eviction{Pod: p.Pod, Signal: limit, Message: said, Grace: hardGrace}) || any
+		m.evict(ctx, Eviction{Pod: p.Pod, Signal: limit, Message: said, Grace: hardGrace})
+		any = true
 	}
 	return any
 }
@@ -186,17 +194,17 @@ func reclaims(s Signal, l Layout) (containers, images bool) {
 	return true, true
 }
 
-// one evicts the first of the pods that can be evicted.
+// one evicts the first of the pods, but for those that are ending already. Whatever came
+// of it, the node is looked at anew before the next one has to go.
 func (m *Manager) one(ctx context.Context, ranked []Pod, t Threshold, o Observation) bool {
 	for _, p := range ranked {
+		if m.going[p.Pod.UID] {
+			continue
+		}
 		e := low(p, t, o)
 		e.Grace = m.grace(p.Pod, t)
-		if m.evict(ctx, e) {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
+		m.evict(ctx, e)
+		return true
 	}
 	m.cfg.Log.Warn("the node runs short, and there is no pod left that may be evicted", "signal", t.Signal)
 	return false
@@ -210,15 +218,21 @@ func (m *Manager) grace(pod *corev1.Pod, t Threshold) time.Duration {
 	return min(m.cfg.MaxGrace, time.Duration(podspec.Grace(pod))*time.Second)
 }
 
-func (m *Manager) evict(ctx context.Context, e Eviction) bool {
+func (m *Manager) evict(ctx context.Context, e Eviction) {
+	m.going[e.Pod.UID] = true
 	m.cfg.Log.Warn("evict a pod", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "uid", e.Pod.UID, "why", e.Message)
 	ctx, cancel := context.WithTimeout(ctx, e.Grace+beyond)
 	defer cancel()
 	if err := m.node.Evict(ctx, e); err != nil {
 		m.cfg.Log.Error("a pod could not be evicted", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "error", err)
-		return false
 	}
-	return true
+}
+
+// forget forgets pods that are not there any more.
+func (m *Manager) forget(but []Pod) {
+	maps.DeleteFunc(m.going, func(uid types.UID, _ bool) bool {
+		return !slices.ContainsFunc(but, func(p Pod) bool { return p.Pod.UID == uid })
+	})
 }
 
 // Admit says whether the node takes a pod in spite of its conditions. An error is

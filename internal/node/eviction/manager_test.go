@@ -183,13 +183,25 @@ func TestManager(t *testing.T) {
 			"the next one if one cannot be evicted",
 			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, refuse: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
-			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "0 evict b in 1s: The node was low on resource: memory"},
+			[]string{
+				"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory",
+				"1 EvictionThresholdMet: Attempting to reclaim memory", "1 evict b in 1s: The node was low on resource: memory",
+			},
+		},
+		{
+			"nobody else if what hangs has given back enough meanwhile",
+			fake{
+				left: Observations{MemoryAvailable: {50, 1000}}, later: Observations{MemoryAvailable: {900, 1000}}, hangs: "a",
+				pods: []Pod{pod("a", memory(500)), pod("b", memory(400))},
+			},
+			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
+			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory"},
 		},
 		{
 			"and if one hangs",
 			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, hangs: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
-			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "31 evict b in 1s: The node was low on resource: memory"},
+			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "32 EvictionThresholdMet: Attempting to reclaim memory", "32 evict b in 1s: The node was low on resource: memory"},
 		},
 		{
 			"a pod beyond its own limit, though nothing is short",

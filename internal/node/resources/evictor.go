@@ -44,16 +44,22 @@ func (e evictor) Pods(ctx context.Context, short bool) ([]eviction.Pod, error) {
 	for _, s := range summary.Pods {
 		used[types.UID(s.PodRef.UID)] = s
 	}
+	return e.weigh(ctx, list, used), nil
+}
+
+// weigh has what pods use. What of it cannot be measured of one hides none of the others.
+func (e evictor) weigh(ctx context.Context, list []*corev1.Pod, used map[types.UID]statsv1.PodStats) []eviction.Pod {
 	out := make([]eviction.Pod, len(list))
-	errs := make([]error, len(list))
 	for i, p := range list {
 		out[i] = eviction.Pod{Pod: e.k.weighed(p)}
 		if s, ok := used[p.UID]; ok {
 			measured(&out[i], s)
 		}
-		errs[i] = e.volumes(ctx, &out[i])
+		if err := e.volumes(ctx, &out[i]); err != nil {
+			e.k.cfg.Log.Warn("not all volumes of a pod could be measured, and those count as empty for evictions", "pod", p.Namespace+"/"+p.Name, "error", err)
+		}
 	}
-	return out, errors.Join(errs...)
+	return out
 }
 
 // limitsDisk says that a pod may end because of what it has on disk itself.
@@ -101,8 +107,14 @@ func count(n *uint64) int64 {
 	return int64(min(*n, 1<<62))
 }
 
-// volumes adds those that are the node's own.
+// volumesLimit is how long the volumes of one pod may be measured. Other pods may have to
+// go, whatever hangs there.
+const volumesLimit = 10 * time.Second
+
+// volumes adds those that are the node's own, as far as they can be measured.
 func (e evictor) volumes(ctx context.Context, p *eviction.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, volumesLimit)
+	defer cancel()
 	list, err := e.k.pods.Volumes(ctx, p.Pod.UID)
 	p.Volumes = map[string]eviction.Usage{}
 	for _, u := range list {

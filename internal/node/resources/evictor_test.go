@@ -2,10 +2,13 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +89,34 @@ func TestEvict(t *testing.T) {
 	if err := e.RemoveImages(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// half are pods of whose volumes only some can be measured, and of one none in time.
+type half struct {
+	kept
+	hung types.UID
+}
+
+func (h *half) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
+	list, _ := h.kept.Volumes(ctx, uid)
+	if uid != h.hung {
+		return list, errors.New("too many files")
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestHalfMeasured takes what could be measured of volumes, and waits for none for ever.
+func TestHalfMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keeper(false)
+		k.cfg.Log = slog.New(slog.DiscardHandler)
+		k.pods = &half{hung: burstable(2, "1").UID}
+		pods := (evictor{k}).weigh(t.Context(), []*corev1.Pod{burstable(1, "1"), burstable(2, "1")}, nil)
+		if len(pods) != 2 || pods[0].Volumes["scratch"].Bytes != 7 || len(pods[1].Volumes) != 0 {
+			t.Errorf("%+v", pods)
+		}
+	})
 }
 
 // TestMeasured takes what a summary says, and volumes of the node's own.

@@ -283,6 +283,9 @@ func TestUsage(t *testing.T) {
 	if u := got[2]; u.Volume != "map" || u.Local || u.Bytes <= 0 || u.Inodes < 8 {
 		t.Errorf("files: %+v", u)
 	}
+	if got, err := s.Own(t.Context()); err != nil || len(got) != 2 || !got[0].Local || !got[1].Memory {
+		t.Errorf("its own: %+v %v", got, err)
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got, err := s.Usage(ended); !errors.Is(err, context.Canceled) || len(got) != 3 || got[0].Volume != "v" {

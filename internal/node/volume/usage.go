@@ -35,12 +35,22 @@ const maxEntries = 5_000_000
 // links or entering other mounts. What could be measured is returned beside the
 // error.
 func (s *Set) Usage(ctx context.Context) ([]Usage, error) {
+	return s.usage(ctx, func(*corev1.Volume) bool { return true })
+}
+
+// Own is the Usage of emptyDirs, which take of the node itself. It asks no file system of
+// somebody else, whose server may be dead.
+func (s *Set) Own(ctx context.Context) ([]Usage, error) {
+	return s.usage(ctx, func(v *corev1.Volume) bool { return v.EmptyDir != nil })
+}
+
+func (s *Set) usage(ctx context.Context, counts func(*corev1.Volume) bool) ([]Usage, error) {
 	var out []Usage
 	var errs []error
 	for i := range s.list {
 		v := &s.list[i]
 		m := s.volumes[v.Name]
-		if m.path == "" || v.HostPath != nil {
+		if m.path == "" || v.HostPath != nil || !counts(v) {
 			continue
 		}
 		u := Usage{Volume: v.Name, Claim: m.claim}
