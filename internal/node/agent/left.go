@@ -23,7 +23,9 @@ func sourceOf(p *corev1.Pod) string { return cmp.Or(p.Annotations[source.SourceA
 // answers.
 func (a *Agent) survey(ctx context.Context) (map[types.UID]*corev1.Pod, error) {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		list, err := a.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		within, cancel := call(ctx)
+		list, err := a.cfg.Runtime.ListPodSandbox(within, &runtimeapi.ListPodSandboxRequest{})
+		cancel()
 		if err == nil {
 			return a.left(list.GetItems()), nil
 		}

@@ -64,6 +64,7 @@ type Set struct {
 const (
 	trialWait  = 20 * time.Second
 	trialPause = 50 * time.Millisecond
+	askLimit   = 2 * time.Minute // of one question
 )
 
 // List asks the endpoint. A daemon that has just started is still trying its
@@ -109,6 +110,8 @@ func (s *Set) trying(wanted []string) bool {
 }
 
 func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	status, err := client.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its handlers: %w", err)

@@ -39,7 +39,9 @@ func GraceOf(annotations map[string]string) int64 {
 // StopPod stops the containers of a pod, all at once, each with its preStop hook and
 // the grace period, and then its sandbox. It leaves them to be looked at.
 func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, p Pod) error {
-	list, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID}})
+	within, cut := bounded(ctx, 0)
+	defer cut()
+	list, err := client.ListContainers(within, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID}})
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
@@ -57,7 +59,9 @@ func StopPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, p Pod)
 		})
 	}
 	wg.Wait()
-	_, err = client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+	within, cut = bounded(ctx, 0)
+	defer cut()
+	_, err = client.StopPodSandbox(within, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
 	if err != nil && status.Code(err) != codes.NotFound {
 		errs = append(errs, fmt.Errorf("stop sandbox: %w", err))
 	}
@@ -81,12 +85,28 @@ func preStop(ctx context.Context, client runtimeapi.RuntimeServiceClient, c *run
 
 // HasEnded says that a container is known not to run any more.
 func HasEnded(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) bool {
+	ctx, cut := bounded(ctx, 0)
+	defer cut()
 	resp, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
-// beyond is how long a runtime may take to stop a container after its time is over.
-const beyond = 10 * time.Second
+const (
+	// beyond is how long a runtime may take to stop a container after its time is over,
+	// before it is told to kill it.
+	beyond = 10 * time.Second
+	// patience is how long it may take for everything else. Who calls it tries again.
+	patience = 2 * time.Minute
+)
+
+// bounded is a context for a call that the runtime may take so many seconds for, and its
+// time. A runtime that hangs is to be told of, and not waited for.
+func bounded(ctx context.Context, seconds int64) (context.Context, context.CancelFunc) {
+	if seconds > 0 {
+		return context.WithTimeout(ctx, time.Duration(seconds)*time.Second+beyond)
+	}
+	return context.WithTimeout(ctx, patience)
+}
 
 // StopContainer stops a container by a deadline, and sooner if that is brought
 // forward. One that is gone is no error.
@@ -105,7 +125,7 @@ func StopContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, 
 			continue
 		default:
 		}
-		_, err = client.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+		err = stopWithin(ctx, client, &runtimeapi.StopContainerRequest{ContainerId: id}, nil)
 		if status.Code(err) == codes.NotFound {
 			return nil
 		}
@@ -115,10 +135,9 @@ func StopContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, 
 
 // stopWithin gives up when the deadline has moved, or the runtime takes too long.
 func stopWithin(ctx context.Context, client runtimeapi.RuntimeServiceClient, r *runtimeapi.StopContainerRequest, moved <-chan struct{}) error {
+	ctx, cut := bounded(ctx, r.GetTimeout())
+	defer cut()
 	if r.GetTimeout() > 0 {
-		var cut context.CancelFunc
-		ctx, cut = context.WithTimeout(ctx, time.Duration(r.GetTimeout())*time.Second+beyond)
-		defer cut()
 		go func() {
 			select {
 			case <-moved:
@@ -135,6 +154,8 @@ func stopWithin(ctx context.Context, client runtimeapi.RuntimeServiceClient, r *
 // error.
 func RemovePod(ctx context.Context, client runtimeapi.RuntimeServiceClient, p Pod) error {
 	stopErr := StopPod(ctx, client, p)
+	ctx, cut := bounded(ctx, 0)
+	defer cut()
 	_, err := client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
 	if err == nil || status.Code(err) == codes.NotFound {
 		return nil // what would not stop is gone nevertheless

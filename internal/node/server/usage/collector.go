@@ -99,9 +99,15 @@ func (c *Collector) processor(now time.Time) (*statsv1.CPUStats, time.Time, erro
 	}, boot, nil
 }
 
+// statsLimit is how long a runtime may take to say what all pods use. Evictions wait for
+// that, too.
+const statsLimit = time.Minute
+
 // pods asks the runtime for what pods use. A runtime that knows only of
 // containers is asked for these.
 func (c *Collector) pods(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
+	ctx, cancel := context.WithTimeout(ctx, statsLimit)
+	defer cancel()
 	resp, err := c.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err == nil {
 		return resp.GetStats(), nil
