@@ -27,7 +27,9 @@ func TestClassGone(t *testing.T) {
 					return Placement{Class: "sandboxed", Handler: "gvisor", Overhead: overhead}, nil
 				}
 				p := pod(1, corev1.RestartPolicyAlways, "x")
-				p.Spec.Overhead = overhead
+				if forgotten { // else it has that from its place alone
+					p.Spec.Overhead = overhead
+				}
 				n.boot(t, p)
 				n.kill()
 				if r, found, err := n.ledger.Read(p.UID); err != nil || !found || r.Place == nil || r.Place.Handler != "gvisor" {

@@ -249,3 +249,17 @@ func TestFieldValue(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestExpandPlain puts in what the spec itself has, in its order, and leaves the rest as
+// it is written.
+func TestExpandPlain(t *testing.T) {
+	ct := &corev1.Container{Env: []corev1.EnvVar{
+		{Name: "A", Value: "1"},
+		{Name: "B", Value: "$(A)2"},
+		{Name: "C", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "k"}}},
+	}}
+	got := ExpandPlain(ct, []string{"$(B)", "$(C) $$(A)"})
+	if strings.Join(got, "|") != "12|$(C) $(A)" {
+		t.Errorf("%q", got)
+	}
+}

@@ -185,3 +185,29 @@ func TestMessages(t *testing.T) {
 	step(Liveness, Failure, "one", "")
 	step(Liveness, Failure, "two", "its liveness probe failed 2 times in a row: two")
 }
+
+// TestAssume begins with what was found out before, and goes by the next answers.
+func TestAssume(t *testing.T) {
+	for _, tt := range []struct {
+		up, ready           bool
+		before, after, asks string
+	}{
+		{false, false, "up false, ready false", "up false, ready false", "[startup]"},
+		{true, false, "up true, ready false", "up true, ready false", "[liveness readiness]"},
+		{true, true, "up true, ready true", "up true, ready false", "[liveness readiness]"},
+	} {
+		m := NewMachine(&corev1.Container{StartupProbe: probeOf(0, 1, 1, 9), LivenessProbe: probeOf(0, 1, 1, 9), ReadinessProbe: probeOf(0, 1, 1, 1)}, zero)
+		m.Assume(tt.up, tt.ready)
+		said := func() string { return fmt.Sprintf("up %v, ready %v", m.Status().Up, m.Status().Ready) }
+		if got := said(); got != tt.before {
+			t.Errorf("%+v: %s before anybody has asked", tt, got)
+		}
+		kinds, _ := m.Begin(zero)
+		for _, k := range kinds {
+			m.Done(k, Result{Outcome: Failure})
+		}
+		if got := said(); got != tt.after || fmt.Sprint(kinds) != tt.asks {
+			t.Errorf("%+v: %s, asked %v", tt, got, kinds)
+		}
+	}
+}

@@ -331,3 +331,16 @@ func TestOf(t *testing.T) {
 		})
 	}
 }
+
+// TestWasUp goes by the id of the attempt alone.
+func TestWasUp(t *testing.T) {
+	p := &corev1.Pod{Status: corev1.PodStatus{
+		InitContainerStatuses: []corev1.ContainerStatus{{ContainerID: "x://sidecar", Started: new(true)}},
+		ContainerStatuses:     []corev1.ContainerStatus{{ContainerID: "x://both", Started: new(true), Ready: true}, {ContainerID: "x://none"}, {}},
+	}}
+	for id, want := range map[string][2]bool{"sidecar": {true, false}, "both": {true, true}, "none": {}, "another": {}} {
+		if started, ready := status.WasUp(p, id); [2]bool{started, ready} != want {
+			t.Errorf("%s: started %v, ready %v", id, started, ready)
+		}
+	}
+}
