@@ -2,11 +2,15 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
@@ -91,6 +95,10 @@ func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
 		return Applied{}, errNoFolder
 	}
 	file := m.applied(kind, k)
+	faults := slices.Concat(validation.IsDNS1123Label(strings.ToLower(kind)), validation.IsDNS1123Label(cmp.Or(k.Namespace, "default")), validation.IsDNS1123Subdomain(k.Name))
+	if len(faults) > 0 { // it would be a path to another file
+		return Applied{}, fmt.Errorf("%q %q is no name of an object: %s: %w", kind, k, strings.Join(faults, "; "), errdefs.ErrInvalidArgument)
+	}
 	err := os.Remove(file)
 	switch {
 	case err == nil:

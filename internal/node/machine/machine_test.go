@@ -324,7 +324,9 @@ func TestApply(t *testing.T) {
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 404, "there is no Pod default/a"},
 		{"DELETE", "/objects/Pod/mine?namespace=default", "", 412, "mine.yaml"},
 		{"DELETE", "/objects/Pod/" + owned + "?namespace=default", "", 404, "there is no Pod"},
-		{"DELETE", "/objects/Pod/..%2F..%2Fx?namespace=default", "", 404, "there is no Pod"},
+		{"DELETE", "/objects/Pod/..%2F..%2Fmine?namespace=default", "", 400, "is no name of an object"},
+		{"DELETE", "/objects/Pod/..%2Fmine?namespace=..%2F..", "", 400, "is no name of an object"},
+		{"DELETE", "/objects/..%2F..%2Fx%2F../mine", "", 400, "is no name of an object"},
 	} {
 		code, answer := p.ask(step.method, step.path, step.body)
 		if code != step.code || !strings.Contains(answer, step.want) {
