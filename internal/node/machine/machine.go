@@ -215,6 +215,9 @@ const fresh = 10 * time.Second
 // place finds the handler of a pod by the RuntimeClass rules. What cannot be helped by
 // waiting is a refusal.
 func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
+	if err := volume.Unsupported(pod); err != nil {
+		return agent.Placement{}, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
+	}
 	objects := m.read()
 	p := &manifest.Pod{Pod: pod, Origin: "pod " + pod.Namespace + "/" + pod.Name}
 	set, err := m.handlers(ctx, p, objects.Classes)

@@ -76,6 +76,9 @@ func unsupportedSource(p corev1.VolumeProjection) error {
 	return nil
 }
 
+// ReasonUnsupported is why a pod is refused that has such a volume.
+const ReasonUnsupported = "UnsupportedVolume"
+
 // Unsupported lists every volume of a pod that can never be made here, with what
 // to use instead, so that the pod is refused when it is admitted.
 func Unsupported(pod *corev1.Pod) error {

@@ -179,6 +179,20 @@ func TestUserNamespace(t *testing.T) {
 	s.await("the other one", func() bool { return s.runs("b", 0) })
 }
 
+// TestUnsupportedVolume refuses a pod that could never have its volumes, by their name.
+func TestUnsupportedVolume(t *testing.T) {
+	s := newSite(t)
+	s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bindWith("n", "a", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}}}
+	})
+	s.await("the refusal", func() bool { return s.status("a").Phase == corev1.PodFailed })
+	if st := s.status("a"); st.Reason != "UnsupportedVolume" || !strings.Contains(st.Message, "volume v: volumes of kind nfs are not supported; ") || len(s.fake.Calls("run a")) > 0 {
+		t.Errorf("%+v, calls %q", st, s.fake.Calls(""))
+	}
+}
+
 // TestTroubles has an API server that answers with errors for a while. What runs goes on,
 // what ends is restarted, and once there are answers the statuses become true by
 // themselves.

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/sysctl"
+	"fairlead.run/internal/node/volume"
 )
 
 // lookup finds what pods refer to. What cannot be had in time counts as missing: the
@@ -138,6 +139,9 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	if users := pod.Spec.HostUsers; users != nil && !*users { // nobody gives pods ids of their own here, and root is not to be the node's
 		return p, &agent.Refusal{Reason: noUserNamespaces, Message: "the pod asks for a user namespace (hostUsers: false), which this node agent does not make; " +
 			"have it run on a node with a kubelet, or without that field"}
+	}
+	if err := volume.Unsupported(pod); err != nil {
+		return p, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
 	}
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		class, err := n.cluster.Objects().Class(ctx, *name)
