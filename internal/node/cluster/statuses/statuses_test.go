@@ -305,6 +305,8 @@ func TestAnotherPodOfThatName(t *testing.T) {
 		if p := r.pod("a"); p == nil || p.Status.PodIP != "" {
 			t.Errorf("the other pod is %+v", p)
 		}
+		// Where the first was forgotten between Set and Gone, the next list ends it.
+		r.w.Observe([]*corev1.Pod{r.pod("a")})
 		if r.known() != 0 {
 			t.Error("the pod is not forgotten")
 		}
