@@ -233,7 +233,7 @@ $(E2E)/cluster: build $(if $(filter containerd,$(RUNTIME)),$(BENCH)/peers)
 $(E2E)/programs: $(E2E)/cluster
 	$(E2E_SPECS)e2e.test k8s.io/kubernetes/test/e2e
 
-## bench-node: measure fairlead node beside a kubelet with containerd for 9 minutes, write docs/node-performance.* (needs root)
+## bench-node: measure fairlead node beside a kubelet with containerd for 12 minutes, write docs/node-performance.* (needs root)
 .PHONY: bench-node bench-node-short
 NODES_RUN = go run -tags '$(TAGS)' ./test/bench/nodes -programs $(E2E) -peers $(BENCH) -fairlead bin -output $(E2E)/nodes
 bench-node: $(E2E)/cluster $(BENCH)/peers

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.run/test/bench/arena"
 )
 
@@ -90,42 +92,33 @@ func kilobytes(pid int, what string) (kb float64, err error) {
 	return 0, fmt.Errorf("%s has no line %s %w", path, what, fs.ErrInvalid)
 }
 
-// CPU is the time that all processes have computed so far. Threads that have
-// ended are missing, so it is for processes at rest.
+// CPU is the time that all processes have computed so far, threads that have ended
+// included. A process that ends takes its time away: it is for processes at rest.
 func (d Daemon) CPU() (time.Duration, error) {
 	pids, err := d.Processes()
 	if err != nil {
 		return 0, err
 	}
-	var sum time.Duration
+	return timeOf(pids)
+}
+
+func timeOf(pids []int) (sum time.Duration, err error) {
 	for _, pid := range pids {
-		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		if err != nil {
-			return 0, err
-		}
-		for _, f := range files {
-			ran, err := runtimeOf(f)
-			if err != nil && !gone(err) {
-				return 0, err
-			}
+		ran, err := ownTime(pid)
+		switch {
+		case err == nil:
 			sum += ran
+		case !ended(pid):
+			return 0, err
 		}
 	}
 	return sum, nil
 }
 
-// runtimeOf reads the first field of a thread's schedstat: nanoseconds.
-func runtimeOf(path string) (time.Duration, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	first, _, _ := strings.Cut(string(b), " ")
-	ns, err := strconv.ParseInt(first, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
-	}
-	return time.Duration(ns), nil
+// ended says that there is no process of that id any more: its clock then is an
+// invalid one.
+func ended(pid int) bool {
+	return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 // gone says that a process ended while it was looked at. Reading from a process

@@ -4,13 +4,50 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // computing is a program that takes some processor time, says so, and ends with
 // its input.
 const computing = `(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); echo done; read x`
+
+// A thread that ends leaves its time with its process.
+func TestTimeOfThreads(t *testing.T) {
+	cpu := func() time.Duration {
+		t.Helper()
+		ran, err := timeOf([]int{os.Getpid()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ran
+	}
+	tids := make(chan int)
+	go func() {
+		runtime.LockOSThread() // without an end: the thread goes with the goroutine
+		for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
+		}
+		tids <- unix.Gettid()
+	}()
+	tid := <-tids
+	if tid == os.Getpid() {
+		t.Skip("the goroutine had the first thread, which does not end")
+	}
+	before := cpu()
+	for {
+		if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid)); os.IsNotExist(err) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if after := cpu(); after < before {
+		t.Errorf("%s before a thread ended, and %s then", before, after)
+	}
+}
 
 // What a program took is there while it lives and does not change when it ends.
 func TestSpentByChildren(t *testing.T) {

@@ -25,7 +25,7 @@ type plan struct {
 func fullPlan() plan {
 	return plan{
 		warm: 3, rounds: 5, pods: 7, bursts: 2, burst: report.NodeBurstPods, idle: []int{0, report.NodeMemoryPods, report.NodeIdlePods},
-		settle: 5 * time.Second, watch: 12 * time.Second, leftovers: 100 * time.Second, pause: 300 * time.Millisecond, patience: 3 * time.Minute,
+		settle: 5 * time.Second, watch: 40 * time.Second, leftovers: 100 * time.Second, pause: 300 * time.Millisecond, patience: 3 * time.Minute,
 	}
 }
 
