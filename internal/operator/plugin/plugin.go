@@ -2,7 +2,9 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,7 +25,15 @@ type Plugin interface {
 
 	// Suits says whether a type of machine can run it. What nobody can tell by the
 	// name is a warning: the node's devices decide.
-	Suits(machineType string, at *field.Path) (*field.Error, string)
+	Suits(m Machine, at *field.Path) (*field.Error, string)
+}
+
+// Machine is a type of machine. A name says something only together with who rents
+// the machines out: two may call different ones the same.
+type Machine struct {
+	Type string
+	// Provider is by Gardener's words, such as aws; "" if nobody says.
+	Provider string
 }
 
 // Description is what a type is.
@@ -75,6 +85,19 @@ func Classes(d Description, p *payload.RuntimePayload, s Settings) ([]Class, err
 		out = append(out, Class{Name: name, Handler: h.Name, Isolation: d.Isolation, Overhead: overhead})
 	}
 	return out, nil
+}
+
+// Amounts is resources for people, always in the same order.
+func Amounts(r corev1.ResourceList) string {
+	if len(r) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		amount := r[name]
+		out = append(out, string(name)+"="+amount.String())
+	}
+	return strings.Join(out, ",")
 }
 
 func overheadOf(d Description, p *payload.RuntimePayload, s Settings, h *payload.Handler) (corev1.ResourceList, error) {

@@ -36,7 +36,7 @@ func TestContract(t *testing.T) {
 					t.Errorf("%.40s was taken", bad)
 				}
 			}
-			if fault, _ := p.Suits("", at); fault != nil {
+			if fault, _ := p.Suits(plugin.Machine{}, at); fault != nil {
 				t.Errorf("a machine of no type: %v", fault)
 			}
 		})

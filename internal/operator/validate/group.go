@@ -27,7 +27,7 @@ type Known struct {
 
 // group is nodes that are alike, as a WorkerPool and a Shoot have them.
 type group struct {
-	machine    string
+	machine    plugin.Machine
 	image      string
 	arch       string
 	kubernetes string

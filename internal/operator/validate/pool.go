@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/plugin"
 )
 
 // longestPool is what the name of a pool may have: it stands in labels, after a word.
@@ -30,7 +31,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 		}
 	}
 	k.check(group{
-		machine: p.Spec.MachineType, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: p.Spec.KubernetesVersion,
+		machine: plugin.Machine{Type: p.Spec.MachineType}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: p.Spec.KubernetesVersion,
 		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true,
 		paths: groupPaths{
 			machine: spec.Child("machineType"), image: spec.Child("machineImage", "name"), arch: spec.Child("architecture"),
@@ -44,6 +45,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 		}
 	}
 	k.checkOthers(p, spec.Child("nodeSelector"), &r)
+	k.checkAgreement(p, cri.Child("containerRuntimes"), &r)
 	return r
 }
 
@@ -53,7 +55,20 @@ func (k Known) PoolUpdate(p, old *v1alpha1.WorkerPool) Result {
 	if p.Spec.CRI.Name != old.Spec.CRI.Name {
 		r.add(field.Forbidden(field.NewPath("spec", "cri", "name"), fmt.Sprintf("it was %s and cannot be changed, as nodes have what was installed for that; make another pool", old.Spec.CRI.Name)))
 	}
+	if len(old.Spec.CRI.ContainerRuntimes) > 0 {
+		r.add(Moved(p, BinaryPath(old.Spec.MachineImage.Name)))
+	}
 	return r
+}
+
+// Moved says whether a pool wants its programs in another folder than from, where its
+// nodes have them: pods run from there, so that nothing is ever moved.
+func Moved(p *v1alpha1.WorkerPool, from string) *field.Error {
+	image := p.Spec.MachineImage.Name
+	if to := BinaryPath(image); to != from {
+		return field.Forbidden(field.NewPath("spec", "machineImage", "name"), fmt.Sprintf("programs go to %s on %s, and the nodes of this pool have them in %s; make another pool for nodes with that image", to, image, from))
+	}
+	return nil
 }
 
 func checkRestart(p *v1alpha1.WorkerPool, at *field.Path, r *Result) {

@@ -2,11 +2,13 @@ package validate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/plugin"
 )
 
 // Shoot is as much of a cluster of Gardener's (core.gardener.cloud/v1beta1) as there
@@ -70,7 +72,7 @@ func (k Known) Shoot(s *Shoot) Result {
 			continue
 		}
 		g := group{
-			machine: w.Machine.Type, arch: w.Machine.Architecture, kubernetes: s.Spec.Kubernetes.Version, cri: w.CRI.Name, runtimes: w.CRI.ContainerRuntimes,
+			machine: plugin.Machine{Type: w.Machine.Type, Provider: s.Spec.Provider.Type}, arch: w.Machine.Architecture, kubernetes: s.Spec.Kubernetes.Version, cri: w.CRI.Name, runtimes: w.CRI.ContainerRuntimes,
 			paths: groupPaths{
 				machine: at.Child("machine", "type"), image: at.Child("machine", "image", "name"), arch: at.Child("machine", "architecture"),
 				kubernetes: field.NewPath("spec", "kubernetes", "version"), cri: at.Child("cri", "name"), runtimes: at.Child("cri", "containerRuntimes"),
@@ -91,6 +93,22 @@ func (k Known) Shoot(s *Shoot) Result {
 	return r
 }
 
+// byNames puts names in the place of indexes: a worker group that has moved in its
+// list is the same one.
+func (s *Shoot) byNames() *strings.Replacer {
+	var pairs []string
+	for i := range s.Spec.Provider.Workers {
+		w, at := &s.Spec.Provider.Workers[i], workersAt.Index(i)
+		if w.CRI != nil {
+			for j := range w.CRI.ContainerRuntimes {
+				pairs = append(pairs, at.Child("cri", "containerRuntimes").Index(j).String(), w.Name+"/"+w.CRI.ContainerRuntimes[j].Type)
+			}
+		}
+		pairs = append(pairs, at.String(), w.Name)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
 // ShootUpdate is Shoot, without the faults that the old one had, and what must not
 // change.
 func (k Known) ShootUpdate(s, old *Shoot) Result {
@@ -98,18 +116,12 @@ func (k Known) ShootUpdate(s, old *Shoot) Result {
 		return Result{}
 	}
 	r := k.Shoot(s)
-	had := map[string]bool{}
-	past := k.Shoot(old)
+	had, past := map[string]bool{}, k.Shoot(old)
+	nameOld, nameNew := old.byNames(), s.byNames()
 	for _, f := range past.Faults {
-		had[f.Error()] = true
+		had[nameOld.Replace(f.Error())] = true
 	}
-	var fresh field.ErrorList
-	for _, f := range r.Faults {
-		if !had[f.Error()] {
-			fresh = append(fresh, f)
-		}
-	}
-	r.Faults = fresh
+	r.Faults = slices.DeleteFunc(r.Faults, func(f *field.Error) bool { return had[nameNew.Replace(f.Error())] })
 	was := map[string]*Worker{}
 	for i := range old.Spec.Provider.Workers {
 		was[old.Spec.Provider.Workers[i].Name] = &old.Spec.Provider.Workers[i]

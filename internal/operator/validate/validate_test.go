@@ -158,6 +158,49 @@ func TestPool(t *testing.T) {
 	if got := k.PoolUpdate(changed, poolOf("gvisor")); len(got.Faults) != 1 || got.Faults[0].Field != "spec.cri.name" {
 		t.Errorf("another CRI: %v", got.Faults)
 	}
+	elsewhere := poolOf("gvisor")
+	elsewhere.Spec.MachineImage.Name = "flatcar"
+	expect(t, k.PoolUpdate(elsewhere, poolOf("gvisor")).Faults, "spec.machineImage.name programs go to /var/bin on flatcar, and the nodes of this pool have them in /usr/bin")
+	elsewhere.Spec.MachineImage.Name = "debian"
+	expect(t, k.PoolUpdate(elsewhere, poolOf("gvisor")).Faults)
+	elsewhere.Spec.MachineImage.Name = "flatcar"
+	expect(t, k.PoolUpdate(elsewhere, poolOf()).Faults)
+}
+
+// There is one class for all pools, and the oldest of them decides.
+func TestPoolsAgree(t *testing.T) {
+	with := func(name, memory string, age int64) v1alpha1.WorkerPool {
+		p := poolOf("gvisor")
+		p.Name, p.Spec.NodeSelector = name, map[string]string{"pool": name}
+		if age > 0 {
+			p.CreationTimestamp = metav1.Unix(age, 0)
+		}
+		if memory != "" {
+			p.Spec.CRI.ContainerRuntimes[0].ProviderConfig = config(`{"overhead":{"memory":"` + memory + `"}}`)
+		}
+		return *p
+	}
+	for name, test := range map[string]struct {
+		pool, other v1alpha1.WorkerPool
+		want        []string
+		warns       string
+	}{
+		"a new one":        {pool: with("new", "64Mi", 0), other: with("old", "", 9), want: []string{"spec.cri.containerRuntimes[0].providerConfig RuntimeClass gvisor has the overhead that the older WorkerPool old gives it, memory=32Mi, and this pool wants memory=64Mi"}},
+		"the younger":      {pool: with("b", "64Mi", 10), other: with("a", "48Mi", 9), want: []string{"spec.cri.containerRuntimes[0].providerConfig memory=48Mi"}},
+		"the older":        {pool: with("a", "64Mi", 9), other: with("b", "48Mi", 10), warns: "WorkerPool b wants another one"},
+		"of the same time": {pool: with("a", "64Mi", 9), other: with("b", "48Mi", 9), warns: "WorkerPool b wants another one"},
+		"the same":         {pool: with("new", "64Mi", 0), other: with("old", "65536Ki", 9)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := known()
+			k.Pools = []v1alpha1.WorkerPool{test.other, test.pool}
+			got := k.Pool(&test.pool)
+			expect(t, got.Faults, test.want...)
+			if all := strings.Join(got.Warnings, "\n"); test.warns == "" && all != "" || !strings.Contains(all, test.warns) {
+				t.Errorf("warnings: %q", got.Warnings)
+			}
+		})
+	}
 }
 
 func asks(change func(*gardener.ContainerRuntime)) *gardener.ContainerRuntime {
@@ -237,8 +280,11 @@ func TestShoot(t *testing.T) {
 		change func(*Shoot)
 		want   []string
 	}{
-		"good":                   {},
-		"somebody else's type":   {change: second(func(w *Worker) { w.CRI.ContainerRuntimes[0].Type = "wasm" })},
+		"good":                 {},
+		"somebody else's type": {change: second(func(w *Worker) { w.CRI.ContainerRuntimes[0].Type = "wasm" })},
+		"machine of another provider": {change: func(s *Shoot) {
+			s.Spec.Provider.Type, s.Spec.Provider.Workers[1].Machine.Type = "openstack", "m1.large"
+		}},
 		"machine of the seed":    {change: second(func(w *Worker) { w.Machine.Type = "m5.large" }), want: []string{"spec.provider.workers[1].machine.type choose one such as m5.metal"}},
 		"Kubernetes of the seed": {change: func(s *Shoot) { s.Spec.Kubernetes.Version = "1.13.4" }, want: []string{`spec.kubernetes.version "1.13.4"`}},
 		"Kubernetes of a group":  {change: second(func(w *Worker) { w.Kubernetes = &ShootKubernetes{"1.12.0"} }), want: []string{`spec.provider.workers[1].kubernetes.version "1.12.0"`}},
@@ -256,6 +302,23 @@ func TestShoot(t *testing.T) {
 	if r := k.ShootUpdate(bad, bad); len(r.Faults) > 0 {
 		t.Errorf("what was wrong before may stay: %v", r.Faults)
 	}
+	// A group that stands elsewhere in the list is the same one, and so is a runtime.
+	small := func(s *Shoot) { s.Spec.Provider.Workers[1].Machine.Type = "m5.large" }
+	moved := shoot(func(s *Shoot) {
+		small(s)
+		slices.Reverse(s.Spec.Provider.Workers)
+		slices.Reverse(s.Spec.Provider.Workers[0].CRI.ContainerRuntimes)
+	})
+	if r := k.ShootUpdate(moved, shoot(small)); len(r.Faults) > 0 {
+		t.Errorf("what was wrong before has moved: %v", r.Faults)
+	}
+	again := shoot(func(s *Shoot) {
+		small(s)
+		w := s.Spec.Provider.Workers[1]
+		w.Name = "b"
+		s.Spec.Provider.Workers = []Worker{w, s.Spec.Provider.Workers[1]}
+	})
+	expect(t, k.ShootUpdate(again, shoot(small)).Faults, "spec.provider.workers[0].machine.type choose one")
 	inPlace := second(func(w *Worker) {
 		w.UpdateStrategy = "AutoInPlaceUpdate"
 		w.CRI.Name, w.CRI.ContainerRuntimes = "containerd", nil

@@ -120,4 +120,4 @@ func withFlags(p *payload.RuntimePayload, set map[string]string) (string, error)
 }
 
 // Suits every machine: gVisor needs no virtualisation.
-func (gvisor) Suits(string, *field.Path) (*field.Error, string) { return nil, "" }
+func (gvisor) Suits(plugin.Machine, *field.Path) (*field.Error, string) { return nil, "" }

@@ -75,10 +75,15 @@ var (
 	sized = regexp.MustCompile(`^([a-z]+[0-9]+[a-z]*|[a-z]+-[0-9a-z]+)(-flex)?\.(nano|micro|small|medium|large|[0-9]*xlarge)$`)
 )
 
-// Suits has a table for machines whose names tell it. All others have to be tried.
-func (kata) Suits(machine string, at *field.Path) (*field.Error, string) {
+// Suits has a table for AWS's machines, whose names tell it. All others have to be
+// tried.
+func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
+	machine := m.Type
 	switch {
-	case machine == "" || metal.MatchString(machine):
+	case machine == "":
+		return nil, ""
+	case m.Provider != "" && m.Provider != "aws":
+	case metal.MatchString(machine):
 		return nil, ""
 	case nested.MatchString(machine):
 		return nil, fmt.Sprintf("%s: machines of type %s can run virtual machines only if nested virtualisation is turned on for them; nodes without /dev/kvm will be refused", at, machine)
