@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,7 +46,7 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 	for i, a := range wave {
 		switch a.Verb {
 		case plan.PreStop:
-			w.view.containers[a.Container].care.Warn(ctx, by)
+			w.view.Containers[a.Container].Care.Warn(ctx, by)
 		case plan.Stop:
 			w.event(corev1.EventTypeNormal, "Killing", w.killing(a))
 			end := w.stop(ctx, a, by)
@@ -104,13 +103,13 @@ func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) 
 	if a.Grace != nil && w.ending == nil {
 		by = removal.In(*a.Grace)
 	}
-	c := w.view.containers[a.Container]
-	if c.care != nil {
+	c := w.view.Containers[a.Container]
+	if c.Care != nil {
 		var seen plan.Container
-		c.care.Tell(&seen)
-		c.why = seen.Sick
-		c.care.Warn(ctx, by)
-		return func(ctx context.Context) error { return c.care.End(ctx, by) }
+		c.Care.Tell(&seen)
+		c.Why = seen.Sick
+		c.Care.Warn(ctx, by)
+		return func(ctx context.Context) error { return c.Care.End(ctx, by) }
 	}
 	return func(ctx context.Context) error { return removal.StopContainer(ctx, w.a.cfg.Runtime, a.ID, by) }
 }
@@ -121,16 +120,16 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 	case plan.RunSandbox:
 		return w.runSandbox(ctx, a.Attempt)
 	case plan.StopSandbox:
-		return w.stopSandbox(ctx, a.ID)
+		return removal.StopSandbox(ctx, w.a.cfg.Runtime, a.ID)
 	case plan.Start:
-		return w.start(ctx, w.containerSpec(a.Container), a)
+		return w.start(ctx, podspec.ContainerOf(w.pod, a.Container), a)
 	case plan.PreStop, plan.Stop:
 		return nil
 	case plan.Remove:
-		if err := w.removeContainer(ctx, a.ID); err != nil {
+		if err := removal.RemoveContainer(ctx, w.a.cfg.Runtime, a.ID); err != nil {
 			return err
 		}
-		w.view.containers[a.Container].removed = true
+		w.view.Containers[a.Container].Removed = true
 		return nil
 	case plan.Resize:
 		return w.resize(ctx, a)
@@ -168,7 +167,7 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	if err != nil {
 		return fmt.Errorf("ask for its address: %w", err)
 	}
-	w.view.box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
+	w.view.Box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
 	return w.writeHosts()
 }
 
@@ -187,37 +186,6 @@ func (w *worker) patient(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
-func (w *worker) stopSandbox(ctx context.Context, id string) error {
-	ctx, cancel := call(ctx)
-	defer cancel()
-	_, err := w.a.cfg.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	return ignoreGone(err)
-}
-
-func (w *worker) removeSandbox(ctx context.Context, id string) error {
-	if err := w.stopSandbox(ctx, id); err != nil {
-		return err
-	}
-	ctx, cancel := call(ctx)
-	defer cancel()
-	_, err := w.a.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return ignoreGone(err)
-}
-
-func (w *worker) removeContainer(ctx context.Context, id string) error {
-	ctx, cancel := call(ctx)
-	defer cancel()
-	_, err := w.a.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	return ignoreGone(err)
-}
-
-func ignoreGone(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return nil
-	}
-	return err
-}
-
 // message is what an error of the runtime says, without grpc's frame.
 func message(err error) string {
 	if s, ok := status.FromError(err); ok {
@@ -228,7 +196,7 @@ func message(err error) string {
 
 // resize gives a container that runs the resources of its spec.
 func (w *worker) resize(ctx context.Context, a plan.Action) error {
-	ct := w.containerSpec(a.Container)
+	ct := podspec.ContainerOf(w.pod, a.Container)
 	ctx, cancel := call(ctx)
 	defer cancel()
 	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
@@ -238,11 +206,11 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 		return err
 	}
 	w.resizing.failed = ""
-	s, err := w.ask(ctx, a.ID)
+	s, err := w.view.Ask(ctx, a.ID)
 	if err != nil || s == nil {
 		return err
 	}
-	w.view.containers[a.Container].now = s
+	w.view.Containers[a.Container].Now = s
 	return nil
 }
 

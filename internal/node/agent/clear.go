@@ -15,21 +15,21 @@ func (w *worker) leftOver() bool { return len(w.pod.Spec.Containers) == 0 }
 // clear removes all that there is of a pod that has ended. Of a left-over the
 // containers have to be ended first: there was no plan for it.
 func (w *worker) clear(ctx context.Context) error {
-	boxes := w.view.old
-	if w.view.box != nil {
-		boxes = append(boxes, w.view.box.GetId())
+	boxes := w.view.Old
+	if w.view.Box != nil {
+		boxes = append(boxes, w.view.Box.GetId())
 	}
 	var errs []error
 	for _, id := range boxes {
 		if !w.leftOver() {
-			errs = append(errs, w.removeSandbox(ctx, id))
+			errs = append(errs, removal.RemoveSandbox(ctx, w.a.cfg.Runtime, id))
 			continue
 		}
-		grace := removal.GraceOf(w.view.box.GetAnnotations())
+		grace := removal.GraceOf(w.view.Box.GetAnnotations())
 		errs = append(errs, removal.RemovePod(ctx, w.a.cfg.Runtime, removal.Pod{ID: id, By: removal.In(grace)}))
 	}
-	for _, c := range w.view.containers {
-		c.care.Abandon()
+	for _, c := range w.view.Containers {
+		c.Care.Abandon()
 	}
 	w.tend.Wait()
 	if errors.Join(errs...) == nil { // what runs in it the runtime ends in better order

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/view"
 )
 
 // Detail is what is known of a pod beyond its status, for people who read along.
@@ -30,19 +31,19 @@ func (d Detail) equal(other Detail) bool {
 // detail is what there is to say now.
 func (w *worker) detail(p plan.Plan) Detail {
 	d := Detail{Ended: map[string]string{}, Why: w.whyPaused(p)}
-	for name, c := range w.view.containers {
-		if c.now != nil && stateOf(c.now.GetState()) == plan.Exited {
-			d.Ended[name] = describeExit(c)
+	for name, c := range w.view.Containers {
+		if c.Now != nil && view.StateOf(c.Now.GetState()) == plan.Exited {
+			d.Ended[name] = view.DescribeExit(c)
 		}
 	}
 	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
 		for i := range list {
-			c := w.view.containers[list[i].Name]
-			if c == nil || c.now == nil || stateOf(c.now.GetState()) != plan.Running {
+			c := w.view.Containers[list[i].Name]
+			if c == nil || c.Now == nil || view.StateOf(c.Now.GetState()) != plan.Running {
 				continue
 			}
-			d.Starting = d.Starting || c.care.Starts()
-			if lacks := c.care.Lacks(); lacks != "" && d.Why == "" {
+			d.Starting = d.Starting || c.Care.Starts()
+			if lacks := c.Care.Lacks(); lacks != "" && d.Why == "" {
 				d.Why = "container " + list[i].Name + ": " + lacks
 			}
 		}
@@ -54,12 +55,12 @@ func (w *worker) detail(p plan.Plan) Detail {
 func (w *worker) whyPaused(p plan.Plan) string {
 	text, last := "", time.Time{}
 	for name, why := range p.Waiting {
-		c := w.view.containers[name]
-		if why.Reason != plan.CrashLoopBackOff || c == nil || c.now == nil || why.Until.Before(last) {
+		c := w.view.Containers[name]
+		if why.Reason != plan.CrashLoopBackOff || c == nil || c.Now == nil || why.Until.Before(last) {
 			continue
 		}
 		last = why.Until
-		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, describeExit(c), plan.Backoff(c.crashes))
+		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes))
 	}
 	return text
 }

@@ -59,7 +59,7 @@ func (w *worker) note(ct *corev1.Container, attempt uint32) lastwords.Note {
 
 // lastWords is what an attempt that has ended has left; empty for one that has not.
 func (w *worker) lastWords(name string, s *runtimeapi.ContainerStatus) string {
-	ct := w.containerSpec(name)
+	ct := podspec.ContainerOf(w.pod, name)
 	if ct == nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		return ""
 	}
@@ -71,16 +71,16 @@ func (w *worker) lastWords(name string, s *runtimeapi.ContainerStatus) string {
 // gone with their sandbox.
 func (w *worker) dropOld() error {
 	var errs []error
-	for name, c := range w.view.containers {
-		n := c.now.GetMetadata().GetAttempt()
-		if n < 2 || c.kept == n-1 {
+	for name, c := range w.view.Containers {
+		n := c.Now.GetMetadata().GetAttempt()
+		if n < 2 || c.Kept == n-1 {
 			continue
 		}
 		ct := &corev1.Container{Name: name}
 		log := podspec.Attempt{Container: ct}.LogPath()
 		err := errors.Join(rotate.RemoveBefore(filepath.Join(w.spec.LogDir, filepath.Dir(log)), n-1), w.note(ct, n-1).RemoveBefore())
 		if errs = append(errs, err); err == nil {
-			c.kept = n - 1
+			c.Kept = n - 1
 		}
 	}
 	return errors.Join(errs...)

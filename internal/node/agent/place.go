@@ -13,7 +13,7 @@ import (
 // findPlace asks which handler runs the pod. A pod that has been refused has failed. One
 // that was found running stays where it is, whatever has become of its class.
 func (w *worker) findPlace(ctx context.Context) error {
-	if w.view.box != nil && w.record.Place != nil {
+	if w.view.Box != nil && w.record.Place != nil {
 		w.settleAt(placementOf(w.record.Place))
 		return nil
 	}
@@ -22,8 +22,8 @@ func (w *worker) findPlace(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil && w.view.box != nil: // whoever has made the sandbox has not written down where
-		w.settleAt(Placement{Handler: w.view.box.GetRuntimeHandler(), Overhead: w.pod.Spec.Overhead})
+	case err != nil && w.view.Box != nil: // whoever has made the sandbox has not written down where
+		w.settleAt(Placement{Handler: w.view.Box.GetRuntimeHandler(), Overhead: w.pod.Spec.Overhead})
 		return nil
 	case errors.As(err, &refusal):
 		w.refused, w.stray = refusal, refusal.Again

@@ -9,6 +9,7 @@ import (
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/tend"
+	"fairlead.run/internal/node/view"
 )
 
 // tell tells how the pod is, if that has changed.
@@ -40,18 +41,18 @@ func (w *worker) tell(p plan.Plan) {
 // tellPauses tells, once for each end, why a container is not started at once.
 func (w *worker) tellPauses(p plan.Plan) {
 	for name, why := range p.Waiting {
-		c := w.view.containers[name]
-		if why.Reason != plan.CrashLoopBackOff || c == nil || c.paused {
+		c := w.view.Containers[name]
+		if why.Reason != plan.CrashLoopBackOff || c == nil || c.Paused {
 			continue
 		}
-		c.paused = true
-		w.event(corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, describeExit(c), plan.Backoff(c.crashes)))
+		c.Paused = true
+		w.event(corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes)))
 	}
 }
 
 func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input {
 	in := status.Input{
-		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.box, Containers: map[string]status.Container{},
+		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.Box, Containers: map[string]status.Container{},
 		HostIPs: w.a.cfg.Node.IPs, Now: time.Now(), Started: w.record.Accepted,
 		Waiting: map[string]corev1.ContainerStateWaiting{}, Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
@@ -61,13 +62,13 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 			in.Ended.Message = "Pod was rejected: " + w.refused.Message
 		}
 	}
-	for name, c := range w.view.containers {
+	for name, c := range w.view.Containers {
 		var seen plan.Container
-		if c.now != nil && stateOf(c.now.GetState()) == plan.Running {
-			c.care.Tell(&seen)
+		if c.Now != nil && view.StateOf(c.Now.GetState()) == plan.Running {
+			c.Care.Tell(&seen)
 		}
 		in.Containers[name] = status.Container{
-			Now: c.now, Last: c.last, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.message, LastMessage: c.lastWords,
+			Now: c.Now, Last: c.Last, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
 		}
 	}
 	for name, why := range w.waits {

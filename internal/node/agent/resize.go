@@ -96,7 +96,7 @@ func (w *worker) tighten(ctx context.Context, p plan.Plan) error {
 func (w *worker) resizeSandbox(ctx context.Context) error {
 	ctx, cancel := call(ctx)
 	defer cancel()
-	_, err := w.a.cfg.Runtime.UpdatePodSandboxResources(ctx, podspec.ResizeSandbox(w.spec, w.view.box.GetId()))
+	_, err := w.a.cfg.Runtime.UpdatePodSandboxResources(ctx, podspec.ResizeSandbox(w.spec, w.view.Box.GetId()))
 	if status.Code(err) == codes.Unimplemented {
 		return nil // a runtime that is older than that call needs none
 	}

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/view"
 )
 
 // The reasons for which a container waits, beside those of images and plans. They are
@@ -75,13 +76,13 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	defer cancel()
 	w.tellRestart(ct.Name)
 	created, err := w.a.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: w.view.box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.box.GetMetadata().GetAttempt()),
+		PodSandboxId: w.view.Box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: createError, message: message(err)}
 	}
-	w.view.made[created.GetContainerId()] = true
+	w.view.Made[created.GetContainerId()] = true
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: runError, message: message(err)}
@@ -92,19 +93,19 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 
 // tellRestart tells, once for each end, that a container is started again, and after what.
 func (w *worker) tellRestart(name string) {
-	c := w.view.containers[name]
-	if c == nil || c.restarted || stateOf(c.now.GetState()) != plan.Exited {
+	c := w.view.Containers[name]
+	if c == nil || c.Restarted || view.StateOf(c.Now.GetState()) != plan.Exited {
 		return
 	}
-	c.restarted = true
-	w.event(corev1.EventTypeNormal, "Restarting", "Container "+name+" "+describeExit(c)+"; restarting it")
+	c.Restarted = true
+	w.event(corev1.EventTypeNormal, "Restarting", "Container "+name+" "+view.DescribeExit(c)+"; restarting it")
 }
 
 // attempt is the number of the next one, also for a container that was removed for a
 // fresh start.
 func (w *worker) attempt(ct *corev1.Container, a plan.Action) uint32 {
-	if c := w.view.containers[ct.Name]; c != nil && c.now != nil {
-		return max(a.Attempt, c.now.GetMetadata().GetAttempt()+1)
+	if c := w.view.Containers[ct.Name]; c != nil && c.Now != nil {
+		return max(a.Attempt, c.Now.GetMetadata().GetAttempt()+1)
 	}
 	return a.Attempt
 }
@@ -112,17 +113,17 @@ func (w *worker) attempt(ct *corev1.Container, a plan.Action) uint32 {
 // adopt takes a container over that has just been started, so that its hook and
 // probes begin now and not with the next look.
 func (w *worker) adopt(ctx context.Context, ct *corev1.Container, id string, cfg *runtimeapi.ContainerConfig) error {
-	s, err := w.ask(ctx, id)
+	s, err := w.view.Ask(ctx, id)
 	if err != nil || s == nil {
 		return err
 	}
-	c := w.view.containers[ct.Name]
+	c := w.view.Containers[ct.Name]
 	if c == nil {
-		c = &container{}
-		w.view.containers[ct.Name] = c
+		c = &view.Container{}
+		w.view.Containers[ct.Name] = c
 	}
-	c.renew(w.view.box.GetId(), cfg.GetAnnotations())
-	w.takeOver(ctx, c, s)
+	c.Renew(w.view.Box.GetId(), cfg.GetAnnotations())
+	w.view.TakeOver(ctx, c, s)
 	return nil
 }
 
@@ -140,8 +141,8 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 		return nil, w.misconfigured(ct, err)
 	}
 	record := podspec.Record{Hash: podspec.Hash(w.pod, ct)}
-	if c := w.view.containers[ct.Name]; c != nil && c.hash == record.Hash { // else it is another program
-		record.Crashes = c.crashes
+	if c := w.view.Containers[ct.Name]; c != nil && c.Hash == record.Hash { // else it is another program
+		record.Crashes = c.Crashes
 	}
 	cfg, err := podspec.Container(w.spec, podspec.Attempt{
 		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Target: w.target(ct.Name), Record: record,
@@ -159,8 +160,8 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 func (w *worker) target(name string) string {
 	for i := range w.pod.Spec.EphemeralContainers {
 		e := &w.pod.Spec.EphemeralContainers[i]
-		if c := w.view.containers[e.TargetContainerName]; e.Name == name && c != nil {
-			return c.now.GetId()
+		if c := w.view.Containers[e.TargetContainerName]; e.Name == name && c != nil {
+			return c.Now.GetId()
 		}
 	}
 	return ""
@@ -190,7 +191,7 @@ func (w *worker) image(ctx context.Context, ct *corev1.Container) (images.Image,
 
 func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPolicy) (images.Image, error) {
 	got, err := w.a.cfg.Images.Ensure(ctx, images.Request{
-		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(), Sandbox: w.sandboxConfig(w.view.box.GetMetadata().GetAttempt()),
+		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(), Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if ctx.Err() != nil {
 		return got, ctx.Err()

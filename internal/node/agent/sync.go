@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/volume"
@@ -26,7 +27,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, err error) {
 		step, l := w.in.Open(ctx)
 		w.take(l)
 		if l.Unseen {
-			if err := w.look(step); err != nil {
+			if err := w.view.Look(step); err != nil {
 				w.in.Mark()
 				return again, err
 			}
@@ -66,9 +67,7 @@ func (w *worker) take(l inbox.Letter) {
 		clear(w.waits) // what could not be started may be another thing now
 	}
 	if l.Ending != nil && w.ending == nil {
-		for _, c := range w.view.containers {
-			c.care.Leave()
-		}
+		w.view.Leave()
 	}
 	w.ending = l.Ending
 	if l.Again {
@@ -109,7 +108,7 @@ func (w *worker) plan() plan.Plan {
 
 func (w *worker) input() plan.Input {
 	in := plan.Input{
-		Pod: w.pod, Observed: w.observed(), Now: time.Now(), Began: w.record.Accepted,
+		Pod: w.pod, Observed: w.view.Observed(), Now: time.Now(), Began: w.record.Accepted,
 		Hash: func(ct *corev1.Container) string { return podspec.Hash(w.pod, ct) },
 	}
 	switch {
@@ -147,7 +146,7 @@ func (w *worker) prepare(ctx context.Context) error {
 	}
 	if w.stage == placed {
 		if err := w.house(ctx); err != nil {
-			if w.view.box == nil {
+			if w.view.Box == nil {
 				return err
 			}
 			w.resizing.loose = true // it runs, and its containers may have to give something back first
@@ -264,8 +263,8 @@ func (w *worker) retire(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, c := range w.view.containers {
-		c.care.Abandon()
+	for _, c := range w.view.Containers {
+		c.Care.Abandon()
 	}
 	if w.retired.Store(!w.stray); !w.stray || w.ending != nil {
 		w.end()
@@ -282,29 +281,18 @@ func (w *worker) retire(ctx context.Context) error {
 // written.
 func (w *worker) tidy(ctx context.Context) error {
 	var errs []error
-	for _, id := range w.view.extra {
-		errs = append(errs, w.removeContainer(ctx, id))
+	for _, id := range w.view.Extra {
+		errs = append(errs, removal.RemoveContainer(ctx, w.a.cfg.Runtime, id))
 	}
-	for _, id := range w.view.old {
-		if !w.needed(id) {
-			errs = append(errs, w.removeSandbox(ctx, id))
+	for _, id := range w.view.Old {
+		if !w.view.Needed(id) {
+			errs = append(errs, removal.RemoveSandbox(ctx, w.a.cfg.Runtime, id))
 		}
 	}
 	errs = append(errs, w.dropOld())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("tidy up: %w", err)
 	}
-	w.view.extra = nil
+	w.view.Extra = nil
 	return nil
-}
-
-// needed says that the latest attempt at a container is in a sandbox, and so how it
-// has ended.
-func (w *worker) needed(sandbox string) bool {
-	for _, c := range w.view.containers {
-		if c.now != nil && c.sandbox == sandbox {
-			return true
-		}
-	}
-	return false
 }

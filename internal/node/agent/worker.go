@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/tend"
+	"fairlead.run/internal/node/view"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -34,7 +34,7 @@ type worker struct {
 	ground
 	standing
 	resizing
-	view  view
+	view  *view.Pod
 	waits map[string]*notStarted // what could not be started, by container
 	shown shown.Shown
 	said  Detail // what a Detailed reporter was told last
@@ -86,11 +86,14 @@ func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
 		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
-		view:   view{containers: map[string]*container{}, made: map[string]bool{}}, waits: map[string]*notStarted{},
+		waits:  map[string]*notStarted{},
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.spec.Pulled = func(image string) string { return w.pulled[image] }
 	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted}
+	w.view = view.New(view.Config{
+		Runtime: a.cfg.Runtime, UID: p.UID, Mine: a.Mine, Tend: w.tend, Words: w.lastWords, Told: func() *corev1.Pod { return w.given },
+	})
 	return w
 }
 
@@ -139,33 +142,10 @@ func (w *worker) run(ctx context.Context) {
 // close ends what goes on beside the pod, which runs on.
 func (w *worker) close() {
 	w.in.Close()
-	for _, c := range w.view.containers {
-		c.care.Abandon()
+	for _, c := range w.view.Containers {
+		c.Care.Abandon()
 	}
 	w.tend.Wait()
-}
-
-// fail gives an error its place.
-func (w *worker) fail(step string, err error) error {
-	return fmt.Errorf("%s: %w", step, err)
-}
-
-// containerSpec is a container of the pod; nil if it has none of that name.
-func (w *worker) containerSpec(name string) *corev1.Container {
-	spec := &w.pod.Spec
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range spec.EphemeralContainers {
-		if spec.EphemeralContainers[i].Name == name {
-			return (*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
-		}
-	}
-	return nil
 }
 
 // call bounds a call of the runtime that should not take long.

@@ -165,3 +165,21 @@ func CheckNonRoot(pod *corev1.Pod, ct *corev1.Container, image *runtimeapi.Image
 	}
 	return fmt.Errorf("container %s: runAsNonRoot is set, and the image %s runs as root; set runAsUser", ct.Name, ct.Image)
 }
+
+// ContainerOf is a container of a pod; nil if it has none of that name.
+func ContainerOf(pod *corev1.Pod, name string) *corev1.Container {
+	spec := &pod.Spec
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range spec.EphemeralContainers {
+		if spec.EphemeralContainers[i].Name == name {
+			return (*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		}
+	}
+	return nil
+}

@@ -162,3 +162,37 @@ func RemovePod(ctx context.Context, client runtimeapi.RuntimeServiceClient, p Po
 	}
 	return errors.Join(stopErr, fmt.Errorf("remove sandbox: %w", err))
 }
+
+// StopSandbox stops a sandbox with all that is in it. One that is gone is no error.
+func StopSandbox(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cut := bounded(ctx, 0)
+	defer cut()
+	_, err := client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return ignoreGone(err)
+}
+
+// RemoveSandbox stops a sandbox and removes it. One that is gone is no error.
+func RemoveSandbox(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) error {
+	if err := StopSandbox(ctx, client, id); err != nil {
+		return err
+	}
+	ctx, cut := bounded(ctx, 0)
+	defer cut()
+	_, err := client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return ignoreGone(err)
+}
+
+// RemoveContainer removes a container. One that is gone is no error.
+func RemoveContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) error {
+	ctx, cut := bounded(ctx, 0)
+	defer cut()
+	_, err := client.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return ignoreGone(err)
+}
+
+func ignoreGone(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
