@@ -32,6 +32,8 @@ var (
 	guest    = flag.String("guest", "", "absolute path of test/guest/guest, where the node is to be a virtual machine with cgroup v2")
 	driver   = flag.String("driver", "cgroupfs", "what makes cgroups in a guest: cgroupfs or systemd")
 	procs    = flag.Int("procs", 2, "how many specs TestSpecs runs at once")
+	outage   = flag.Duration("outage", 0, "run TestOutage, with an API server that stays away for so long")
+	crowd    = flag.Int("crowd", 20000, "how many pods of another node TestOutage makes")
 	operator = flag.Bool("operator", false, "run the tests of fairlead operator")
 	webhook  = flag.Bool("webhook", false, "run the tests of fairlead webhook, for which the API server is without Kubernetes' own plugin")
 )

@@ -422,28 +422,36 @@ func (h *hook) flood(t *testing.T) {
 // peakMemory is the most that the webhook has taken, in KiB.
 func peakMemory(t *testing.T) int {
 	t.Helper()
+	n := memoryOf(t, "webhook", "VmHWM:")
+	t.Logf("the webhook took %d KiB at its most", n)
+	return n
+}
+
+// memoryOf is what the kernel says of the memory of the process with that first argument,
+// in KiB: its VmRSS: or its VmHWM:.
+func memoryOf(t *testing.T, argument, what string) int {
+	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range all {
 		line, err := os.ReadFile(file)
-		if argv := strings.Split(string(line), "\x00"); err != nil || len(argv) < 2 || argv[1] != "webhook" {
+		if argv := strings.Split(string(line), "\x00"); err != nil || len(argv) < 2 || argv[1] != argument {
 			continue
 		}
 		status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rest, _ := strings.Cut(string(status), "VmHWM:")
+		_, rest, _ := strings.Cut(string(status), what)
 		n, err := strconv.Atoi(strings.Fields(rest + " ?")[0])
 		if err != nil {
 			t.Fatalf("%v: %s", err, status)
 		}
-		t.Logf("the webhook took %d KiB at its most", n)
 		return n
 	}
-	t.Fatal("no process is the webhook")
+	t.Fatalf("no process has %q as its first argument", argument)
 	return 0
 }
 
