@@ -68,6 +68,15 @@ func (c *Client) REST(gv schema.GroupVersion) rest.Interface {
 	panic("cluster: the scheme has no " + gv.String())
 }
 
+// JSON is what the API server has at a path, for kinds that Scheme does not know.
+func (c *Client) JSON(ctx context.Context, path string) ([]byte, error) {
+	text, err := c.REST(v1alpha1.SchemeGroupVersion).Get().AbsPath(path).Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", path, err)
+	}
+	return text, nil
+}
+
 // Class is a RuntimeClass as the API server has it now.
 func (c *Client) Class(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 	class := &nodev1.RuntimeClass{}

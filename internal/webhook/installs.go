@@ -27,6 +27,7 @@ type installs struct {
 func installRules(client *cluster.Client, cache *cluster.Cache, garden bool) (paths map[string]rule, shoots rule) {
 	r := &runtimes.Rules{Plugins: plugins.All()}
 	if garden {
+		r.Garden = newProfiles(client)
 		return nil, r.Shoots
 	}
 	r.Cluster = &installs{client, cache}

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/test/apiserver"
 )
 
 var (
@@ -80,6 +82,123 @@ func TestPoolsAndRuntimes(t *testing.T) {
 	api.Vanish(runtimes)
 	refused(t, "without a CRD", r.ask("/validate-workerpools", about(t, workerPoolKind, workerPool("second"), nil)), "")
 	refused(t, "a shoot", r.ask("/validate-shoots", about(t, shootKind, aShoot(), nil)), "spec.provider.workers[0].machine.type")
+}
+
+var (
+	cloudProfiles = apiserver.Resource{Path: "apis/core.gardener.cloud/v1beta1/cloudprofiles", Kind: "CloudProfile"}
+	ownProfiles   = apiserver.Resource{Path: "apis/core.gardener.cloud/v1beta1/namespacedcloudprofiles", Kind: "NamespacedCloudProfile", Namespaced: true}
+)
+
+// images are the machine images of a profile: one version of ubuntu with these types.
+func images(types ...string) map[string]any {
+	var all []any
+	for _, t := range types {
+		all = append(all, map[string]any{"type": t})
+	}
+	return map[string]any{"machineImages": []any{map[string]any{"name": "ubuntu", "versions": []any{
+		map[string]any{"version": "24.4.0", "cri": []any{map[string]any{"name": "containerd", "containerRuntimes": all}}},
+	}}}}
+}
+
+// onProfile is a shoot with gvisor, of a profile of some kind.
+func onProfile(kind, name string) map[string]any {
+	return map[string]any{"spec": map[string]any{
+		"cloudProfile": map[string]any{"kind": kind, "name": name},
+		"provider": map[string]any{"type": "aws", "workers": []any{map[string]any{
+			"name": "w", "machine": map[string]any{"image": map[string]any{"name": "ubuntu", "version": "24.4.0"}},
+			"cri": map[string]any{"name": "containerd", "containerRuntimes": []any{map[string]any{"type": "gvisor"}}},
+		}}},
+	}}
+}
+
+// garden is a webhook in a garden cluster with the profiles "with" and "without".
+func garden(t *testing.T) (*apiserver.Server, func(object, old any) *admissionv1.AdmissionResponse) {
+	api := cluster(t)
+	api.Serve(cloudProfiles)
+	api.Serve(ownProfiles)
+	api.Put(cloudProfiles, map[string]any{"metadata": map[string]any{"name": "with"}, "spec": images("gvisor")})
+	api.Put(cloudProfiles, map[string]any{"metadata": map[string]any{"name": "without"}, "spec": images()})
+	api.Put(ownProfiles, map[string]any{"metadata": map[string]any{"name": "merged", "namespace": "garden-team"}, "spec": images(), "status": map[string]any{"cloudProfileSpec": images("gvisor")}})
+	o := options()
+	o.Garden, o.Mutating = true, ""
+	r := start(t, api, o)
+	return api, func(object, old any) *admissionv1.AdmissionResponse {
+		q := about(t, shootKind, object, old)
+		q.Namespace = "garden-team"
+		return r.ask("/validate-shoots", q)
+	}
+}
+
+func TestGardenProfiles(t *testing.T) {
+	api, ask := garden(t)
+	refused(t, "an image with it", ask(onProfile("", "with"), nil), "")
+	refused(t, "an image without it", ask(onProfile("CloudProfile", "without"), nil), "spec.provider.workers[0].cri.containerRuntimes[0].type: Invalid value: \"gvisor\": CloudProfile without does not have it")
+	refused(t, "a profile of the project", ask(onProfile("NamespacedCloudProfile", "merged"), nil), "")
+	for what, shoot := range map[string]map[string]any{
+		"one that is not there": onProfile("", "gone"), "a kind that is none": onProfile("Secret", "with"), "a name that is a path": onProfile("", "../secrets/a"),
+	} {
+		got := ask(shoot, nil)
+		refused(t, what, got, "")
+		if !strings.Contains(strings.Join(got.Warnings, " "), "nobody looked whether its machine images") {
+			t.Errorf("%s: %q", what, got.Warnings)
+		}
+	}
+	for _, c := range api.Calls() {
+		if c.Resource == "secrets" && c.Namespace != "fairlead-system" {
+			t.Errorf("it asks for %+v", c)
+		}
+	}
+}
+
+// What a profile said is remembered for shoots that are admitted, and read anew before
+// one is refused.
+func TestGardenProfilesAreRemembered(t *testing.T) {
+	api, ask := garden(t)
+	reads := func() int {
+		return api.Count(func(c apiserver.Call) bool { return c.Verb == "get" && c.Resource == "cloudprofiles" })
+	}
+	for range 3 {
+		refused(t, "an image with it", ask(onProfile("", "with"), nil), "")
+	}
+	if n := reads(); n != 1 {
+		t.Errorf("three shoots took %d reads", n)
+	}
+	refused(t, "one that does not change", ask(onProfile("", "without"), onProfile("", "without")), "")
+	if n := reads(); n != 1 {
+		t.Errorf("a shoot that changes nothing took a read")
+	}
+	api.Put(cloudProfiles, map[string]any{"metadata": map[string]any{"name": "with"}, "spec": images()})
+	refused(t, "what is remembered", ask(onProfile("", "with"), nil), "")
+	refused(t, "an image without it", ask(onProfile("", "without"), nil), "does not have it")
+	api.Put(cloudProfiles, map[string]any{"metadata": map[string]any{"name": "without"}, "spec": images("gvisor")})
+	refused(t, "an image that has it by now", ask(onProfile("", "without"), nil), "")
+	if n := reads(); n != 3 {
+		t.Errorf("%d reads", n)
+	}
+}
+
+// A garden that does not answer is no answer: the configuration says what follows.
+func TestGardenIsAway(t *testing.T) {
+	for code, words := range map[int]string{500: "get CloudProfile with", 403: "the role of this webhook needs get of cloudprofiles"} {
+		api := cluster(t)
+		api.Serve(cloudProfiles)
+		o := options()
+		o.Garden, o.Mutating = true, ""
+		r := start(t, api, o)
+		api.FailWith(func(c apiserver.Call) int {
+			if c.Resource == "cloudprofiles" {
+				return code
+			}
+			return 0
+		})
+		got, text := r.send("/validate-shoots", "application/json", bytes.NewReader(reviewOf(t, about(t, shootKind, onProfile("", "with"), nil))))
+		if got != http.StatusServiceUnavailable || !strings.Contains(string(text), words) {
+			t.Errorf("%d: %d %s", code, got, text)
+		}
+		broken := aShoot()
+		broken["spec"].(map[string]any)["cloudProfileName"] = "with"
+		refused(t, "what is wrong by itself", r.ask("/validate-shoots", about(t, shootKind, broken, nil)), "spec.provider.workers[0].machine.type")
+	}
 }
 
 // In a garden cluster it needs nothing of the cluster but its own certificate.

@@ -18,12 +18,21 @@ type Shoot struct {
 		DeletionTimestamp *string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		Kubernetes ShootKubernetes `json:"kubernetes"`
-		Provider   struct {
+		// One of the two names the profile.
+		CloudProfile     *ShootProfile   `json:"cloudProfile"`
+		CloudProfileName string          `json:"cloudProfileName"`
+		Kubernetes       ShootKubernetes `json:"kubernetes"`
+		Provider         struct {
 			Type    string   `json:"type"`
 			Workers []Worker `json:"workers"`
 		} `json:"provider"`
 	} `json:"spec"`
+}
+
+// ShootProfile names a CloudProfile or a NamespacedCloudProfile.
+type ShootProfile struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 }
 
 // ShootKubernetes is a version.

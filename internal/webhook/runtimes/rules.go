@@ -28,11 +28,20 @@ type Cluster interface {
 	Users(class string) []string
 }
 
+// Garden is what is asked about a landscape of Gardener's.
+type Garden interface {
+	// Profile is what a profile says, or nil if there is none. It may be what was read
+	// a moment ago, and then says so; fresh is what there is now.
+	Profile(ctx context.Context, ref validate.ProfileRef, fresh bool) (p *validate.CloudProfile, remembered bool, err error)
+}
+
 // Rules answer reviews.
 type Rules struct {
 	Plugins plugin.Set
-	// Cluster is nil where only shoots are looked at, as in a garden cluster.
+	// Cluster is nil where only shoots are looked at, as in a garden cluster, and
+	// Garden is nil elsewhere.
 	Cluster Cluster
+	Garden  Garden
 }
 
 var admitted = review.Answer{}
@@ -178,7 +187,7 @@ func (r *Rules) Runtimes(ctx context.Context, q *review.Request) (review.Answer,
 }
 
 // Shoots answers for Gardener's shoots.
-func (r *Rules) Shoots(_ context.Context, q *review.Request) (review.Answer, error) {
+func (r *Rules) Shoots(ctx context.Context, q *review.Request) (review.Answer, error) {
 	if err := (kind{"core.gardener.cloud", "v1beta1", "Shoot"}).check(q); err != nil || !changes(q) {
 		return admitted, err
 	}
@@ -187,10 +196,39 @@ func (r *Rules) Shoots(_ context.Context, q *review.Request) (review.Answer, err
 		return admitted, err
 	}
 	known := validate.Known{Plugins: r.Plugins}
+	result := validate.Result{}
 	if old != nil {
-		return answer(known.ShootUpdate(s, old)), nil
+		result = known.ShootUpdate(s, old)
+	} else {
+		result = known.Shoot(s)
 	}
-	return answer(known.Shoot(s)), nil
+	more, err := r.onProfile(ctx, q.Namespace, s, old)
+	if err != nil && len(result.Faults) == 0 {
+		return admitted, err
+	}
+	result.Faults, result.Warnings = append(result.Faults, more.Faults...), append(result.Warnings, more.Warnings...)
+	return answer(result), nil
+}
+
+// onProfile holds a shoot against its profile. Nobody is refused by what a profile said
+// a moment ago: it may just have been changed for this shoot.
+func (r *Rules) onProfile(ctx context.Context, namespace string, s, old *validate.Shoot) (validate.Result, error) {
+	ref := s.Profile(namespace)
+	if r.Garden == nil || ref.Name == "" || !s.AsksProfile(old) {
+		return validate.Result{}, nil
+	}
+	p, remembered, err := r.Garden.Profile(ctx, ref, false)
+	if err != nil {
+		return validate.Result{}, err
+	}
+	result := validate.ShootOnProfile(s, old, ref, p)
+	if len(result.Faults) == 0 || !remembered {
+		return result, nil
+	}
+	if p, _, err = r.Garden.Profile(ctx, ref, true); err != nil {
+		return validate.Result{}, err
+	}
+	return validate.ShootOnProfile(s, old, ref, p), nil
 }
 
 // ClassDeletions answers for the deletion of RuntimeClasses that the operator has
