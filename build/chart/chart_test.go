@@ -144,10 +144,15 @@ func TestManifestsAreFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := rolesPage(files, inSeed)
+	inGarden, err := gardenManifests(t.Context(), folder)
+	if err != nil || len(inGarden) < 5 {
+		t.Fatalf("%v %d", err, len(inGarden))
+	}
+	page, err := rolesPage(files, inGarden, inSeed)
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(files, inGarden)
 	files["../docs/rbac.md"] = page
 	for path, want := range files {
 		got, err := os.ReadFile(filepath.Join(top, "deploy", path))
@@ -266,6 +271,27 @@ func TestRendered(t *testing.T) {
 			lacks: []string{"ClusterRole fairlead-operator: nodes", "Role fairlead-operator: daemonsets", "NetworkPolicy fairlead-installer"},
 		},
 		{
+			name: "in a garden cluster", in: "elsewhere", vals: "{webhook: {garden: true}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook":  {`"args":["webhook","--namespace=elsewhere","--garden","--mutating-configuration="]`, `"replicas":2`},
+				"ClusterRole fairlead-webhook": {`"rules":[{"verbs":["get"],"apiGroups":["core.gardener.cloud"],"resources":["cloudprofiles","namespacedcloudprofiles"]},{"verbs":["get","patch"],"apiGroups":["admissionregistration.k8s.io"],"resources":["validatingwebhookconfigurations"],"resourceNames":["fairlead-webhook"]}]`},
+				"Role fairlead-webhook":        {`"fairlead-webhook-certificate"`},
+				"ValidatingWebhookConfiguration fairlead-webhook": {
+					`"rules":[{"operations":["CREATE","UPDATE"],"apiGroups":["core.gardener.cloud"],"apiVersions":["v1beta1"],"resources":["shoots"],"scope":"Namespaced"}]`,
+					`"path":"/validate-shoots"`, `"namespace":"elsewhere"`, `"failurePolicy":"Fail"`, `deletionTimestamp`,
+				},
+			},
+			lacks: []string{"MutatingWebhookConfiguration", "CustomResourceDefinition", "Deployment fairlead-operator", "ClusterRole fairlead-operator", "ValidatingWebhookConfiguration fairlead-webhook: pods", "ClusterRole fairlead-webhook: nodes"},
+		},
+		{
+			name: "in a garden cluster with certificates of others", in: "fairlead-system", vals: "{webhook: {garden: true, certificates: {secret: serving}}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook":  {`"--garden"`, `"--cert-dir=/certificates"`},
+				"ClusterRole fairlead-webhook": {`"rules":[{"verbs":["get"],"apiGroups":["core.gardener.cloud"],"resources":["cloudprofiles","namespacedcloudprofiles"]}]`},
+			},
+			lacks: []string{"Role fairlead-webhook", "RoleBinding fairlead-webhook"},
+		},
+		{
 			name: "another tag", in: "fairlead-system", vals: "{image: {tag: v1}}",
 			has: map[string][]string{"Deployment fairlead-webhook": {`"image":"fairlead:v1"`}},
 		},
@@ -332,6 +358,8 @@ func TestSchemaRefuses(t *testing.T) {
 		{"{webhook: {networkPolicy: {enabled: true}}}", "apiServers"},
 		{"{webhook: {networkPolicy: {apiServers: [10.0.0.1]}}}", "apiServers"},
 		{"{webhook: {podDisruptionBudget: {minAvailable: all}}}", "minAvailable"},
+		{"{webhook: {garden: 'yes'}}", "garden"},
+		{"{webhook: {garden: true}, operator: {enabled: true}}", "/operator/enabled"},
 		{"{operator: {types: []}}", "types"},
 		{"{operator: {namespace: ''}}", "namespace"},
 		{"{image: {digest: latest}}", "digest"},

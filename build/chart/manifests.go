@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,9 @@ import (
 
 // parts are the folders of templates that are folders of plain manifests, too.
 var parts = []string{"webhook", "operator", "monitoring"}
+
+// gardenPart is the folder of plain manifests of the webhook in a garden cluster.
+const gardenPart = "garden"
 
 const header = "# Made from deploy/charts/fairlead/%s by make generate.\n"
 
@@ -33,6 +37,24 @@ func seedManifests(ctx context.Context, folder string) (map[string]string, error
 		"webhook":  map[string]any{"enabled": false},
 		"operator": map[string]any{"enabled": true, "gardener": true},
 	})
+}
+
+// gardenManifests are those of the webhook in a garden cluster, by their paths from
+// deploy.
+func gardenManifests(ctx context.Context, folder string) (map[string]string, error) {
+	vals, err := values(filepath.Join(folder, "../manifests.yaml"), filepath.Join(folder, "../manifests-garden.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	made, err := manifestsOf(ctx, folder, vals)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for path, text := range made {
+		out[filepath.Join(gardenPart, filepath.Base(path))] = text
+	}
+	return out, nil
 }
 
 func manifestsOf(ctx context.Context, folder string, vals map[string]any) (map[string]string, error) {
@@ -62,11 +84,17 @@ func writeManifests(ctx context.Context, top, folder string) error {
 	if err != nil {
 		return err
 	}
-	deploy := filepath.Join(top, "deploy")
-	if err := removeRendered(deploy, files); err != nil {
+	inGarden, err := gardenManifests(ctx, folder)
+	if err != nil {
 		return err
 	}
-	for path, text := range files {
+	all := maps.Clone(files)
+	maps.Copy(all, inGarden)
+	deploy := filepath.Join(top, "deploy")
+	if err := removeRendered(deploy, all); err != nil {
+		return err
+	}
+	for path, text := range all {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(deploy, path)), 0o755); err != nil {
 			return err
 		}
@@ -78,7 +106,7 @@ func writeManifests(ctx context.Context, top, folder string) error {
 	if err != nil {
 		return err
 	}
-	page, err := rolesPage(files, inSeed)
+	page, err := rolesPage(files, inGarden, inSeed)
 	if err != nil {
 		return err
 	}
@@ -88,7 +116,7 @@ func writeManifests(ctx context.Context, top, folder string) error {
 // removeRendered removes files that say of themselves that they were rendered, and
 // that are not to be any more.
 func removeRendered(deploy string, keep map[string]string) error {
-	for _, part := range parts {
+	for _, part := range append([]string{gardenPart}, parts...) {
 		folder := filepath.Join(deploy, part)
 		entries, err := os.ReadDir(folder)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

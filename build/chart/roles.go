@@ -123,12 +123,16 @@ a ` + "`*`" + `, or a right over roles, bindings or the tokens of others: the pa
 are compared with what the code asks for by people alone.
 `
 
-// rolesPage is docs/rbac.md: the roles in manifests, and those that the chart makes
-// for a seed of Gardener's in their place.
-func rolesPage(files, inSeed map[string]string) (string, error) {
+// rolesPage is docs/rbac.md: the roles in manifests, those of the webhook in a garden
+// cluster, and those that the chart makes for a seed of Gardener's in their place.
+func rolesPage(files, inGarden, inSeed map[string]string) (string, error) {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	if err := writeRoles(&b, files, plainFolder); err != nil {
+		return "", err
+	}
+	b.WriteString("\n# In a garden cluster of Gardener's\n\nWith `webhook.garden: true` the chart gives the webhook these, and no others.\n")
+	if err := writeRoles(&b, inGarden, plainFolder); err != nil {
 		return "", err
 	}
 	b.WriteString("\n# In a seed of Gardener's\n\nWith `operator.gardener: true` the chart gives the operator these in the place of those above.\n")

@@ -27,9 +27,11 @@ import (
 )
 
 // manifests are the objects in deploy/webhook, by kind and name, read strictly.
-func manifests(t *testing.T) map[string]any {
+func manifests(t *testing.T) map[string]any { return manifestsIn(t, "../../deploy/webhook") }
+
+func manifestsIn(t *testing.T, folder string) map[string]any {
 	t.Helper()
-	files, err := filepath.Glob("../../deploy/webhook/*.yaml")
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%v %v", files, err)
 	}
@@ -236,6 +238,12 @@ func TestRolesAreExact(t *testing.T) {
 	other := options()
 	other.ServeAs = []string{"127.0.0.1", "another.example"} // so that the certificate has to be another
 	start(t, api, other)
+	compareRoles(t, granted, api)
+}
+
+// compareRoles holds what is granted against what was asked for.
+func compareRoles(t *testing.T, granted map[permission]bool, api *apiserver.Server) {
+	t.Helper()
 	used := map[permission]bool{}
 	for _, c := range api.Calls() {
 		p := permission{c.Verb, c.Group, c.Resource, c.Name}
@@ -254,5 +262,33 @@ func TestRolesAreExact(t *testing.T) {
 		if !used[p] {
 			t.Errorf("allowed and not needed: %+v", p)
 		}
+	}
+}
+
+// In a garden cluster it is asked about Shoots alone, and has the rights for that.
+func TestGardenManifests(t *testing.T) {
+	all := manifestsIn(t, "../../deploy/garden")
+	if all["MutatingWebhookConfiguration"] != nil {
+		t.Error("it changes objects")
+	}
+	spec := object[*appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec
+	command, args, err := cli.Command("test").Find(spec.Containers[0].Args)
+	if err != nil || command.Name() != "webhook" || command.ParseFlags(args) != nil || command.Flag("garden").Value.String() != "true" || command.Flag("mutating-configuration").Value.String() != "" {
+		t.Errorf("arguments %v: %v", spec.Containers[0].Args, err)
+	}
+	api, ask := garden(t)
+	refused(t, "an image without it", ask(onProfile("CloudProfile", "without"), nil), "does not have it")
+	refused(t, "a profile of the project", ask(onProfile("NamespacedCloudProfile", "merged"), nil), "")
+	other := options()
+	other.Garden, other.Mutating, other.ServeAs = true, "", []string{"127.0.0.1", "another.example"}
+	r := start(t, api, other)
+	granted := permissions(append(object[*rbacv1.ClusterRole](t, all, "ClusterRole").Rules, object[*rbacv1.Role](t, all, "Role").Rules...))
+	compareRoles(t, granted, api)
+	hooks := object[*admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration").Webhooks
+	if len(hooks) != 1 || len(hooks[0].MatchConditions) != 2 {
+		t.Fatalf("%+v", hooks)
+	}
+	if code, text := r.send(*hooks[0].ClientConfig.Service.Path, jsonType, strings.NewReader("{}")); code != 400 {
+		t.Errorf("the program does not serve %s: %d %s", *hooks[0].ClientConfig.Service.Path, code, text)
 	}
 }

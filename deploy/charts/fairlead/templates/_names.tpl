@@ -33,7 +33,10 @@ clientConfig:
 {{- if ne .Release.Namespace "fairlead-system" }}
 - --namespace={{ .Release.Namespace }}
 {{- end }}
-{{- if ne (join "," .Values.webhook.exemptNamespaces) "kube-system" }}
+{{- if .Values.webhook.garden }}
+- --garden
+- --mutating-configuration=
+{{- else if ne (join "," .Values.webhook.exemptNamespaces) "kube-system" }}
 {{- range .Values.webhook.exemptNamespaces }}
 - --exempt={{ . }}
 {{- end }}
