@@ -245,7 +245,7 @@ func (a *app) report(f *installFlags, results []payload.InstallResult) error {
 	if f.result != "" {
 		data, err := json.Marshal(told)
 		if err == nil && len(data) > payload.MaxResult {
-			told.Message, told.Warnings = told.Message[:min(len(told.Message), 512)], nil
+			told.Message, told.Warnings, told.Handlers = told.Message[:min(len(told.Message), 512)], nil, nil
 			data, err = json.Marshal(told)
 		}
 		if err == nil {

@@ -45,6 +45,7 @@ func (i *Installer) Install(ctx context.Context, sources []Source) []payload.Ins
 	err := t.run(ctx, sources)
 	for n, s := range sources {
 		results[n] = t.result(n, s, err)
+		results[n].Served = i.serving(ctx, results[n].Type)
 	}
 	return results
 }

@@ -37,6 +37,7 @@ func (i *Installer) Uninstall(ctx context.Context, kind string) payload.InstallR
 	if u.seen.Name != "" {
 		r.Runtime = u.seen.Name + " " + u.seen.Version
 	}
+	r.Served = i.serving(ctx, kind)
 	if err == nil {
 		return r
 	}

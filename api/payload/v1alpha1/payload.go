@@ -94,6 +94,22 @@ type ContainerdHandler struct {
 	PrivilegedWithoutHostDevices bool `json:"privilegedWithoutHostDevices,omitempty"`
 }
 
+// runcShim is what every node with containerd has on its PATH.
+const runcShim = "io.containerd.runc.v2"
+
+// ByPath is a handler with a RuntimePath on a node as containerd has to be told it: a
+// shim is named by its path in runtime_type. runtime_path is not used at all by 1.6,
+// and by 2.4 only until it is restarted, when it looks for the shims of running
+// containers by their runtime_type, and ends those whose shim is not on its PATH.
+// Shims of runc's kind keep their name, by which containerd knows the form of their
+// options.
+func (h ContainerdHandler) ByPath() ContainerdHandler {
+	if h.RuntimePath != "" && h.RuntimeType != runcShim {
+		h.RuntimeType, h.RuntimePath = h.RuntimePath, ""
+	}
+	return h
+}
+
 // ContainerdOptions are options of shims. Paths may have placeholders.
 type ContainerdOptions struct {
 	// TypeURL names the message that the shim expects, if it has one of its own.

@@ -104,6 +104,10 @@ type InstallResult struct {
 	Hash string `json:"hash,omitempty"`
 	// Handlers are those of the payload that are served.
 	Handlers []string `json:"handlers,omitempty"`
+	// Served are the handlers of the type that the runtime serves now, from whichever
+	// release was verified on the node last: after RolledBack and Refused those of
+	// before. It is null if that is not known, and empty if it serves none.
+	Served []string `json:"served"`
 	// Runtime is the CRI runtime with its version, as "containerd 2.1.0".
 	Runtime string `json:"runtime,omitempty"`
 	// Restarted says that the CRI runtime was restarted, or told to read its

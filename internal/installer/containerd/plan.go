@@ -69,18 +69,11 @@ func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
 	return c.edit(d, w)
 }
 
-// For is handlers as containerd has to be told them. A shim is named by its path
-// in runtime_type: runtime_path is not used at all by 1.6, and by 2.4 only until
-// it is restarted, when it looks for the shims of running containers by their
-// runtime_type, and ends those whose shim is not on its PATH. Shims of runc's kind
-// keep their name, by which containerd knows the form of their options, and which
-// every node has on its PATH.
+// For is handlers as containerd has to be told them.
 func For(all []Handler) []Handler {
 	out := slices.Clone(all)
 	for n := range out {
-		if out[n].RuntimePath != "" && out[n].RuntimeType != "io.containerd.runc.v2" {
-			out[n].RuntimeType, out[n].RuntimePath = out[n].RuntimePath, ""
-		}
+		out[n].ContainerdHandler = out[n].ByPath()
 	}
 	return out
 }

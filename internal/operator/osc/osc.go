@@ -83,6 +83,9 @@ func (o *Order) Plugins() ([]any, error) {
 			continue
 		}
 		entry := Entry{"op": "add", "path": list(append(slices.Clone(runtimes), h.Name)), "values": o.values(h.Containerd)}
+		if !within(entry["values"], o.base()) {
+			return nil, fmt.Errorf("write the table of handler %s: it names no file of the payload, so that nobody could tell later whose it is; give it a runtimePath or options with one", h.Name)
+		}
 		// Through JSON, as what is stored has no types of ours.
 		text, err := json.Marshal(entry)
 		if err != nil {
@@ -106,10 +109,15 @@ func list(words []string) []any {
 }
 
 // values are the keys of a handler, by containerd's names.
-func (o *Order) values(c *payload.ContainerdHandler) Entry {
+func (o *Order) values(h *payload.ContainerdHandler) Entry {
+	c := *h
+	if c.RuntimePath != "" {
+		c.RuntimePath = path.Join(o.base(), o.Payload.Version, c.RuntimePath)
+	}
+	c = c.ByPath()
 	v := Entry{"runtime_type": c.RuntimeType}
 	if c.RuntimePath != "" {
-		v["runtime_path"] = path.Join(o.base(), o.Payload.Version, c.RuntimePath)
+		v["runtime_path"] = c.RuntimePath
 	}
 	if c.Snapshotter != "" {
 		v["snapshotter"] = c.Snapshotter
@@ -143,8 +151,8 @@ func (o *Order) values(c *payload.ContainerdHandler) Entry {
 	return v
 }
 
-// Entries are those of a runtime. Whatever is below Base or is a table of one of the
-// Handlers is the runtime's.
+// Entries are those of a runtime. Whatever is below Base, or names something there,
+// is the runtime's, and so is a table of one of the Handlers.
 type Entries struct {
 	Files, Plugins []any
 	Base           string
@@ -152,13 +160,14 @@ type Entries struct {
 }
 
 // Put has the entries of a runtime in an object's spec, in the place of those of
-// another release. All entries of others stay, in their order.
+// another release. All entries of others stay, and everything stays in its order:
+// several types have entries in one object, and none may move those of another.
 func Put(object Entry, with Entries) error {
 	spec, ok := object["spec"].(map[string]any)
 	if !ok {
 		return fmt.Errorf("read an OperatingSystemConfig: it has no spec")
 	}
-	spec["files"] = replaced(spec["files"], with.Files, func(e Entry) bool {
+	replace(spec, "files", with.Files, func(e Entry) bool {
 		at, _ := e["path"].(string)
 		return strings.HasPrefix(at, with.Base+"/")
 	})
@@ -167,27 +176,66 @@ func Put(object Entry, with Entries) error {
 		return fmt.Errorf("read an OperatingSystemConfig: it has no spec.criConfig, so that its machines have no containerd of Gardener's")
 	}
 	containerd, ok := cri["containerd"].(map[string]any)
+	if !ok && len(with.Plugins) == 0 {
+		return nil
+	}
 	if !ok {
 		containerd = Entry{}
 		cri["containerd"] = containerd
 	}
-	containerd["plugins"] = replaced(containerd["plugins"], with.Plugins, func(e Entry) bool {
+	replace(containerd, "plugins", with.Plugins, func(e Entry) bool {
 		words, _ := e["path"].([]any)
-		return len(words) == len(runtimes)+1 && slices.Equal(words[:len(runtimes)], list(runtimes)) && slices.Contains(with.Handlers, fmt.Sprint(words[len(runtimes)]))
+		if len(words) <= len(runtimes) || !slices.Equal(words[:len(runtimes)], list(runtimes)) {
+			return false
+		}
+		return slices.Contains(with.Handlers, fmt.Sprint(words[len(runtimes)])) || within(e["values"], with.Base)
 	})
 	return nil
 }
 
-// replaced is a list without what is ours, and with what should be.
-func replaced(had any, with []any, ours func(Entry) bool) []any {
-	all, _ := had.([]any)
-	out := []any{}
-	for _, one := range all {
-		if e, ok := one.(map[string]any); !ok || !ours(e) {
+// within says whether some text in a value is a path below a folder.
+func within(value any, folder string) bool {
+	switch v := value.(type) {
+	case string:
+		return strings.HasPrefix(v, folder+"/")
+	case map[string]any:
+		for _, one := range v {
+			if within(one, folder) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(one any) bool { return within(one, folder) })
+	}
+	return false
+}
+
+// replace has what should be in a list, in the place of what is ours there. An entry
+// is the same one if it is about the same path; what is new comes last. A list that
+// had nothing and gets nothing is not made.
+func replace(in Entry, key string, with []any, ours func(Entry) bool) {
+	had, _ := in[key].([]any)
+	out, put := []any{}, map[int]bool{}
+	for _, one := range had {
+		e, ok := one.(map[string]any)
+		if !ok || !ours(e) {
 			out = append(out, one)
+			continue
+		}
+		at := slices.IndexFunc(with, func(w any) bool { return fmt.Sprint(w.(Entry)["path"]) == fmt.Sprint(e["path"]) })
+		if at >= 0 && !put[at] {
+			out = append(out, with[at])
+			put[at] = true
 		}
 	}
-	return append(out, with...)
+	for i := range with {
+		if !put[i] {
+			out = append(out, with[i])
+		}
+	}
+	if len(had)+len(with) > 0 {
+		in[key] = out
+	}
 }
 
 // Base is the folder of a type below a binary path.

@@ -2,6 +2,7 @@ package osc
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,7 +39,7 @@ func TestPut(t *testing.T) {
 		{"path":"/usr/bin/gvisor/1/LICENSE","permissions":420,"content":{"imageRef":{"image":"registry.example/gvisor@sha256:x","filePathInImage":"/LICENSE"}}},
 		{"path":"/usr/bin/gvisor/etc-1/runsc.toml","permissions":420,"content":{"inline":{"encoding":"","data":"binary_name = \"/usr/bin/gvisor/1/runsc\"\n"}}}],
 		"criConfig":{"name":"containerd","cgroupDriver":"systemd","containerd":{"sandboxImage":"pause","plugins":[{"path":["other"],"values":{"a":1}},
-		{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"runtime_type":"io.containerd.runsc.v1","runtime_path":"/usr/bin/gvisor/1/runsc",
+		{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"runtime_type":"/usr/bin/gvisor/1/runsc",
 		"options":{"TypeUrl":"io.containerd.runsc.v1.options","ConfigPath":"/usr/bin/gvisor/etc-1/runsc.toml"}}}]}}}}`: &want} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
 			t.Fatal(err)
@@ -81,5 +82,72 @@ func TestPut(t *testing.T) {
 		if Put(bad, Entries{Base: "/a"}) == nil {
 			t.Errorf("%v was taken", bad)
 		}
+	}
+}
+
+// Two types have entries in one object, and both are content in the end: neither moves
+// what the other has.
+func TestTwoTypesComeToRest(t *testing.T) {
+	var had map[string]any
+	if err := json.Unmarshal([]byte(object), &had); err != nil {
+		t.Fatal(err)
+	}
+	gvisor, kata := order(), order()
+	kata.Payload.Type = "kata-containers"
+	kata.Payload.Handlers = []payload.Handler{{Name: "kata-qemu", Containerd: &payload.ContainerdHandler{RuntimeType: "io.containerd.kata.v2", RuntimePath: "runsc"}}}
+	turn := func() string {
+		for _, o := range []*Order{gvisor, kata} {
+			files, err := o.Files()
+			if err != nil {
+				t.Fatal(err)
+			}
+			plugins, err := o.Plugins()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Put(had, Entries{files, plugins, o.base(), []string{o.Payload.Handlers[0].Name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := json.Marshal(had)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	turn()
+	first := turn()
+	entries := func() (out []string) {
+		for _, e := range had["spec"].(map[string]any)["criConfig"].(map[string]any)["containerd"].(map[string]any)["plugins"].([]any) {
+			at := e.(map[string]any)["path"].([]any)
+			out = append(out, at[len(at)-1].(string))
+		}
+		return out
+	}
+	for range 3 {
+		for _, o := range []*Order{gvisor, kata} {
+			before, _ := json.Marshal(had)
+			files, _ := o.Files()
+			plugins, _ := o.Plugins()
+			if err := Put(had, Entries{files, plugins, o.base(), []string{o.Payload.Handlers[0].Name}}); err != nil {
+				t.Fatal(err)
+			}
+			if after, _ := json.Marshal(had); string(after) != string(before) {
+				t.Fatalf("%s changes what is as it should be:\n%s\n%s", o.Payload.Type, before, after)
+			}
+		}
+	}
+	if turn() != first || !slices.Equal(entries(), []string{"other", "runsc", "kata-qemu"}) {
+		t.Errorf("plugins: %v", entries())
+	}
+	// A handler that a release has no more goes, though nobody knows its name.
+	gvisor.Payload.Handlers[0].Name = "runsc-next"
+	turn()
+	if got := entries(); !slices.Equal(got, []string{"other", "kata-qemu", "runsc-next"}) {
+		t.Errorf("plugins: %v", got)
+	}
+	gvisor.Payload.Handlers[0].Containerd = &payload.ContainerdHandler{RuntimeType: "io.containerd.runsc.v1"}
+	if _, err := gvisor.Plugins(); err == nil {
+		t.Error("an entry is written that nobody could tell from others'")
 	}
 }

@@ -1,0 +1,59 @@
+package installer
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/containerd"
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/journal"
+)
+
+// What a node serves is what the runtime says, by the settings and the programs that
+// were verified.
+func TestServedOf(t *testing.T) {
+	root := t.TempDir()
+	shim := "/opt/bin/gvisor/1/shim"
+	if err := os.MkdirAll(filepath.Join(root, filepath.Dir(shim)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, shim), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	i := &Installer{options: Options{Root: root}}
+	i.dist.Runtime = "containerd"
+	handler := func(name, path string) containerd.Handler {
+		return containerd.Handler{Name: name, ContainerdHandler: payload.ContainerdHandler{RuntimeType: "io.containerd.runsc.v1", RuntimePath: path}}
+	}
+	render, err := json.Marshal([]containerd.Handler{handler("runsc", shim), handler("runsc-kvm", shim), handler("gone", "/opt/bin/gvisor/1/other")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &journal.Release{Handlers: []string{"runsc-kvm", "runsc", "gone"}, Render: render}
+	loaded := func(shim string) cri.Loaded { return cri.Loaded{Type: shim} }
+	for name, test := range map[string]struct {
+		seen cri.Seen
+		want []string
+	}{
+		"all that can be": {cri.Seen{
+			Handlers: []string{"gone", "runc", "runsc", "runsc-kvm"},
+			Loaded:   map[string]cri.Loaded{"runsc": loaded(shim), "runsc-kvm": loaded(shim), "gone": loaded("/opt/bin/gvisor/1/other")},
+		}, []string{"runsc", "runsc-kvm"}},
+		"one that somebody has pointed elsewhere": {cri.Seen{
+			Handlers: []string{"runsc", "runsc-kvm"}, Loaded: map[string]cri.Loaded{"runsc": loaded("/usr/bin/mine"), "runsc-kvm": loaded(shim)},
+		}, []string{"runsc-kvm"}},
+		"none":               {cri.Seen{Handlers: []string{"runc"}}, []string{}},
+		"it does not say so": {cri.Seen{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := i.servedOf(test.seen, r)
+			if !slices.Equal(got, test.want) || (got == nil) != (test.want == nil) {
+				t.Errorf("%#v, not %#v", got, test.want)
+			}
+		})
+	}
+}
