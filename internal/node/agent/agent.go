@@ -181,7 +181,7 @@ func (a *Agent) Reconsider() {
 }
 
 // Evict ends a pod that stays wanted: it has failed, for that reason, and is not run
-// again. It says whether there is such a pod.
+// again, unless that has Again and Resume is called. It says whether there is such a pod.
 func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
 	w := a.worker(uid)
 	if w == nil {
@@ -189,6 +189,14 @@ func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
 	}
 	w.in.Fail(grace, why)
 	return true
+}
+
+// Resume has the pods run again that were evicted for a reason with Again: what they had to
+// end for is over.
+func (a *Agent) Resume() {
+	for _, w := range a.all() {
+		w.in.Resume()
+	}
 }
 
 // Pods are the pods that the agent has, with their statuses, by namespace and name.
@@ -283,9 +291,13 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		all.Go(func() {
 			w.run(ctx)
 			a.mu.Lock()
-			if w.gone {
-				delete(a.workers, w.uid)
+			switch {
+			case w.gone:
 				a.done[w.uid] = true
+				delete(a.workers, w.uid)
+			case w.resumes:
+				found[w.uid] = w.given // nobody may want it by now
+				delete(a.workers, w.uid)
 			}
 			a.mu.Unlock()
 			if w.gone {
@@ -296,7 +308,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	}
 	for uid, left := range found {
 		if wanted[uid] == nil && a.workers[uid] == nil {
-			if slices.Contains(a.unread, sourceOf(left)) {
+			if from := sourceOf(left); slices.Contains(a.unread, from) || from == nowhere && len(a.unread) > 0 {
 				continue // it may be wanted
 			}
 			w := newWorker(a, left)

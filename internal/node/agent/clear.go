@@ -12,9 +12,37 @@ import (
 // leftOver says that nothing is known of the pod but what a runtime has.
 func (w *worker) leftOver() bool { return len(w.pod.Spec.Containers) == 0 }
 
-// clear removes all that there is of a pod that has ended. Of a left-over the
-// containers have to be ended first: there was no plan for it.
+// resume makes room for a worker that runs the pod anew: its sandboxes go, and its volumes
+// stay, as after a reboot.
+func (w *worker) resume(ctx context.Context) error {
+	if err := w.removeSandboxes(ctx); err != nil {
+		return fmt.Errorf("run the pod again: %w", err)
+	}
+	w.end()
+	w.resumes = true
+	return nil
+}
+
+// clear removes all that there is of a pod that has ended.
 func (w *worker) clear(ctx context.Context) error {
+	err := w.removeSandboxes(ctx)
+	if err == nil { // what runs in it the runtime ends in better order
+		err = w.a.cfg.Cgroups.Remove(ctx, w.uid)
+	}
+	if err == nil { // what still runs may still use its volumes
+		err = errors.Join(volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.Remove(w.uid))
+	}
+	if err != nil {
+		return fmt.Errorf("remove the pod: %w", err)
+	}
+	w.gone = true
+	w.a.cfg.Gone(w.pod)
+	return nil
+}
+
+// removeSandboxes removes all that the runtime has of a pod that has ended. Of a left-over
+// the containers have to be ended first: there was no plan for it.
+func (w *worker) removeSandboxes(ctx context.Context) error {
 	boxes := w.view.Old
 	if w.view.Box != nil {
 		boxes = append(boxes, w.view.Box.GetId())
@@ -32,16 +60,5 @@ func (w *worker) clear(ctx context.Context) error {
 		c.Care.Abandon()
 	}
 	w.tend.Wait()
-	if errors.Join(errs...) == nil { // what runs in it the runtime ends in better order
-		errs = append(errs, w.a.cfg.Cgroups.Remove(ctx, w.uid))
-	}
-	if errors.Join(errs...) == nil { // what still runs may still use its volumes
-		errs = append(errs, volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.Remove(w.uid))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove the pod: %w", err)
-	}
-	w.gone = true
-	w.a.cfg.Gone(w.pod)
-	return nil
+	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -127,6 +128,56 @@ func TestFinished(t *testing.T) {
 		}
 		if len(n.Calls("create p1/x")) != 1 {
 			t.Error("it was run again")
+		}
+		n.stop()
+	})
+}
+
+// TestStrays removes what is left of a pod of which nothing can be read any more, once it
+// is clear that nobody wants it. What others may have made since the boot stays, and what
+// is no pod's.
+func TestStrays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		wanted, goes, apart := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x")
+		n.boot(t, wanted, goes, apart)
+		n.reboot()
+		disk := func(id string) string { return removal.Dirs(n.root, n.state, id).Disk }
+		page := func(id types.UID) string { return filepath.Join(n.root, "agent", string(id)+".json") }
+		long := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC) // before this machine was started
+		for _, p := range []*corev1.Pod{wanted, goes, apart} {
+			if err := os.WriteFile(page(p.UID), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{string(uid(8)), "lost+found"} {
+			if err := os.MkdirAll(filepath.Join(disk(id), "volumes"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{string(wanted.UID), string(goes.UID), string(uid(8)), "lost+found"} {
+			if err := os.Chtimes(disk(id), long, long); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(removal.Dirs(n.root, n.state, id).Memory); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.unread = []string{source.File}
+		n.boot(t, wanted)
+		if !exists(t, disk(string(goes.UID))) {
+			t.Error("it may be wanted by a source that was not read")
+		}
+		n.Set([]*corev1.Pod{wanted})
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		for id, there := range map[string]bool{string(wanted.UID): true, string(goes.UID): false, string(apart.UID): true, string(uid(8)): false, "lost+found": true} {
+			if exists(t, disk(id)) != there {
+				t.Errorf("the folder of %s: there is one: %v", id, !there)
+			}
+		}
+		if exists(t, page(goes.UID)) {
+			t.Error("what cannot be read stays")
 		}
 		n.stop()
 	})

@@ -148,9 +148,13 @@ func (w *worker) enter() error {
 	case w.record.Allocated != nil:
 		return nil
 	}
-	allocated := capacity.AllocationOf(w.given)
-	w.record.Allocated = &allocated
-	return w.a.ledger.Write(w.uid, w.record)
+	r, allocated := w.record, capacity.AllocationOf(w.given)
+	r.Allocated = &allocated
+	if err := w.a.ledger.Write(w.uid, r); err != nil {
+		return err
+	}
+	w.record = r
+	return nil
 }
 
 // admitted says whether the pod was let in.

@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/node/removal"
 )
 
 // few has room for so many pods; those of class "critical" displace the others. Each may
@@ -273,6 +277,74 @@ func TestResizeWhileAway(t *testing.T) {
 		n.boot(t, asking("2"))
 		if got := n.of("p1").ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "2" || looked == 0 {
 			t.Errorf("allocated %s, looked %d times", got, looked)
+		}
+		n.stop()
+	})
+}
+
+// TestRoomUnwritten takes no pod for let in of which the ledger does not have that: a later
+// agent would ask again whether there is room, under a pod that runs.
+func TestRoomUnwritten(t *testing.T) {
+	n := newNode(t)
+	folder := filepath.Join(n.root, "agent")
+	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(New(Config{Name: "test", Runtime: n.Runtime, Root: n.root, State: n.state}), pod(1, corev1.RestartPolicyAlways, "x"))
+	w.entry = entry{admitted: true}
+	for range 2 {
+		if err := w.enter(); err == nil || w.record.Allocated != nil {
+			t.Errorf("%v, %v", err, w.record.Allocated)
+		}
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.enter(); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := w.a.ledger.Read(w.uid); err != nil || r.Allocated == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestResume runs pods again that were to end with the machine, when that goes on: in new
+// sandboxes, with the volumes that they had. One that is still at its end ends first, and
+// one that nobody wants any more goes.
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		quick, slow, goes, evicted := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x"), pod(3, corev1.RestartPolicyAlways, "x"), pod(4, corev1.RestartPolicyAlways, "x")
+		quick.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		all := []*corev1.Pod{quick, slow, goes, evicted}
+		n.boot(t, all...)
+		kept := filepath.Join(removal.Dirs(n.root, n.state, string(quick.UID)).Disk, "volumes", "v", "kept")
+		if err := os.WriteFile(kept, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ends := make(chan struct{})
+		n.Hang("stop p2/x in 30s", ends)
+		for _, p := range all {
+			n.Evict(p.UID, 30, Refusal{Reason: "Terminated", Message: "the node ends", Disrupts: "it ends", Again: p != evicted})
+		}
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		n.Reconsider() // which is not the same
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodFailed, false)
+		n.Resume()
+		n.Set(slices.DeleteFunc(slices.Clone(all), func(p *corev1.Pod) bool { return p == goes }))
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.expect(t, "p4", corev1.PodFailed, false)
+		if !exists(t, kept) || len(n.Calls("run p1")) != 2 || len(n.Calls("run p2")) != 1 || !slices.Equal(n.gone, []string{"p3"}) {
+			t.Errorf("%q, gone %q", n.Calls(""), n.gone)
+		}
+		close(ends)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if len(n.Calls("run p2")) != 2 || len(n.Sandboxes()) != 3 {
+			t.Errorf("%q", n.Calls(""))
 		}
 		n.stop()
 	})

@@ -219,6 +219,9 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 	if w.ending != nil && w.ending.Forget {
 		return again, w.clear(ctx)
 	}
+	if w.ending != nil && w.ending.Resume {
+		return again, w.resume(ctx)
+	}
 	if p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed || w.refused != nil {
 		return again, w.retire(ctx)
 	}

@@ -47,6 +47,7 @@ type wish struct {
 	ending  *inbox.Ending // nil as long as it is to run
 	refused *Refusal      // why it has failed, whatever its containers do
 	stray   bool          // it was refused a place, and may be given one later
+	resumes bool          // it has ended, and the next worker runs it anew
 }
 
 // ground is what the pod stands on.
@@ -111,7 +112,7 @@ func (w *worker) run(ctx context.Context) {
 	w.quit = ctx.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for !w.gone {
+	for !w.gone && !w.resumes {
 		select {
 		case <-ctx.Done():
 			return

@@ -37,6 +37,9 @@ type Ending struct {
 	Refusal *ledger.Refusal
 	// Forget says that nothing is to be left of it.
 	Forget bool
+	// Resume says that it is to run again once it has ended, as what it was ended for
+	// is over.
+	Resume bool
 }
 
 // New makes the inbox of a pod.
@@ -127,6 +130,20 @@ func (in *Inbox) Fail(grace int64, why ledger.Refusal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.finish(grace, Ending{Why: why.Message, Refusal: &why})
+}
+
+// Resume has a pod run again that has failed for a reason that is over by now. One that
+// is still ending does so first.
+func (in *Inbox) Resume() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ending == nil || in.ending.Forget || in.ending.Refusal == nil || !in.ending.Refusal.Again {
+		return
+	}
+	e := *in.ending // the worker may read the old one
+	e.Resume = true
+	in.ending = &e
+	in.Wake()
 }
 
 // finish begins an end, or hastens it. The caller holds mu.

@@ -100,6 +100,12 @@ func (l Ledger) Read(uid types.UID) (r Record, found bool, err error) {
 	return r, true, nil
 }
 
+// Knows says that there is a record of a pod that can be read, of whichever agent.
+func (l Ledger) Knows(uid types.UID) bool {
+	_, found, err := l.Read(uid)
+	return found && err == nil
+}
+
 // All are the records of this agent's pods. What cannot be read is left out: the
 // worker of such a pod says so.
 func (l Ledger) All() map[types.UID]Record {

@@ -18,8 +18,8 @@ type downer struct{ k *Keeper }
 // Running implements shutdown.Node.
 func (d downer) Running() []*corev1.Pod { return d.k.weighedAll(running(d.k.pods)) }
 
-// End implements shutdown.Node. The pods of one machine start again when it does: nobody
-// else would start others in their place.
+// End implements shutdown.Node. The pods of one machine start again when it does, or when
+// the shutdown is called off: nobody else would start others in their place.
 func (d downer) End(ctx context.Context, e shutdown.Ending) error {
 	why := agent.Refusal{Reason: shutdown.Reason, Message: shutdown.Message, Disrupts: shutdown.Message, Again: d.k.cfg.Manifests}
 	if !d.k.pods.Evict(e.Pod.UID, int64(e.Grace/time.Second), why) {
@@ -33,6 +33,8 @@ func (d downer) ShuttingDown(down bool) {
 	d.k.down.Store(down)
 	if down {
 		d.k.cfg.Tell.Node(corev1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
+	} else {
+		d.k.pods.Resume() // those that were to end with the node
 	}
 	d.k.cfg.Tell.Changed()
 }

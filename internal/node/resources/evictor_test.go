@@ -36,6 +36,8 @@ func (k *kept) Evict(uid types.UID, grace int64, why agent.Refusal) bool {
 	return i >= 0
 }
 
+func (k *kept) Resume() { k.ended = append(k.ended, "all resume") }
+
 func (*kept) Await(context.Context, types.UID) error { return nil }
 
 func (*kept) Volumes(context.Context, types.UID) ([]volume.Usage, error) {
@@ -186,6 +188,9 @@ func TestShutdown(t *testing.T) {
 		d.ShuttingDown(false)
 		if got := k.NotReady(); len(got) > 0 {
 			t.Errorf("%q", got)
+		}
+		if !slices.Equal(pods.ended, []string{want, "all resume"}) {
+			t.Errorf("%q: they do not run again when it is called off", pods.ended)
 		}
 	}
 }

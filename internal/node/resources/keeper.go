@@ -77,6 +77,7 @@ type Pods interface {
 	Pods() []*corev1.Pod
 	Evict(uid types.UID, grace int64, why agent.Refusal) bool
 	Await(context.Context, types.UID) error
+	Resume()
 	Volumes(context.Context, types.UID) ([]volume.Usage, error)
 }
 
