@@ -1,0 +1,172 @@
+// Package plugins finds the programs that serve a node beside its agent, such as
+// drivers of volumes. Each puts a socket into one folder, where a kubelet would look
+// for it, and says there what it is and whether it was taken.
+//
+// What a plugin is good for it does not know: that is for the Kind of its type.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// Plugin is what a program has said of itself.
+type Plugin struct {
+	Type, Name string
+	Endpoint   string   // path of the socket that it is to be called at
+	Versions   []string // of its interface
+	Socket     string   // by which it was found
+}
+
+// Kind takes the plugins of one type. Calls for different sockets come from
+// different goroutines; of two plugins with one name the later one counts.
+type Kind interface {
+	// Register takes a plugin. Its error is told to the plugin, and it is tried
+	// again. It may be called again for what was taken.
+	Register(ctx context.Context, p Plugin) error
+	// Unregister says that the socket of a plugin is gone, which Register has taken.
+	Unregister(p Plugin)
+}
+
+// Config is what a Registry works with. All fields are required.
+type Config struct {
+	Folder string
+	Kinds  map[string]Kind // by the type that plugins call themselves
+	Log    *slog.Logger
+}
+
+// Registry looks after one folder.
+type Registry struct {
+	cfg      Config
+	sessions map[string]*session // by path of the socket
+	running  sync.WaitGroup
+}
+
+// New makes a Registry.
+func New(cfg Config) *Registry { return &Registry{cfg: cfg, sessions: map[string]*session{}} }
+
+const (
+	// audit is how often the folder is looked at though nothing was heard of it, and
+	// unheard how often where nothing can be.
+	audit   = time.Minute
+	unheard = 2 * time.Second
+)
+
+// Run takes plugins until ctx ends. They stay what they are then: the next Registry
+// finds them again.
+func (r *Registry) Run(ctx context.Context) error {
+	defer r.running.Wait()
+	if err := os.MkdirAll(r.cfg.Folder, 0o750); err != nil {
+		return fmt.Errorf("make the folder of plugins: %w", err)
+	}
+	every, w := audit, &fsnotify.Watcher{}
+	if made, err := fsnotify.NewWatcher(); err != nil {
+		every = unheard
+		r.cfg.Log.Warn("the folder of plugins cannot be watched, and is looked at every few seconds; see the sysctl fs.inotify.max_user_instances", "error", err)
+	} else {
+		w = made
+		defer func() { _ = w.Close() }()
+	}
+	for {
+		r.look(ctx, func(folder string) error {
+			if w.Events == nil {
+				return nil
+			}
+			return w.Add(folder)
+		})
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-w.Events:
+		case <-w.Errors: // what was lost the look finds
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// identity tells a socket from another that has taken its path.
+type identity struct {
+	device, inode uint64
+	made          unix.Timespec
+}
+
+// look begins with the sockets that are new, and ends with those that are gone.
+func (r *Registry) look(ctx context.Context, watch func(folder string) error) {
+	found, err := r.sockets(watch)
+	if err != nil { // what was not seen may be there
+		r.cfg.Log.Warn("cannot look through the folder of plugins, and try again", "folder", r.cfg.Folder, "error", err)
+	}
+	for path, s := range r.sessions {
+		if is, there := found[path]; there && is == s.is || !there && err != nil {
+			continue
+		}
+		delete(r.sessions, path)
+		s.end()
+		if _, there := found[path]; there {
+			r.begin(ctx, path, found[path], s.done)
+		}
+	}
+	for path, is := range found {
+		if r.sessions[path] == nil {
+			r.begin(ctx, path, is, nil)
+		}
+	}
+}
+
+// begin has a socket attended to, once what attends to the one before it has ended.
+func (r *Registry) begin(ctx context.Context, path string, is identity, before <-chan struct{}) {
+	s := &session{registry: r, path: path, is: is, gone: make(chan struct{}), done: make(chan struct{})}
+	r.sessions[path] = s
+	r.running.Go(func() {
+		defer close(s.done)
+		if before != nil {
+			<-before
+		}
+		s.run(ctx)
+	})
+}
+
+// sockets are those in the folder and below it. Folders are watched before they are
+// read, so that nothing is missed in between.
+func (r *Registry) sockets(watch func(folder string) error) (map[string]identity, error) {
+	out := map[string]identity{}
+	var errs []error
+	err := filepath.WalkDir(r.cfg.Folder, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case strings.HasPrefix(d.Name(), ".") && path != r.cfg.Folder:
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		case d.IsDir():
+			if err := watch(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
+			}
+		case d.Type() == fs.ModeSocket:
+			var st unix.Stat_t
+			if err := unix.Lstat(path, &st); err == nil {
+				out[path] = identity{st.Dev, st.Ino, st.Mtim}
+			}
+		}
+		return nil
+	})
+	return out, errors.Join(append(errs, err)...)
+}
