@@ -33,7 +33,7 @@ type nodeFlags struct {
 	kubeconfig, bootstrap, certDir string
 	runtime, images                string
 	dns, sysctls                   []string
-	domain, logs                   string
+	domain, logs, shared           string
 	self                           selfFlags
 	api                            apiFlags
 	room                           roomFlags
@@ -120,6 +120,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringSliceVar(&f.dns, "cluster-dns", nil, "addresses of the DNS of the cluster")
 	s.StringVar(&f.domain, "cluster-domain", "cluster.local", "domain of the cluster")
 	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
+	s.StringVar(&f.shared, "root-dir", "/var/lib/kubelet", "folder that drivers of volumes and devices share with the node; most are set up for the default")
 	f.room.add(cmd)
 	s.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
 	s.StringVar(&f.static.folder, "pod-manifest-path", "", "folder of the manifests of static pods, which run without the API server, too")
@@ -199,6 +200,9 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
 		},
 		Stock: f.stock.Settings,
+	}
+	if cfg.Shared, err = absolute(f.shared); err != nil {
+		return err
 	}
 	if cfg.Resources, err = f.room.settings(s.cfg); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +27,7 @@ import (
 var kinds = sync.OnceValues(func() (*runtime.Scheme, serializer.CodecFactory) {
 	s := runtime.NewScheme()
 	groups := runtime.NewSchemeBuilder(corev1.AddToScheme, nodev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
-		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme,
 		v1alpha1.AddToScheme, gardener.AddToScheme)
 	if err := groups.AddToScheme(s); err != nil { // the same types are always the same
 		panic("cluster: make a scheme: " + err.Error())

@@ -30,7 +30,10 @@ func (w *worker) clear(ctx context.Context) error {
 		err = w.a.cfg.Cgroups.Remove(ctx, w.uid)
 	}
 	if err == nil { // what still runs may still use its volumes
-		err = errors.Join(volume.Remove(ctx, w.dirs, w.a.cfg.Around.CSI), w.a.ledger.Remove(w.uid))
+		err = volume.Remove(ctx, w.dirs, w.a.cfg.CSI)
+	}
+	if err == nil { // what is left the next agent has to find
+		err = w.a.ledger.Remove(w.uid)
 	}
 	if err != nil {
 		return fmt.Errorf("remove the pod: %w", err)

@@ -256,7 +256,7 @@ func (w *worker) refresh(ctx context.Context) (time.Time, error) {
 	return again, nil
 }
 
-// retire remembers how a pod has ended, and removes its cgroup.
+// retire remembers how a pod has ended, and gives back its cgroup and others' volumes.
 func (w *worker) retire(ctx context.Context) error {
 	if w.record.Ended == nil && !w.stray {
 		_, w.record.Ended = w.shown.Get()
@@ -275,7 +275,10 @@ func (w *worker) retire(ctx context.Context) error {
 	if w.vacant {
 		return nil
 	}
-	err := w.a.cfg.Cgroups.Remove(ctx, w.uid)
+	if err := w.a.cfg.Cgroups.Remove(ctx, w.uid); err != nil {
+		return err
+	}
+	err := volume.Release(ctx, w.dirs, w.a.cfg.CSI)
 	w.vacant = err == nil
 	return err
 }

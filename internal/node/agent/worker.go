@@ -86,7 +86,7 @@ const (
 func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
-		ground: ground{dirs: removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), pulled: map[string]string{}},
+		ground: ground{dirs: a.cfg.With(removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), p.UID), pulled: map[string]string{}},
 		waits:  map[string]*notStarted{},
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}

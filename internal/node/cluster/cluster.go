@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/node/cluster/mirror"
 	"fairlead.run/internal/node/cluster/objects"
 	"fairlead.run/internal/node/cluster/statuses"
+	"fairlead.run/internal/node/cluster/storage"
 )
 
 // Config says which node this is, and who is told what.
@@ -54,6 +55,7 @@ type Cluster struct {
 	mirrors  *mirror.Mirrors
 	recorder *events.Recorder
 	objects  *objects.Objects
+	storage  *storage.Storage
 	pods     *cluster.Store[*corev1.Pod]
 	follow   func(context.Context)
 
@@ -76,6 +78,8 @@ func New(cfg Config) *Cluster {
 	node, log := cfg.Registration.Name, cfg.Log
 	c := &Cluster{cfg: cfg, joined: make(chan struct{}), held: map[types.UID]string{}, static: map[types.UID]said{}}
 	c.status = membership.NewStatus(cfg.Client, node, cfg.Said, log)
+	c.storage = storage.New(cfg.Client, node, log)
+	c.status.OnChange(c.storage.See)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
 	c.statuses = statuses.New(cfg.Client, log)
 	c.mirrors = mirror.New(cfg.Client, node, c.uid, log)
@@ -118,9 +122,10 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return nil // ctx has ended
 	}
 	c.registered.Store(node)
+	c.storage.See(node)
 	close(c.joined)
-	// A mirror pod belongs to the Node, so that it comes after it.
-	for _, run := range []func(context.Context) error{c.status.Run, c.lease.Run, c.mirrors.Run} {
+	// Mirror pods and the CSINode belong to the Node, so that they come after it.
+	for _, run := range []func(context.Context) error{c.status.Run, c.lease.Run, c.mirrors.Run, c.storage.Run} {
 		running.Go(func() { _ = run(ctx) })
 	}
 	<-ctx.Done()
@@ -274,6 +279,9 @@ func (c *Cluster) Node() *corev1.Node {
 
 // Objects are what pods refer to.
 func (c *Cluster) Objects() *objects.Objects { return c.objects }
+
+// Storage is the node's part in the storage of the cluster.
+func (c *Cluster) Storage() *storage.Storage { return c.storage }
 
 // Synced says that the pods have been read once, and how fresh they are.
 func (c *Cluster) Synced() cluster.Status { return c.pods.Status() }

@@ -155,22 +155,25 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	if v.PublishSecrets, err = s.secretOf(source.NodePublishSecretRef); err != nil {
 		return nil, err
 	}
-	if driver := s.driver(source.Driver); s.around.Attached != nil && (driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired) {
-		if v.Attachment, err = s.around.Attached(ctx, pv); err != nil {
-			return nil, fmt.Errorf("wait until it is attached: %w", err)
-		}
+	driver, err := s.driver(source.Driver)
+	if err != nil {
+		return nil, err
 	}
-	return s.publishCSI(ctx, v)
+	if s.around.Attached != nil && (driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired) {
+		v.Attach = func(ctx context.Context) (map[string]string, error) { return s.around.Attached(ctx, pv) }
+	}
+	return s.publishCSI(ctx, v, driver)
 }
 
 // keep has what is mounted already when it cannot be published again, so that
 // neither a driver that is restarted nor an API server that is away holds up a pod
-// that runs. Update tells, and tries again.
+// that runs. Update tries again, and tells: not at once, as drivers register a moment
+// after the agent has begun.
 func (s *Set) keep(m *mounted, err error, was mounted) (*mounted, error) {
 	if err == nil || s.around.CSI == nil || s.dirs.CSI == "" || !s.around.CSI.Holds(was.path) {
 		return m, err
 	}
-	was.own, was.old, was.again = !was.readOnly, err, time.Now()
+	was.own, was.old, was.again = !was.readOnly, err, time.Now().Add(retryAfter)
 	return &was, nil
 }
 
@@ -182,7 +185,10 @@ func (s *Set) inline(ctx context.Context, of *corev1.Volume) (*mounted, error) {
 
 func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error) {
 	source := of.CSI
-	driver := s.driver(source.Driver)
+	driver, err := s.driver(source.Driver)
+	if err != nil {
+		return nil, err
+	}
 	if driver != nil && !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
 		return nil, fmt.Errorf("CSI driver %s makes no volumes for single pods; use a PersistentVolumeClaim: %w", source.Driver, errdefs.ErrInvalidArgument)
 	}
@@ -195,17 +201,16 @@ func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error
 		v.FSType = *source.FSType
 	}
 	if r := source.NodePublishSecretRef; r != nil {
-		var err error
 		if v.PublishSecrets, err = s.secretOf(&corev1.SecretReference{Name: r.Name, Namespace: s.spec.Pod.Namespace}); err != nil {
 			return nil, err
 		}
 	}
-	return s.publishCSI(ctx, v)
+	return s.publishCSI(ctx, v, driver)
 }
 
-func (s *Set) driver(name string) *storagev1.CSIDriver {
+func (s *Set) driver(name string) (*storagev1.CSIDriver, error) {
 	if s.around.Driver == nil {
-		return nil
+		return nil, nil
 	}
 	return s.around.Driver(name)
 }
@@ -225,11 +230,12 @@ func (s *Set) secretOf(r *corev1.SecretReference) (map[string]string, error) {
 	return out, nil
 }
 
-func (s *Set) publishCSI(ctx context.Context, v csi.Volume) (*mounted, error) {
+// publishCSI has a volume mounted as its driver wants it, whose object may be nil.
+func (s *Set) publishCSI(ctx context.Context, v csi.Volume, driver *storagev1.CSIDriver) (*mounted, error) {
 	if s.around.CSI == nil || s.dirs.CSI == "" {
 		return nil, fmt.Errorf("volumes of CSI drivers (%s) are not supported here: %w", v.Driver, errdefs.ErrUnimplemented)
 	}
-	driver, wants := s.driver(v.Driver), storagev1.CSIDriverSpec{}
+	wants := storagev1.CSIDriverSpec{}
 	if driver != nil {
 		wants = driver.Spec
 	}
@@ -339,8 +345,9 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 	return m.again, fresh.old
 }
 
-// unpublishAll has drivers unmount what they have mounted for a pod.
-func unpublishAll(ctx context.Context, dirs Dirs, plugin Plugin) error {
+// Release has drivers unmount what they have mounted for a pod, of which nothing runs
+// any more, so that others can have it. It may be called again until it succeeds.
+func Release(ctx context.Context, dirs Dirs, plugin Plugin) error {
 	if dirs.CSI == "" {
 		return nil
 	}
@@ -350,6 +357,9 @@ func unpublishAll(ctx context.Context, dirs Dirs, plugin Plugin) error {
 	}
 	if err != nil {
 		return fmt.Errorf("list volumes of CSI drivers: %w", err)
+	}
+	if err := unmountBelow(subPaths(dirs)); err != nil { // of these volumes, too: a device would be in use
+		return err
 	}
 	var errs []error
 	for _, e := range entries {

@@ -174,7 +174,7 @@ func newDrivers(t *testing.T, d *csitest.Driver) *drivers {
 		Socket:  func(string) (string, error) { return socket, nil },
 		Staging: filepath.Join(out.root, "plugins"), Timeout: time.Minute,
 	})
-	out.around = Around{CSI: out.client, Driver: func(string) *storagev1.CSIDriver { return out.object }}
+	out.around = Around{CSI: out.client, Driver: func(string) (*storagev1.CSIDriver, error) { return out.object, nil }}
 	return out
 }
 
@@ -216,6 +216,7 @@ func TestClaimOfADriver(t *testing.T) {
 	if want := filepath.Join(dirs.CSI, "volumes/kubernetes.io~csi/pv/mount"); mounts[0].GetHostPath() != want || !mounts[0].GetSelinuxRelabel() {
 		t.Errorf("%v", mounts[0])
 	}
+	// It is a mount of its own, which keeps the volume in use until it is gone.
 	put(t, filepath.Join(mounts[1].GetHostPath(), "f"), "kept")
 	if got := owner(t, mounts[0].GetHostPath()); got != "2000 2775" {
 		t.Errorf("fsGroup: %s", got)
@@ -250,6 +251,10 @@ func TestClaimOfADriver(t *testing.T) {
 	if s, err = Prepare(t.Context(), c, dirs, away); err != nil || s.volumes["v"].path != mounts[0].GetHostPath() || !s.volumes["v"].own {
 		t.Fatal(err)
 	}
+	if next := update(t, s, false); !next.After(time.Now()) { // not at once
+		t.Error(next)
+	}
+	s.volumes["v"].again = time.Now()
 	if _, next, err := s.Update(t.Context()); !errors.Is(err, errdefs.ErrUnavailable) || !next.After(time.Now()) {
 		t.Error(next, err)
 	}

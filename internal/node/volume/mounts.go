@@ -103,7 +103,7 @@ func (s *Set) mount(ctx context.Context, at place, m corev1.VolumeMount) (*runti
 	}
 	host := is.path
 	if m.SubPath != "" {
-		host = filepath.Join(s.dirs.Memory, "subpaths", at.container, strconv.Itoa(at.index))
+		host = filepath.Join(subPaths(s.dirs), at.container, strconv.Itoa(at.index))
 		b := binding{volume: is.path, sub: m.SubPath, target: host}
 		b.shared = m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
 		if err := look(ctx, is.path, b.bind); err != nil {
@@ -115,6 +115,9 @@ func (s *Set) mount(ctx context.Context, at place, m corev1.VolumeMount) (*runti
 		Readonly: m.ReadOnly || is.readOnly, SelinuxRelabel: is.own,
 	}, nil
 }
+
+// subPaths is where parts of volumes are mounted for containers.
+func subPaths(d Dirs) string { return filepath.Join(d.Memory, "subpaths") }
 
 func (s *Set) recursive(m corev1.VolumeMount, out *runtimeapi.Mount) error {
 	if p := m.MountPropagation; p != nil {

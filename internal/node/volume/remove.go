@@ -19,7 +19,7 @@ import (
 // what was made, and may be called again until it succeeds. Nothing is deleted while
 // something is mounted, because that may be the host's own data.
 func Remove(ctx context.Context, dirs Dirs, plugin Plugin) error {
-	if err := unpublishAll(ctx, dirs, plugin); err != nil {
+	if err := Release(ctx, dirs, plugin); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	for _, dir := range dirs.all() {

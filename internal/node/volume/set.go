@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/podspec"
@@ -39,11 +40,23 @@ type Around struct {
 	Tokens      Tokens
 	Claims      Claims
 	CSI         Plugin
-	// Driver is the object of a CSI driver, or nil if the cluster has none.
-	Driver func(name string) *storagev1.CSIDriver
+	// Pods is the folder in which drivers mount volumes of pods, in one of each pod; see
+	// Dirs.
+	Pods string
+	// Driver is the object of a CSI driver, or nil if the cluster has none. An error is
+	// that nobody knows yet.
+	Driver func(name string) (*storagev1.CSIDriver, error)
 	// Attached waits until a volume is attached to this node, and returns what the
 	// attachment says for the driver. Nil where nothing is attached.
 	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)
+}
+
+// With adds the folder in which drivers mount the volumes of a pod.
+func (a Around) With(d Dirs, uid types.UID) Dirs {
+	if name := string(uid); a.Pods != "" && name != "." && filepath.IsLocal(name) && filepath.Base(name) == name {
+		d.CSI = filepath.Join(a.Pods, name)
+	}
+	return d
 }
 
 // Tokens makes tokens of pods' service accounts.

@@ -130,6 +130,7 @@ func (f *facts) now() membership.Said {
 // said adds what the node runs short of, and whether it shuts down.
 func (n *Node) said(context.Context) membership.Said {
 	said := n.facts.now()
+	said.Volumes = n.inUse()
 	for _, c := range n.keeper.Pressure() {
 		switch c {
 		case corev1.NodeMemoryPressure:

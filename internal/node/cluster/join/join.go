@@ -33,7 +33,6 @@ import (
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
-	"fairlead.run/internal/node/volume"
 )
 
 // Name marks the pods of a node; see agent.Config.
@@ -53,8 +52,11 @@ type Config struct {
 	// is the node's business.
 	Static      gather.Config
 	Root, State string // persistent folder, and one on a tmpfs
-	Logs        string // folder of the logs of pods
-	Log         *slog.Logger
+	// Shared is the folder that a kubelet would have, in which programs of others look
+	// for the node and for pods' volumes: /var/lib/kubelet.
+	Shared string
+	Logs   string // folder of the logs of pods
+	Log    *slog.Logger
 }
 
 // Registration is what the node says of itself when it comes.
@@ -83,6 +85,7 @@ type Node struct {
 	keeper  *resources.Keeper
 	facts   facts
 	sources *gather.Sources
+	drivers drivers
 	given   given
 	told    map[string]bool // problems of manifests
 	// garbage removes what nobody needs, each few minutes. DeleteUnusedImages and
@@ -111,10 +114,11 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n.cluster = api.New(api.Config{
 		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
 		Registration: membership.Registration{
-			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
+			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Annotations: annotations, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
 			Status: n.status, MachineID: n.facts.info.MachineID,
 		},
 	})
+	n.newDrivers()
 	goods, err := stock.New(stock.Config{
 		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Log: cfg.Log,
 	})
@@ -124,7 +128,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
 		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: n.keeper,
-		Around:   volume.Around{Allocatable: has.Allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()}},
+		Around:   n.around(has.Allocatable),
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
 	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
@@ -140,6 +144,10 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	return n, nil
 }
+
+// annotations are those that a node has from the start: without this one no controller
+// attaches volumes to it.
+var annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 
 // garbageIsLeft tells why, by an event of the node as a kubelet's.
 func (n *Node) garbageIsLeft(reason string, err error) {
@@ -211,7 +219,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	parts := []func(context.Context) error{
-		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run,
+		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers,
 		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}

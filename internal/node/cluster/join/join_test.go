@@ -30,9 +30,14 @@ import (
 )
 
 var (
-	podsOf    = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
-	nodesOf   = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
-	resourced = []apiserver.Resource{
+	podsOf        = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
+	nodesOf       = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
+	claimsOf      = apiserver.Resource{Path: "api/v1/persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true}
+	volumesOf     = apiserver.Resource{Path: "api/v1/persistentvolumes", Kind: "PersistentVolume"}
+	csiDriversOf  = apiserver.Resource{Path: "apis/storage.k8s.io/v1/csidrivers", Kind: "CSIDriver"}
+	csiNodesOf    = apiserver.Resource{Path: "apis/storage.k8s.io/v1/csinodes", Kind: "CSINode"}
+	attachmentsOf = apiserver.Resource{Path: "apis/storage.k8s.io/v1/volumeattachments", Kind: "VolumeAttachment"}
+	resourced     = []apiserver.Resource{
 		podsOf, nodesOf,
 		{Path: "api/v1/events", Kind: "Event", Namespaced: true},
 		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
@@ -40,6 +45,8 @@ var (
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
 		{Path: "apis/node.k8s.io/v1/runtimeclasses", Kind: "RuntimeClass"},
 		{Path: "apis/coordination.k8s.io/v1/leases", Kind: "Lease", Namespaced: true},
+		{Path: "apis/storage.k8s.io/v1/csidrivers", Kind: "CSIDriver"},
+		csiNodesOf, attachmentsOf, claimsOf, volumesOf,
 	}
 )
 
@@ -49,11 +56,14 @@ type site struct {
 	t    *testing.T
 	fake *fakeruntime.Runtime
 	dir  string
-	stop func()
+	// shared is the folder that drivers know.
+	shared string
+	stop   func()
 }
 
 func newSite(t *testing.T) *site {
-	return &site{Server: apiserver.InMemory(t, resourced...), t: t, fake: fakeruntime.New(), dir: t.TempDir()}
+	dir := t.TempDir()
+	return &site{Server: apiserver.InMemory(t, resourced...), t: t, fake: fakeruntime.New(), dir: dir, shared: dir + "/kubelet"}
 }
 
 // boot starts a node, which s.stop ends.
@@ -71,7 +81,7 @@ func (s *site) boot() *Node {
 			return nil, errors.New("nobody asks")
 		}},
 		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
-		Root:      s.dir + "/lib", State: s.dir + "/run", Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
+		Root:      s.dir + "/lib", State: s.dir + "/run", Shared: s.shared, Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -94,12 +104,16 @@ func (s *site) bind(node, name string) { s.bindWith(node, name, func(*corev1.Pod
 // bindWith does so with a pod that is a little different.
 func (s *site) bindWith(node, name string, change func(*corev1.Pod)) {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("0d6f7a0c-2c2f-4a8e-9d0a-%012x", len(name)<<32+int(crc(name))))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uidOf(name)},
 		Spec:       corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "i:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	change(p)
 	s.Put(podsOf, p)
+}
+
+func uidOf(name string) types.UID {
+	return types.UID(fmt.Sprintf("0d6f7a0c-2c2f-4a8e-9d0a-%012x", len(name)<<32+int(crc(name))))
 }
 
 // crc tells names apart.

@@ -70,6 +70,16 @@ func NewStatus(client *cluster.Client, node string, facts func(context.Context) 
 // Node is the object as it was last heard of, or nil. It is read only.
 func (s *Status) Node() *corev1.Node { return s.store.Get(s.node) }
 
+// OnChange has f called with each version of the Node that is heard of. It is for before
+// Run, and f must not wait.
+func (s *Status) OnChange(f func(*corev1.Node)) {
+	s.store.OnChange(func(_ string, _, now *corev1.Node) {
+		if now != nil {
+			f(now)
+		}
+	})
+}
+
 // Changed has the facts looked at now.
 func (s *Status) Changed() {
 	select {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -18,7 +19,7 @@ import (
 	"fairlead.run/internal/keylock"
 )
 
-// Config is what a Client works with. All fields are required.
+// Config is what a Client works with. What is not said to be optional is required.
 type Config struct {
 	// Socket is the path of a driver's socket. The error wraps errdefs.ErrNotFound
 	// if no such driver is registered.
@@ -26,6 +27,10 @@ type Config struct {
 	// Staging is the folder that volumes are staged in, one folder for each. Drivers
 	// see it by the same path.
 	Staging string
+	// Pods is the folder that targets are in, for Load; it may be empty.
+	Pods string
+	// Changed is that Attached may be another; it must not wait. Nil if nobody asks.
+	Changed func()
 	// Timeout bounds a call. A driver that does not answer costs the pod that waits
 	// for it, and nobody else.
 	Timeout time.Duration
@@ -35,10 +40,18 @@ type Config struct {
 type Client struct {
 	cfg   Config
 	locks keylock.Locks[string] // of volumes, by driver and handle
+
+	mu      sync.Mutex
+	records map[string]record // by target, as they are on disk
 }
 
 // New makes a Client.
-func New(cfg Config) *Client { return &Client{cfg: cfg} }
+func New(cfg Config) *Client {
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	return &Client{cfg: cfg, records: map[string]record{}}
+}
 
 // Volume is what a driver is asked to mount.
 type Volume struct {
@@ -50,7 +63,9 @@ type Volume struct {
 	MountFlags     []string
 	AccessModes    []corev1.PersistentVolumeAccessMode
 	Attributes     map[string]string // that the volume was created with
-	Attachment     map[string]string // what attaching it has told
+	// Attach waits until the volume is attached to this node, and returns what that has
+	// told for the driver; nil if it need not be. By then Attached has the volume.
+	Attach         func(context.Context) (map[string]string, error)
 	StageSecrets   map[string]string
 	PublishSecrets map[string]string
 	Group          *int64 // that is to have the files; nil for none

@@ -1,6 +1,7 @@
 package csi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -126,7 +127,8 @@ func TestRequestsSayWhatTheVolumeSays(t *testing.T) {
 	v := csi.Volume{
 		Driver: "test.csi", Handle: "v", Target: b.target("one"), ReadOnly: true, FSType: "ext4", MountFlags: []string{"noatime"},
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: map[string]string{"a": "1"},
-		Attachment: map[string]string{"dev": "sdb"}, StageSecrets: map[string]string{"s": "2"}, PublishSecrets: map[string]string{"p": "3"}, Group: &group,
+		Attach:       func(context.Context) (map[string]string, error) { return map[string]string{"dev": "sdb"}, nil },
+		StageSecrets: map[string]string{"s": "2"}, PublishSecrets: map[string]string{"p": "3"}, Group: &group,
 	}
 	done, err := b.Publish(t.Context(), v)
 	if err != nil || !done.GroupSet {

@@ -3,43 +3,20 @@ package csi
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
+	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
 )
-
-// record is what has to be known to undo Publish. It is beside the target, and is
-// written before the driver is called.
-type record struct {
-	Driver string `json:"driver"`
-	Handle string `json:"handle"`
-	Inline bool   `json:"inline,omitempty"`
-	Staged bool   `json:"staged,omitempty"`
-	Done   bool   `json:"done,omitempty"` // it was published once
-}
-
-func recordFile(target string) string { return filepath.Join(filepath.Dir(target), "volume.json") }
-
-func readRecord(target string) (record, error) {
-	var r record
-	data, err := os.ReadFile(recordFile(target))
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", recordFile(target), err)
-	}
-	return r, nil
-}
 
 // stage is the folder of one volume on this node.
 type stage struct{ dir string }
@@ -59,45 +36,105 @@ func (s stage) user(target string) string {
 // Publish mounts a volume. It may be asked again at any time for what is mounted:
 // the driver is then told again, as it is for others that want to be.
 func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
+	a, err := c.abilities(ctx, v.Driver)
+	if err != nil {
+		return Published{}, err
+	}
+	r := record{
+		Driver: v.Driver, Handle: v.Handle, Inline: v.Inline, Attached: v.Attach != nil,
+		Staged: !v.Inline && a.can(spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME),
+	}
+	if was, err := readRecord(v.Target); err == nil && was.Begun {
+		if was.Driver != v.Driver || was.Handle != v.Handle {
+			return Published{}, fmt.Errorf("volume %s of CSI driver %s has its place, and the pod's is another one now; create the pod anew: %w", was.Handle, was.Driver, errdefs.ErrPrecondition)
+		}
+		r.Begun, r.Done = true, c.Holds(v.Target)
+	}
+	if err := c.write(v.Target, r); err != nil {
+		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
+	}
+	attachment, err := v.attachment(ctx, r.Done)
+	if err != nil {
+		return Published{}, fmt.Errorf("wait until it is attached: %w", err)
+	}
 	unlock, err := c.locks.Lock(ctx, v.Driver+" "+v.Handle)
 	if err != nil {
 		return Published{}, fmt.Errorf("publish volume %s: %w", v.Handle, err)
 	}
 	defer unlock()
-	a, err := c.abilities(ctx, v.Driver)
-	if err != nil {
+	if err := c.alone(v); err != nil {
 		return Published{}, err
 	}
-	r := record{Driver: v.Driver, Handle: v.Handle, Inline: v.Inline, Staged: !v.Inline && a.can(spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)}
-	r.Done = c.Holds(v.Target)
-	if err := write(v.Target, r); err != nil {
+	r.Begun = true
+	if err := c.write(v.Target, r); err != nil {
 		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
 	}
-	s := c.stage(v.Driver, v.Handle)
-	if r.Staged {
-		if err := c.stageVolume(ctx, v, s, a); err != nil {
-			return Published{}, err
-		}
-	}
-	request := &spec.NodePublishVolumeRequest{
-		VolumeId: v.Handle, PublishContext: v.Attachment, TargetPath: v.Target, VolumeCapability: v.capability(a),
-		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: v.Attributes,
-	}
-	if r.Staged {
-		request.StagingTargetPath = s.mount()
-	}
-	err = c.call(ctx, v.Driver, "NodePublishVolume", func(ctx context.Context, node spec.NodeClient) error {
-		_, err := node.NodePublishVolume(ctx, request)
-		return err
-	})
-	if err != nil {
+	if err := c.mount(ctx, v, request{attachment, a, r.Staged}); err != nil {
 		return Published{}, err
 	}
 	r.Done = true
-	if err := write(v.Target, r); err != nil {
+	if err := c.write(v.Target, r); err != nil {
 		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
 	}
 	return Published{GroupSet: v.Group != nil && a.can(spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)}, nil
+}
+
+// again is how long an attachment is waited for of a volume that is mounted, and so was
+// attached: its pod runs, and is not to be held up.
+const again = 5 * time.Second
+
+func (v *Volume) attachment(ctx context.Context, mounted bool) (map[string]string, error) {
+	if v.Attach == nil {
+		return nil, nil
+	}
+	if mounted {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, again)
+		defer cancel()
+	}
+	return v.Attach(ctx)
+}
+
+// alone refuses a volume that one pod alone may use, if another one has it. The caller
+// holds its lock.
+func (c *Client) alone(v Volume) error {
+	if !slices.Contains(v.AccessModes, corev1.ReadWriteOncePod) {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for target, r := range c.records {
+		if target != v.Target && r.Begun && r.Driver == v.Driver && r.Handle == v.Handle {
+			return fmt.Errorf("volume %s is ReadWriteOncePod, and another pod on this node has it: %w", v.Handle, errdefs.ErrPrecondition)
+		}
+	}
+	return nil
+}
+
+// request is what calls for one volume have in common.
+type request struct {
+	attachment map[string]string
+	abilities  abilities
+	staged     bool
+}
+
+// mount has the driver stage the volume, if it does that, and publish it.
+func (c *Client) mount(ctx context.Context, v Volume, q request) error {
+	r := &spec.NodePublishVolumeRequest{
+		VolumeId: v.Handle, PublishContext: q.attachment, TargetPath: v.Target, VolumeCapability: v.capability(q.abilities),
+		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: v.Attributes,
+	}
+	if q.staged {
+		s := c.stage(v.Driver, v.Handle)
+		if err := c.stageVolume(ctx, v, s, q); err != nil {
+			return err
+		}
+		r.StagingTargetPath = s.mount()
+	}
+	return c.call(ctx, v.Driver, "NodePublishVolume", func(ctx context.Context, node spec.NodeClient) error {
+		_, err := node.NodePublishVolume(ctx, r)
+		return err
+	})
 }
 
 // Holds says whether a volume was published and is still mounted. No driver is
@@ -111,22 +148,7 @@ func (c *Client) Holds(target string) bool {
 	return err == nil && there
 }
 
-// write records a volume, unless that is done.
-func write(target string, r record) error {
-	if was, err := readRecord(target); err == nil && was == r {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
-		return err
-	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(recordFile(target), data, 0o600)
-}
-
-func (c *Client) stageVolume(ctx context.Context, v Volume, s stage, a abilities) error {
+func (c *Client) stageVolume(ctx context.Context, v Volume, s stage, q request) error {
 	for _, dir := range []string{s.mount(), s.users()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return fmt.Errorf("make the folder to stage volume %s in: %w", v.Handle, err)
@@ -137,8 +159,8 @@ func (c *Client) stageVolume(ctx context.Context, v Volume, s stage, a abilities
 	}
 	return c.call(ctx, v.Driver, "NodeStageVolume", func(ctx context.Context, node spec.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
-			VolumeId: v.Handle, PublishContext: v.Attachment, StagingTargetPath: s.mount(),
-			VolumeCapability: v.capability(a), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
+			VolumeId: v.Handle, PublishContext: q.attachment, StagingTargetPath: s.mount(),
+			VolumeCapability: v.capability(q.abilities), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
 		})
 		return err
 	})
@@ -152,25 +174,36 @@ func (c *Client) Unpublish(ctx context.Context, target string) error {
 		return nil // the driver was never called
 	}
 	if err != nil {
-		return err
+		return c.forgetLost(target, err)
 	}
 	unlock, err := c.locks.Lock(ctx, r.Driver+" "+r.Handle)
 	if err != nil {
 		return fmt.Errorf("unpublish volume %s: %w", r.Handle, err)
 	}
 	defer unlock()
-	if err := c.unpublish(ctx, r, target); err != nil {
-		return err
+	if r.Begun {
+		if err := c.unpublish(ctx, r, target); err != nil {
+			return err
+		}
 	}
-	if r.Staged {
+	if r.Begun && r.Staged {
 		if err := c.unstage(ctx, r, target); err != nil {
 			return err
 		}
 	}
-	if err := os.Remove(recordFile(target)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.forget(target); err != nil {
 		return fmt.Errorf("forget volume %s: %w", r.Handle, err)
 	}
 	return nil
+}
+
+// forgetLost is for a record that cannot be read, as after a power cut, which has taken
+// the mounts with it. Where something is mounted, nobody knows whom to ask.
+func (c *Client) forgetLost(target string, lost error) error {
+	if there, err := mounted(target); err != nil || there {
+		return errors.Join(err, fmt.Errorf("nobody knows who has mounted %s; unmount it, and remove the record: %w", target, lost))
+	}
+	return c.forget(target)
 }
 
 func (c *Client) unpublish(ctx context.Context, r record, target string) error {

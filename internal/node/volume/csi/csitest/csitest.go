@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -39,6 +40,7 @@ type Driver struct {
 	mu    sync.Mutex
 	calls []proto.Message
 	fail  map[string]error
+	stop  map[string]chan struct{}
 }
 
 // Serve starts a driver and returns the path of its socket. It ends with the test.
@@ -78,6 +80,33 @@ func (d *Driver) Fail(call string, err error) {
 		d.fail = map[string]error{}
 	}
 	d.fail[call] = err
+}
+
+// StopAt has the next call of that name do nothing until its caller has had enough, as
+// when that is killed meanwhile. The channel is closed once there is such a call.
+func (d *Driver) StopAt(call string) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stop == nil {
+		d.stop = map[string]chan struct{}{}
+	}
+	reached := make(chan struct{})
+	d.stop[call] = reached
+	return reached
+}
+
+// await is for the beginning of a call. An error is that it is not to do anything.
+func (d *Driver) await(ctx context.Context, call string) error {
+	d.mu.Lock()
+	reached := d.stop[call]
+	delete(d.stop, call)
+	d.mu.Unlock()
+	if reached == nil {
+		return nil
+	}
+	close(reached)
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // Calls are the requests so far, without those that only ask.
@@ -125,6 +154,9 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *spec.NodeGetCapabil
 
 // NodeStageVolume binds the volume's folder to the staging folder.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
+	if err := d.await(ctx, "NodeStageVolume"); err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(r.GetStagingTargetPath()); err != nil || !info.IsDir() {
 		return nil, status.Error(codes.InvalidArgument, "the staging folder is not there")
 	}
@@ -134,6 +166,9 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReq
 
 // NodePublishVolume binds what is staged, or else the volume's folder.
 func (d *Driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
+	if err := d.await(ctx, "NodePublishVolume"); err != nil {
+		return nil, err
+	}
 	from := filepath.Join(d.Data, r.GetVolumeId())
 	if staged := r.GetStagingTargetPath(); staged != "" {
 		if there, err := mountinfo.Mounted(staged); err != nil || !there {
@@ -147,6 +182,9 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolum
 
 // NodeUnpublishVolume unmounts the target.
 func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
+	if err := d.await(ctx, "NodeUnpublishVolume"); err != nil {
+		return nil, err
+	}
 	var err error
 	if !d.Keep {
 		err = unbind(r.GetTargetPath())
@@ -156,10 +194,14 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishV
 
 // NodeUnstageVolume unmounts the staging folder, unless somebody has the volume.
 func (d *Driver) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
+	if err := d.await(ctx, "NodeUnstageVolume"); err != nil {
+		return nil, err
+	}
 	var err error
 	mounts, listErr := mountinfo.GetMounts(nil)
 	for _, m := range mounts {
-		if m.Root == filepath.Join(d.Data, r.GetVolumeId()) && m.Mountpoint != r.GetStagingTargetPath() {
+		within := strings.HasPrefix(m.Root+"/", filepath.Join(d.Data, r.GetVolumeId())+"/")
+		if within && m.Mountpoint != r.GetStagingTargetPath() {
 			err = status.Errorf(codes.FailedPrecondition, "it is still published at %s", m.Mountpoint)
 		}
 	}

@@ -1,0 +1,100 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/node/cluster/storage"
+	"fairlead.run/internal/node/plugins"
+	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/csi"
+)
+
+// driverTimeout is how long a driver may take over a call. It is the kubelet's.
+const driverTimeout = 2 * time.Minute
+
+// The folders of a kubelet that programs of others know: they mount them into their
+// pods.
+const (
+	registryFolder = "plugins_registry"
+	stagingFolder  = "plugins/kubernetes.io/csi"
+	podsFolder     = "pods"
+)
+
+// drivers are the programs of others that serve the node.
+type drivers struct {
+	registry *plugins.Registry
+	volumes  *csi.Client
+}
+
+// newDrivers makes them. The cluster is there, and nothing is called before Run.
+func (n *Node) newDrivers() {
+	known := csi.NewDrivers(n.cluster.Storage().Check, n.driverChanged)
+	n.drivers.volumes = csi.New(csi.Config{
+		Socket: known.Socket, Staging: filepath.Join(n.cfg.Shared, stagingFolder), Pods: filepath.Join(n.cfg.Shared, podsFolder),
+		Timeout: driverTimeout, Changed: n.cluster.NodeChanged,
+	})
+	if err := n.drivers.volumes.Load(); err != nil {
+		n.cfg.Log.Warn("it is not known of all volumes whether they are mounted", "error", err)
+	}
+	n.drivers.registry = plugins.New(plugins.Config{
+		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known}, Log: n.cfg.Log,
+	})
+}
+
+// around is what volumes need beside pods.
+func (n *Node) around(allocatable corev1.ResourceList) volume.Around {
+	cluster := n.cluster.Storage()
+	return volume.Around{
+		Allocatable: allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()},
+		CSI: n.drivers.volumes, Pods: filepath.Join(n.cfg.Shared, podsFolder), Driver: cluster.Driver, Attached: cluster.Attached,
+	}
+}
+
+// driverChanged is that a driver has come, or gone. Pods may wait for it.
+func (n *Node) driverChanged(name string, info *csi.NodeInfo) {
+	n.cluster.Storage().Set(name, info)
+	if info == nil {
+		return
+	}
+	n.agent.Touch(waiting(n.agent.Pods())...)
+}
+
+// waiting are the pods that do not run yet and have volumes that a driver may make.
+func waiting(pods []*corev1.Pod) []types.UID {
+	var out []types.UID
+	for _, p := range pods {
+		if p.Status.Phase != corev1.PodPending {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			if v.CSI != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+				out = append(out, p.UID)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// inUse are the volumes that must not be detached from the node.
+func (n *Node) inUse() []corev1.UniqueVolumeName {
+	var out []corev1.UniqueVolumeName
+	for _, id := range n.drivers.volumes.Attached() {
+		out = append(out, storage.UniqueName(id))
+	}
+	return out
+}
+
+// runDrivers takes the drivers that are there, and those that come, until ctx ends.
+func (n *Node) runDrivers(ctx context.Context) error {
+	if err := n.drivers.registry.Run(ctx); err != nil {
+		return fmt.Errorf("find drivers of volumes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/cluster/pace"
+	"fairlead.run/internal/node/volume/csi"
+)
+
+// askEvery is how often the attachment is asked for why it takes so long.
+const askEvery = 5 * time.Second
+
+// Attached waits until a volume is attached to this node, and returns what the driver is
+// to be told of that. The node's status has to say by then that it uses the volume.
+//
+// One version of the Node has to have both: that the volume is in use, which keeps it
+// from being detached, and that it is attached. Who detaches it takes the second away
+// first, and then looks at the first.
+func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error) {
+	id := csi.ID{Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle}
+	why := "its node does not say yet that it uses it"
+	for {
+		node, changed := s.now()
+		inUse := node != nil && slices.Contains(node.Status.VolumesInUse, UniqueName(id))
+		if inUse && isAttached(node, id) {
+			break
+		}
+		if inUse {
+			why = s.whyNot(ctx, id)
+		}
+		timer := time.NewTimer(askEvery)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("%s: %w: %w", why, errdefs.ErrUnavailable, context.Cause(ctx))
+		}
+		timer.Stop()
+	}
+	var p pace.Pace
+	for {
+		a, err := s.attachment(ctx, id)
+		if err == nil && a.Status.Attached && a.DeletionTimestamp == nil {
+			return a.Status.AttachmentMetadata, nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s: %w", describe(a), errdefs.ErrUnavailable)
+		}
+		if !pace.Sleep(ctx, p.After(err)) {
+			return nil, err
+		}
+	}
+}
+
+func isAttached(node *corev1.Node, id csi.ID) bool {
+	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == UniqueName(id) })
+}
+
+// whyNot says why the volume is not attached, as far as that is known.
+func (s *Storage) whyNot(ctx context.Context, id csi.ID) string {
+	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+	defer cancel()
+	a, err := s.attachment(ctx, id)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "nobody has begun to attach it; does the controller manager run?"
+	case err != nil:
+		return err.Error()
+	}
+	return describe(a)
+}
+
+func describe(a *storagev1.VolumeAttachment) string {
+	switch {
+	case a.DeletionTimestamp != nil:
+		return "it is being detached from an earlier use, by VolumeAttachment " + a.Name
+	case a.Status.AttachError != nil:
+		return "VolumeAttachment " + a.Name + " says: " + a.Status.AttachError.Message
+	case a.Status.Attached:
+		return "VolumeAttachment " + a.Name + " is attached, and the node's status does not say so yet"
+	}
+	return "VolumeAttachment " + a.Name + " is not attached yet; does the controller of CSI driver " + a.Spec.Attacher + " run?"
+}
+
+// attachment is what says that the volume is attached. A node may read it by its name
+// alone, which follows from what it is of.
+func (s *Storage) attachment(ctx context.Context, id csi.ID) (*storagev1.VolumeAttachment, error) {
+	name := attachmentName(id, s.node)
+	out := &storagev1.VolumeAttachment{}
+	err := s.client.REST(storagev1.SchemeGroupVersion).Get().Resource("volumeattachments").Name(name).MaxRetries(0).Do(ctx).Into(out)
+	if err != nil {
+		return nil, fmt.Errorf("get VolumeAttachment %s: %w", name, err)
+	}
+	return out, nil
+}
+
+func attachmentName(id csi.ID, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(id.Handle+id.Driver+node)))
+}
