@@ -52,7 +52,7 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 		}
 		return all, err
 	}
-	c, err := containerd.Load(i.dist.Containerd)
+	c, err := i.load()
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +68,21 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 		all = append(all, change{x.Path, x.Data})
 	}
 	return all, err
+}
+
+// load reads containerd's configuration. What it imports may be where nothing is
+// mounted; what is changed is read where it is written.
+func (i *Installer) load() (*containerd.Config, error) {
+	wide := i.dist.Containerd
+	wide.Root = i.root()
+	c, err := containerd.Load(wide)
+	if _, gone := os.Stat(wide.Root + "/"); gone != nil {
+		return containerd.Load(i.dist.Containerd) // the process has ended meanwhile
+	}
+	if err == nil {
+		c.Root = i.dist.Containerd.Root
+	}
+	return c, err
 }
 
 // write makes the changes and notes in the record, before it makes one, what was
@@ -321,14 +336,15 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	if i.dist.Runtime != "containerd" || i.dist.Containerd.Generated {
 		return "", nil
 	}
-	c, err := containerd.Load(i.dist.Containerd)
+	c, err := i.load()
 	if err != nil {
 		return "", err
 	}
 	if len(c.Dangling) > 0 {
 		return "", fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there", c.Dangling[0])
 	}
-	program := i.program()
+	root := i.root()
+	program := i.program(root)
 	if program == "" {
 		return "containerd's program is not seen from here, so that it did not read the configuration before the restart", nil
 	}
@@ -336,8 +352,8 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "--config", i.dist.Containerd.Main, "config", "dump")
 	cmd.WaitDelay = time.Second
-	if i.options.Root != "" && filepath.Clean(i.options.Root) != "/" {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: i.options.Root}
+	if root != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 		cmd.Dir = "/"
 	}
 	var said strings.Builder
@@ -355,14 +371,14 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 
 // program is containerd's, as a path on the node: that of the process, or one of
 // the usual ones.
-func (i *Installer) program() string {
+func (i *Installer) program(root string) string {
 	if pid, err := i.runtime.PID(); err == nil {
-		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(i.host(path)) {
+		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(filepath.Join(root, path)) {
 			return path
 		}
 	}
 	for _, path := range i.dist.Programs {
-		if runnable(i.host(path)) {
+		if runnable(filepath.Join(root, path)) {
 			return path
 		}
 	}

@@ -124,6 +124,9 @@ func (i *Installer) chooseRestart() error {
 	case restart.BySystemd:
 		unit, err := i.dist.Unit(o.Root)
 		if err != nil {
+			unit, err = i.dist.Unit(i.root())
+		}
+		if err != nil {
 			return fault.New(payload.UnsupportedNode, "%w", err)
 		}
 		i.restarter = restart.Systemd{Unit: unit, Bus: i.host("/run/dbus/system_bus_socket")}
@@ -142,6 +145,21 @@ func (i *Installer) chooseRestart() error {
 
 // host is where a path of the node is seen from here.
 func (i *Installer) host(path string) string { return filepath.Join("/", i.options.Root, path) }
+
+// root is where all of the node is seen. In a container that is no more mounted than
+// what is written: the rest is in the root directory of the runtime's process.
+func (i *Installer) root() string {
+	if filepath.Clean("/"+i.options.Root) == "/" {
+		return "/"
+	}
+	if pid, err := i.runtime.PID(); err == nil {
+		root := "/proc/" + strconv.Itoa(pid) + "/root"
+		if _, err := os.Stat(root + "/"); err == nil {
+			return root
+		}
+	}
+	return i.options.Root
+}
 
 // lock waits for other installers. What it returns gives the lock back.
 func (i *Installer) lock(ctx context.Context) (func(), error) {

@@ -46,6 +46,7 @@ type world struct {
 	now     time.Time
 	lazy    map[string]bool                   // nodes whose pods say nothing
 	results map[string]*payload.InstallResult // by node, of pods that fail
+	runs    func(*corev1.Pod)                 // fills in the status, if it is not nil
 	watch   func()                            // is called after each step
 	fail    func(verb string, o client.Object) error
 	born    int
@@ -315,6 +316,8 @@ func (w *world) pod(name string, ds *appsv1.DaemonSet, node string) {
 	was := p.DeepCopy()
 	p.Status.Conditions, p.Status.ContainerStatuses = nil, nil
 	switch r := w.results[node]; {
+	case w.runs != nil:
+		w.runs(p)
 	case w.lazy[node]:
 	case r != nil:
 		text := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"type":"x","state":%q,"reason":%q,"message":%q}`, payload.APIVersion, payload.KindResult, r.State, r.Reason, r.Message)

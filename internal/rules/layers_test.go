@@ -134,8 +134,11 @@ var layers = []layer{
 	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins"}},
 	// Its command line is fairlead's as well, which must not link the rest.
 	{place: "internal/operator/options"},
+	// What of a node is mounted is what the installer needs, and is written down there.
+	{place: "internal/operator/install", may: []string{"internal/operator/names", "internal/installer/view", "@api"}},
 	{place: "internal/operator/names", may: []string{"@api"}},
 	{place: "internal/operator/...", may: []string{"internal/operator/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/installer/view"},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
 	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},
 	{place: "cmd/fairlead-operator", may: []string{"internal/operator", "internal/operator/options"}},

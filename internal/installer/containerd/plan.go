@@ -222,11 +222,15 @@ func (c *Config) imported(d Daemon, w Want) ([]Change, error) {
 	return append(drop, edits...), err
 }
 
-// importDir is the folder for our file, and whether the main file reads it there.
+// importDir is the folder for our file, and whether the main file reads it there. One
+// that is not beside the main file is somebody else's, and not mounted in containers.
 func (c *Config) importDir(kind string) (string, bool) {
 	if m := c.main(); m != nil {
 		for _, p := range patterns(m) {
 			dir := filepath.Dir(p)
+			if !strings.HasPrefix(dir+"/", filepath.Dir(c.Main)+"/") {
+				continue
+			}
 			if ok, err := filepath.Match(filepath.Base(p), ownName(kind)); err == nil && ok && strings.Contains(p, "*") && !strings.ContainsAny(dir, "*?[") {
 				return dir, true
 			}

@@ -61,9 +61,18 @@ func Find(proc, root string) (Kubelet, error) {
 		if err != nil {
 			continue
 		}
+		// Its own root has its files also where they are not mounted.
+		if own := filepath.Join(proc, e.Name(), "root"); readable(own) {
+			root = own
+		}
 		return read(pid, args(line), root)
 	}
 	return Kubelet{}, fmt.Errorf("look for the kubelet: no process of that name is seen: %w", errdefs.ErrNotFound)
+}
+
+func readable(dir string) bool {
+	_, err := os.ReadDir(dir)
+	return err == nil
 }
 
 func args(line []byte) []string {

@@ -45,6 +45,19 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %s", name, all)
 		}
 	}
+	// A container sees the kubelet's file in the root directory of its process alone.
+	proc := t.TempDir()
+	for file, text := range map[string]string{"7/comm": "kubelet\n", "7/cmdline": "kubelet\x00--config=/kubelet.yaml\x00", "7/root/kubelet.yaml": "containerRuntimeEndpoint: /d.sock\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := Find(proc, t.TempDir()); err != nil || got.Endpoint != "/d.sock" {
+		t.Errorf("%+v %v", got, err)
+	}
 	if _, err := Find(t.TempDir(), "/"); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("without a kubelet: %v", err)
 	}

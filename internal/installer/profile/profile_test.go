@@ -8,6 +8,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/view"
 )
 
 func touch(t *testing.T, root string, names ...string) {
@@ -108,5 +109,42 @@ func TestDetect(t *testing.T) {
 		if name == "k3s" && filepath.Base(got.Containerd.Template) != "config-v3.toml.tmpl" {
 			t.Errorf("the template is %s", got.Containerd.Template)
 		}
+	}
+}
+
+// What a pod sees of a node has all that the installer reads and writes there.
+func TestViewsHaveAll(t *testing.T) {
+	for _, d := range distributions {
+		places, err := view.Want{Distribution: d.Name, BinaryPath: "/usr/bin"}.Places()
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		covered := func(path string, write bool) {
+			for _, p := range places {
+				if strings.HasPrefix(path, p.Path+"/") && (p.Write || !write) {
+					return
+				}
+			}
+			if path != "" {
+				t.Errorf("%s: %s is not seen, or cannot be written", d.Name, path)
+			}
+		}
+		folder := func(path string) {
+			if path != "" {
+				covered(filepath.Join(path, "x"), true)
+			}
+		}
+		root := t.TempDir()
+		if d.Containerd.Main != "" {
+			touch(t, root, d.Containerd.Main)
+		}
+		at := d.at(root)
+		covered(d.Socket, false)
+		covered(at.Containerd.Main, true)
+		covered(at.Containerd.Template, true)
+		covered(at.CRIO.Main, true)
+		folder(at.Containerd.DropIns)
+		folder(at.CRIO.DropIns)
 	}
 }

@@ -51,6 +51,17 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 	if t.pool != nil {
 		order.CRI, order.Restart, order.MaxUnavailable = t.pool.Spec.CRI.Name, t.pool.Spec.Restart, t.pool.Spec.MaxUnavailable
 	}
+	members, err := e.members(ctx, t.object)
+	if err != nil {
+		return outcome{}, err
+	}
+	carriers, err := e.carriers(ctx, t.object, t.about.Type)
+	if err != nil {
+		return outcome{}, err
+	}
+	if order.Distribution, err = install.Distribution(order.CRI, append(carriers, members...)); err != nil {
+		return outcome{}, misconfigured(err)
+	}
 	settings, err := order.SettingsMap()
 	if err != nil {
 		return outcome{}, err
@@ -59,7 +70,11 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, err
 	}
 	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
-		err := e.daemonSet(ctx, order.DaemonSet(work, settings.Name))
+		set, err := order.DaemonSet(work, settings.Name)
+		if err != nil {
+			return outcome{}, err
+		}
+		err = e.daemonSet(ctx, set)
 		if errors.Is(err, errTaken) {
 			return outcome{progress: 5, says: err.Error()}, nil
 		}

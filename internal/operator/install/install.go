@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/installer/view"
 	"fairlead.run/internal/operator/names"
 )
 
@@ -28,12 +31,15 @@ type Order struct {
 	CRI            v1alpha1.CRIName
 	Restart        v1alpha1.Restart
 	MaxUnavailable *intstr.IntOrString
+	// Distribution is how that is set up on the nodes.
+	Distribution string
 	// Account is the service account of the pods, which get no token of it.
 	Account string
 }
 
 // settingsFile is where a pod finds the settings.
 const (
+	readyDir     = "/run/fairlead-install"
 	settingsDir  = "/etc/fairlead-install"
 	settingsFile = "settings.json"
 	hostDir      = "/host"
@@ -83,7 +89,11 @@ func Labels(typ, pool string) map[string]string {
 
 // DaemonSet has the pods that do some work. Its selector has the pool, the type and
 // the work, so that no two share pods.
-func (o *Order) DaemonSet(work names.PhaseOf, settings string) *appsv1.DaemonSet {
+func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSet, error) {
+	places, err := o.view().Places()
+	if err != nil {
+		return nil, fmt.Errorf("make DaemonSet %s: %w", o.DaemonSetName(work), err)
+	}
 	pool := o.Runtime.Spec.WorkerPool.Name
 	labels := Labels(o.Type, pool)
 	labels[names.Work] = string(work)
@@ -100,17 +110,28 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) *appsv1.DaemonSet
 		Selector:       &metav1.LabelSelector{MatchLabels: labels},
 		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &most}},
 		// A pod is ready when the runtime was verified; nothing is gained by waiting.
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: o.pod(work, settings)},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: o.pod(work)},
 	}
 	ds.Spec.Template.Spec.NodeSelector = map[string]string{names.Phase + o.Type: work.Value(pool)}
-	return ds
+	mount(&ds.Spec.Template.Spec, places, settings)
+	return ds, nil
+}
+
+// view is what the installer has to see of a node.
+func (o *Order) view() view.Want {
+	method := o.Restart.Method
+	auto := method == "" || method == v1alpha1.RestartAuto
+	return view.Want{
+		Distribution: o.Distribution, BinaryPath: o.Runtime.Spec.BinaryPath, Devices: len(o.Payload.Spec.Manifest.Devices) > 0,
+		Systemd: method == v1alpha1.RestartSystemd || auto && o.CRI != v1alpha1.CRICRIO, Command: method == v1alpha1.RestartCommand,
+	}
 }
 
 // pod is what runs on a node. It is root there, and nothing in the cluster.
-func (o *Order) pod(work names.PhaseOf, settings string) corev1.PodSpec {
+func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
 	p := corev1.PodSpec{
 		ServiceAccountName: o.Account, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-		HostPID: true, // it restarts the CRI runtime, and outlives no pod by that
+		HostPID: true, // it reads the kubelet's flags, and looks who runs from old folders
 		// It has to come before all that needs the runtime, and to nodes that are born
 		// with a taint.
 		PriorityClassName:             "system-node-critical",
@@ -128,19 +149,71 @@ func (o *Order) pod(work names.PhaseOf, settings string) corev1.PodSpec {
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
 			},
-			SecurityContext: &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0))},
+			SecurityContext: confined(),
 		}},
 	}
 	for _, s := range o.Payload.Spec.PullSecrets {
 		p.ImagePullSecrets = append(p.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
 	}
-	mount := func(name, path string, source corev1.VolumeSource, readOnly bool) {
-		p.Volumes = append(p.Volumes, corev1.Volume{Name: name, VolumeSource: source})
-		m := corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly}
-		p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts, m)
-	}
-	directory := corev1.HostPathDirectory
-	mount("host", hostDir, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: &directory}}, false)
-	mount("settings", settingsDir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: settings}}}, true)
 	return p
+}
+
+// capabilities are those that the installer needs, each for what is beside it; docs/operator.md
+// has them for people.
+var capabilities = []corev1.Capability{
+	"CHOWN",        // a file of the runtime's configuration keeps its owner
+	"DAC_OVERRIDE", // and may be of another one than root
+	"FOWNER",       // and keeps its mode
+	"SYS_CHROOT",   // containerd reads what was written, and a restart command runs, in the node's root
+	"SYS_PTRACE",   // which programs run from the folder of an old version, by /proc/PID/exe
+}
+
+// confined is root on the node's files that are mounted, and nothing else.
+func confined() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		RunAsUser: new(int64(0)), Privileged: new(false), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		// The profile of a runtime lets nobody talk to systemd, and containers of SELinux
+		// write to no file of the node.
+		AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined},
+		SELinuxOptions:  &corev1.SELinuxOptions{Type: "spc_t"},
+	}
+}
+
+// mount gives a pod its settings, a place to say that it is ready, and what it has to see
+// of the node.
+func mount(p *corev1.PodSpec, places []view.Place, settings string) {
+	add := func(v corev1.Volume, m corev1.VolumeMount) {
+		m.Name = v.Name
+		p.Volumes, p.Containers[0].VolumeMounts = append(p.Volumes, v), append(p.Containers[0].VolumeMounts, m)
+	}
+	for _, place := range places {
+		source := &corev1.HostPathVolumeSource{Path: place.Path, Type: new(hostPathTypes[place.Kind])}
+		m := corev1.VolumeMount{MountPath: path.Join(hostDir, place.Path), ReadOnly: !place.Write}
+		if place.Live {
+			m.MountPropagation = new(corev1.MountPropagationHostToContainer)
+		}
+		add(corev1.Volume{Name: volumeName(place.Path), VolumeSource: corev1.VolumeSource{HostPath: source}}, m)
+	}
+	add(corev1.Volume{Name: "settings", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: settings}}}},
+		corev1.VolumeMount{MountPath: settingsDir, ReadOnly: true})
+	add(corev1.Volume{Name: "ready", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		corev1.VolumeMount{MountPath: readyDir})
+}
+
+var hostPathTypes = map[view.Kind]corev1.HostPathType{
+	view.Folder: corev1.HostPathDirectory, view.Made: corev1.HostPathDirectoryOrCreate, view.File: corev1.HostPathFile,
+}
+
+// volumeName is that of a place of the node: a DNS label, which no two share.
+func volumeName(at string) string {
+	word := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, at), "-")
+	sum := sha256.Sum256([]byte(at))
+	return "host-" + strings.Trim(word[:min(len(word), 40)]+"-", "-") + "-" + hex.EncodeToString(sum[:])[:6]
 }

@@ -1,12 +1,16 @@
 package install
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -20,9 +24,18 @@ func order(typ, pool string) *Order {
 			ObjectMeta: metav1.ObjectMeta{Name: typ + "-" + pool, Namespace: "fairlead-system", UID: "1"},
 			Spec:       gardener.ContainerRuntimeSpec{Type: typ, BinaryPath: "/usr/bin", WorkerPool: gardener.ContainerRuntimeWorkerPool{Name: pool}},
 		},
-		Type: typ, CRI: "crio", Restart: v1alpha1.Restart{Method: "command", Command: []string{"/bin/reload", "-f"}}, Account: "fairlead-installer",
+		Type: typ, CRI: "crio", Distribution: "crio", Restart: v1alpha1.Restart{Method: "command", Command: []string{"/bin/reload", "-f"}}, Account: "fairlead-installer",
 		Payload: &v1alpha1.RuntimePayload{Spec: v1alpha1.RuntimePayloadSpec{Image: "registry.example/x@sha256:1", PullSecrets: []string{"pull"}}},
 	}
+}
+
+func daemonSet(t *testing.T, o *Order, work names.PhaseOf) *appsv1.DaemonSet {
+	t.Helper()
+	ds, err := o.DaemonSet(work, "settings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
 }
 
 // No two DaemonSets may think that a pod is theirs.
@@ -35,7 +48,7 @@ func TestSelectorsAreDisjoint(t *testing.T) {
 	var all []made
 	for _, o := range []*Order{order("gvisor", "a"), order("gvisor", "b"), order("kata-containers", "a"), order("gvisor", strings.Repeat("a", 40))} {
 		for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
-			ds := o.DaemonSet(work, "settings")
+			ds := daemonSet(t, o, work)
 			s, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
 			if err != nil {
 				t.Fatal(err)
@@ -59,7 +72,7 @@ func TestSelectorsAreDisjoint(t *testing.T) {
 }
 
 func TestPodHasNoRightsInTheCluster(t *testing.T) {
-	p := order("gvisor", "a").DaemonSet(names.Install, "settings").Spec.Template.Spec
+	p := daemonSet(t, order("gvisor", "a"), names.Install).Spec.Template.Spec
 	if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken || p.HostNetwork {
 		t.Error("it gets a token, or the node's network")
 	}
@@ -70,6 +83,118 @@ func TestPodHasNoRightsInTheCluster(t *testing.T) {
 	}
 	if len(p.InitContainers) > 0 || p.Containers[0].Image != "registry.example/x@sha256:1" || p.ImagePullSecrets[0].Name != "pull" {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A pod sees of the node what is listed here, and writes to no more than that.
+func TestMounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Order)
+		want   []string
+	}{
+		"containerd": {func(o *Order) { o.CRI, o.Distribution, o.Restart = "containerd", "containerd", v1alpha1.Restart{} }, []string{
+			"/etc/containerd DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory rw", "/run/containerd Directory ro live",
+			"/run/dbus Directory ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+		}},
+		"crio": {func(o *Order) { o.Restart = v1alpha1.Restart{} }, []string{
+			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+		}},
+		"crio by systemd": {func(o *Order) { o.Restart = v1alpha1.Restart{Method: "systemd"} }, []string{
+			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/crio Directory ro live", "/run/dbus Directory ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+		}},
+		"a command": {func(*Order) {}, []string{
+			"/ Directory ro live", "/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+		}},
+		"rke2 with devices": {func(o *Order) {
+			o.CRI, o.Distribution, o.Restart = "containerd", "rke2", v1alpha1.Restart{}
+			o.Payload.Spec.Manifest.Devices = []string{"/dev/kvm"}
+		}, []string{
+			"/dev Directory ro live", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/dbus Directory ro", "/run/k3s/containerd Directory ro live", "/usr/bin DirectoryOrCreate rw",
+			"/var/lib/fairlead-installer DirectoryOrCreate rw", "/var/lib/rancher/rke2/agent/etc/containerd Directory rw",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := order("gvisor", "a")
+			c.change(o)
+			p := daemonSet(t, o, names.Install).Spec.Template.Spec
+			sources := map[string]corev1.Volume{}
+			for _, v := range p.Volumes {
+				if len(validation.IsDNS1123Label(v.Name)) > 0 || sources[v.Name].Name != "" {
+					t.Errorf("volume %s has no name of its own", v.Name)
+				}
+				sources[v.Name] = v
+			}
+			var got []string
+			for _, m := range p.Containers[0].VolumeMounts {
+				h := sources[m.Name].HostPath
+				if h == nil {
+					continue
+				}
+				text := h.Path + " " + string(*h.Type) + map[bool]string{true: " ro", false: " rw"}[m.ReadOnly]
+				if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer {
+					text += " live"
+				}
+				if m.MountPath != path.Join("/host", h.Path) {
+					t.Errorf("%s is at %s", h.Path, m.MountPath)
+				}
+				got = append(got, text)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q", got)
+			}
+			if len(p.Volumes) != len(c.want)+2 || len(p.Containers[0].VolumeMounts) != len(p.Volumes) {
+				t.Errorf("and %d more volumes", len(p.Volumes)-len(c.want))
+			}
+		})
+	}
+	o := order("gvisor", "a")
+	o.Distribution = "docker"
+	if _, err := o.DaemonSet(names.Install, "settings"); err == nil {
+		t.Error("docker was taken")
+	}
+}
+
+func TestPodIsConfined(t *testing.T) {
+	s := daemonSet(t, order("gvisor", "a"), names.Cleanup).Spec.Template.Spec.Containers[0].SecurityContext
+	want := []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_CHROOT", "SYS_PTRACE"}
+	if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, want) || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestDistribution(t *testing.T) {
+	node := func(name, version string, label ...string) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		n.Status.NodeInfo.KubeletVersion = version
+		for _, l := range label {
+			n.Labels[l] = "true"
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		cri   v1alpha1.CRIName
+		nodes []corev1.Node
+		want  string
+	}{
+		"no nodes yet": {"containerd", nil, "containerd"},
+		"kubeadm":      {"containerd", []corev1.Node{node("a", "v1.37.2"), node("b", "v1.36.0-gke.1")}, "containerd"},
+		"k3s":          {"containerd", []corev1.Node{node("a", "v1.33.4+k3s1")}, "k3s"},
+		"rke2":         {"containerd", []corev1.Node{node("a", "v1.33.4+rke2r1"), node("b", "v1.33.5+rke2r2")}, "rke2"},
+		"k0s":          {"containerd", []corev1.Node{node("a", "v1.33.4+k0s")}, "k0s"},
+		"microk8s":     {"containerd", []corev1.Node{node("a", "v1.33.4", "microk8s.io/cluster")}, "microk8s"},
+		"crio":         {"crio", []corev1.Node{node("a", "v1.33.4")}, "crio"},
+		"two":          {"containerd", []corev1.Node{node("a", "v1.33.4+k0s"), node("b", "v1.33.4")}, "!node a has k0s and node b has containerd"},
+	} {
+		got, err := Distribution(c.cri, c.nodes)
+		if words, refused := strings.CutPrefix(c.want, "!"); refused {
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: %s %v", name, got, err)
+			}
+			continue
+		}
+		if got != c.want || err != nil {
+			t.Errorf("%s: %s %v", name, got, err)
+		}
 	}
 }
 

@@ -1,0 +1,570 @@
+package operator
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/names"
+)
+
+// The operator's DaemonSets are run for real: their container, confined and with the
+// mounts that the spec has and nothing else, on a node that is a folder with a real
+// containerd. What it says by its readiness and its termination message is what the
+// operator gets, and labels and classes follow from that.
+func TestContainersOfDaemonSets(t *testing.T) {
+	n := newMachine(t)
+	w := newWorld(t)
+	image := n.image("1")
+	w.create(image.object)
+	w.fleet("sandboxed", 1)
+	w.create(aPool("sandboxed", "gvisor"))
+	const node = "sandboxed-000"
+	var runs *container
+	w.runs = func(p *corev1.Pod) {
+		if runs != nil && runs.name == p.Labels[names.Work] {
+			p.Status.Conditions, p.Status.ContainerStatuses = runs.status()
+		}
+	}
+	// start runs the container of the pod that there is.
+	start := func(i *rootfs) *container {
+		t.Helper()
+		var pods corev1.PodList
+		w.must(w.client.List(t.Context(), &pods))
+		if len(pods.Items) != 1 {
+			t.Fatalf("%d pods", len(pods.Items))
+		}
+		return n.run(w, &pods.Items[0], i)
+	}
+	before := tree(t, n.at("etc"))
+
+	// A payload that was damaged on its way is refused, and the node stays as it was.
+	w.settle()
+	damaged := n.image("0")
+	n.write(filepath.Join(damaged.root, "shim"), "damaged", 0o755)
+	runs = start(damaged)
+	runs.wait()
+	w.settle()
+	w.wants("a damaged payload", w.operation("gvisor-sandboxed"), "PayloadInvalid")
+	if w.node(node).Labels[names.Ready+"gvisor"] != "" {
+		t.Error("the node is ready with a damaged payload")
+	}
+	if got := tree(t, n.at("etc")); got != before {
+		t.Errorf("a damaged payload left\n%s", got)
+	}
+
+	runs = start(image)
+	runs.awaitReady()
+	r := runs.result()
+	if r.State != payload.Installed || !r.Restarted || !slices.Equal(r.Handlers, []string{"runsc"}) || len(r.Warnings) > 0 {
+		t.Errorf("%+v", r)
+	}
+	w.settle()
+	if w.node(node).Labels[names.Ready+"gvisor"] != "true" {
+		t.Errorf("labels: %v", w.node(node).Labels)
+	}
+	if c := w.class("gvisor"); c == nil || c.Handler != "runsc" {
+		t.Errorf("class: %+v", c)
+	}
+	w.wants("the runtime", w.operation("gvisor-sandboxed"), "Succeeded", "1 of 1 nodes")
+	if n.restarts() != 1 {
+		t.Errorf("systemd was asked to restart %q", n.jobs())
+	}
+	runs.stop()
+
+	w.must(w.client.Delete(t.Context(), aPool("sandboxed")))
+	for range 5 {
+		w.step()
+	}
+	runs = start(image)
+	runs.awaitReady()
+	if r := runs.result(); r.State != payload.Removed {
+		t.Errorf("%+v", r)
+	}
+	w.settle()
+	if labels := w.node(node).Labels; len(labels) != 1 || w.class("gvisor") != nil {
+		t.Errorf("left are %v", labels)
+	}
+	runs.stop()
+	if got := tree(t, n.at("etc")); got != before {
+		t.Errorf("left is\n%s\nand not\n%s", got, before)
+	}
+	for _, made := range []string{"usr/bin/gvisor", "var/lib/fairlead-installer/gvisor.type.json"} {
+		if _, err := os.Stat(n.at(made)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", made, err)
+		}
+	}
+}
+
+// tree is what is in a folder, with contents.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s\n", strings.TrimPrefix(path, dir))
+		if d.Type().IsRegular() {
+			text, err := os.ReadFile(path)
+			fmt.Fprintf(&b, "%s\n", text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// machine is a node: a folder with the namespaces in which its containerd runs, and with
+// a bus on which the test is systemd.
+type machine struct {
+	*testing.T
+	dir     string
+	init    *exec.Cmd
+	systemd *systemd
+	program string // fairlead
+}
+
+func (m *machine) at(path string) string { return filepath.Join(m.dir, path) }
+
+func (m *machine) write(path, text string, mode os.FileMode) {
+	m.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// initScript is process 1 of the node: it mounts what a containerd needs, and starts that
+// again whenever it ends. The programs of this machine come with their libraries.
+const initScript = `set -e
+mount --make-rprivate /
+mount --bind "$NODE" "$NODE"
+mount -t proc proc "$NODE/proc"
+mount --rbind /sys "$NODE/sys"
+mount --rbind /dev "$NODE/dev"
+for lib in usr/lib usr/lib64 lib lib64; do
+	if [ -L /$lib ]; then ln -sfn "$(readlink /$lib)" "$NODE/$lib"
+	elif [ -d /$lib ]; then mkdir -p "$NODE/$lib"; mount --rbind /$lib "$NODE/$lib"; fi
+done
+while :; do
+	chroot "$NODE" /usr/bin/containerd --config /etc/containerd/config.toml 2>>"$NODE/log" &
+	echo $! > "$NODE/pid.new"; mv "$NODE/pid.new" "$NODE/pid"
+	wait $! || true
+	sleep 0.1
+done`
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	containerd := os.Getenv("FAIRLEAD_TEST_CONTAINERD")
+	if containerd == "" || os.Geteuid() != 0 {
+		t.Skip("FAIRLEAD_TEST_CONTAINERD names no containerd 2, or this is not root; make test-installer has both")
+	}
+	for _, program := range []string{"dbus-daemon", "setpriv", "nsenter", "unshare"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not here", program)
+		}
+	}
+	m := &machine{T: t, dir: t.TempDir()}
+	m.program = m.build()
+	for _, dir := range []string{"proc", "sys", "dev", "etc/systemd/system", "run/containerd", "run/dbus", "usr/bin", "var/lib", "tmp"} {
+		if err := os.MkdirAll(m.at(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(containerd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(m.at("usr/bin/containerd"), string(text), 0o755)
+	m.write(m.at("etc/os-release"), "ID=ubuntu\n", 0o644)
+	m.write(m.at("etc/containerd/config.toml"), `# of ops
+version = 3
+imports = ["/opt/site/*.toml"]
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "native"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+`, 0o644)
+	// An import from where nothing is mounted.
+	m.write(m.at("opt/site/foreign.toml"), "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.foreign]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
+	m.init = exec.Command("sh", "-c", initScript)
+	m.init.Env = append(os.Environ(), "NODE="+m.dir)
+	said := &bytes.Buffer{}
+	m.init.Stderr = said
+	m.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	if err := m.init.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = m.init.Process.Kill() // and with it everything in its PID namespace
+		_ = m.init.Wait()
+		if t.Failed() {
+			log, _ := os.ReadFile(m.at("log"))
+			t.Logf("%s\ncontainerd:\n%s", said, log[max(0, len(log)-4000):])
+		}
+	})
+	m.systemd = newSystemd(m)
+	m.eventually("containerd's socket", func() bool {
+		_, err := os.Stat(m.at("run/containerd/containerd.sock"))
+		return err == nil
+	})
+	return m
+}
+
+// build makes the program as images have it.
+func (m *machine) build() string {
+	m.Helper()
+	out := filepath.Join(m.TempDir(), "fairlead")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace nri_no_wasm", "-o", out, "../../cmd/fairlead")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		m.Fatalf("%v: %s", err, said)
+	}
+	return out
+}
+
+func (m *machine) eventually(what string, is func() bool) {
+	m.Helper()
+	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.Fatalf("%s: not within four minutes", what)
+		}
+	}
+}
+
+// enter runs a program in the node's namespaces.
+func (m *machine) enter(args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--target", fmt.Sprint(m.init.Process.Pid), "--mount", "--pid", "--"}, args...)...)
+}
+
+// systemd is the test itself, on a bus of the node.
+type systemd struct {
+	m    *machine
+	conn *dbus.Conn
+	done chan string
+}
+
+const systemdPath = dbus.ObjectPath("/org/freedesktop/systemd1")
+
+func newSystemd(m *machine) *systemd {
+	m.Helper()
+	socket := m.at("run/dbus/system_bus_socket")
+	config := filepath.Join(m.TempDir(), "bus.conf")
+	m.write(config, `<busconfig><type>system</type><listen>unix:path=`+socket+`</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>`, 0o644)
+	bus := exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--nosyslog", "--config-file="+config)
+	bus.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	if err := bus.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		_ = bus.Process.Kill()
+		_ = bus.Wait()
+		runtime.UnlockOSThread()
+	})
+	s := &systemd{m: m, done: make(chan string, 100)}
+	m.eventually("the bus", func() bool {
+		var err error
+		s.conn, err = dbus.Connect("unix:path=" + socket)
+		return err == nil
+	})
+	m.Cleanup(func() { _ = s.conn.Close() })
+	if err := s.conn.Export(s, systemdPath, "org.freedesktop.systemd1.Manager"); err != nil {
+		m.Fatal(err)
+	}
+	if _, err := s.conn.RequestName("org.freedesktop.systemd1", 0); err != nil {
+		m.Fatal(err)
+	}
+	return s
+}
+
+// Subscribe is called by clients that want signals.
+func (s *systemd) Subscribe() *dbus.Error { return nil }
+
+// Reload reads units again, of which there are none.
+func (s *systemd) Reload() *dbus.Error {
+	s.done <- "reload"
+	return nil
+}
+
+// ResetFailedUnit has nothing to reset.
+func (s *systemd) ResetFailedUnit(string) *dbus.Error { return nil }
+
+// RestartUnit ends containerd, which process 1 starts again.
+func (s *systemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
+	job := systemdPath + "/job/1"
+	s.done <- "restart " + unit
+	result := "done"
+	if out, err := s.m.enter("sh", "-c", `kill -TERM "$(cat "$1/pid")"`, "sh", s.m.dir).CombinedOutput(); err != nil {
+		s.m.Logf("restart: %v: %s", err, out)
+		result = "failed"
+	}
+	go func() {
+		_ = s.conn.Emit(systemdPath, "org.freedesktop.systemd1.Manager.JobRemoved", uint32(1), job, unit, result)
+	}()
+	return job, nil
+}
+
+// jobs are what systemd was asked for since the last call.
+func (m *machine) jobs() (out []string) {
+	for {
+		select {
+		case job := <-m.systemd.done:
+			out = append(out, job)
+		default:
+			return out
+		}
+	}
+}
+
+func (m *machine) restarts() int {
+	n := 0
+	for _, job := range m.jobs() {
+		if job == "restart containerd.service" {
+			n++
+		}
+	}
+	return n
+}
+
+// rootfs is the root file system of an image, and the object that tells of it.
+type rootfs struct {
+	root   string
+	object *v1alpha1.RuntimePayload
+}
+
+// image is one with a runtime that only says its version.
+func (m *machine) image(version string) *rootfs {
+	m.Helper()
+	i := &rootfs{root: m.TempDir(), object: aPayload("gvisor", version, "runsc")}
+	program, err := os.ReadFile(m.program)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.write(filepath.Join(i.root, "fairlead"), string(program), 0o755)
+	p := &i.object.Spec.Manifest
+	p.Architectures, p.Files = []string{runtime.GOARCH}, nil
+	p.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"${PAYLOAD}/shim\"\n[runsc_config]\n"}}
+	p.Checks = []payload.Check{{Name: "version", Command: []string{"shim", "version"}}}
+	m.write(filepath.Join(i.root, "shim"), string(program), 0o755)
+	sum := sha256.Sum256(program)
+	p.Files = []payload.File{{Path: "shim", Mode: "0755", Size: int64(len(program)), SHA256: hex.EncodeToString(sum[:])}}
+	p.Handlers[0].Containerd.Options = &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: "${CONFIG}/runsc.toml"}
+	text, err := json.Marshal(p)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.write(filepath.Join(i.root, payload.ManifestName), string(text), 0o644)
+	return i
+}
+
+// container is one that runs.
+type container struct {
+	m     *machine
+	name  string // of the work
+	root  string
+	spec  corev1.Container
+	log   string // the file with its termination message
+	cmd   *exec.Cmd
+	said  *bytes.Buffer
+	ended chan struct{}
+}
+
+// run starts the container of a pod as a container runtime would: with the mounts, the
+// rights and the root file system that its spec says.
+func (m *machine) run(w *world, p *corev1.Pod, i *rootfs) *container {
+	m.Helper()
+	spec := p.Spec.Containers[0]
+	c := &container{m: m, name: p.Labels[names.Work], root: i.root, spec: spec, log: filepath.Join(m.TempDir(), "log"), said: &bytes.Buffer{}, ended: make(chan struct{})}
+	m.write(c.log, "", 0o666)
+	if !p.Spec.HostPID || *spec.SecurityContext.Privileged || !*spec.SecurityContext.ReadOnlyRootFilesystem {
+		m.Fatalf("the pod is another one: %+v", p.Spec)
+	}
+	var script strings.Builder
+	script.WriteString("set -e\nmount --make-rslave /\n")
+	say := func(format string, args ...any) { fmt.Fprintf(&script, format+"\n", args...) }
+	at := func(path string) string { return filepath.Join(c.root, path) }
+	for _, dir := range []string{"dev", "proc"} {
+		if err := os.MkdirAll(at(dir), 0o755); err != nil {
+			m.Fatal(err)
+		}
+	}
+	say("mount --bind %s %[1]s\nmount -t proc proc %s\nmount -t tmpfs tmpfs %s", c.root, at("proc"), at("dev"))
+	say("touch %[1]s/null %[1]s/termination-log\nmount --bind /dev/null %[1]s/null\nmount --bind %[2]s %[1]s/termination-log", at("dev"), c.log)
+	for _, v := range spec.VolumeMounts {
+		m.mount(say, at(v.MountPath), v, m.source(w, p, v.Name))
+	}
+	say("mount -o remount,bind,ro %s", c.root)
+	var caps []string
+	for _, add := range spec.SecurityContext.Capabilities.Add {
+		caps = append(caps, "+"+strings.ToLower(string(add)))
+	}
+	say("exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,%s chroot %s %s", strings.Join(caps, ","), c.root, strings.Join(slices.Concat(spec.Command, spec.Args), " "))
+	c.cmd = m.enter("unshare", "--mount", "--", "sh", "-c", script.String())
+	c.cmd.Stdout, c.cmd.Stderr = c.said, c.said
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	go func() {
+		_ = c.cmd.Wait() // its result is in its termination message
+		close(c.ended)
+	}()
+	m.Cleanup(c.stop)
+	return c
+}
+
+// source is what is mounted of a volume: on the node, or made for the pod.
+func (m *machine) source(w *world, p *corev1.Pod, name string) string {
+	m.Helper()
+	at := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+	if at < 0 {
+		m.Fatalf("there is no volume %s", name)
+	}
+	switch v := p.Spec.Volumes[at]; {
+	case v.HostPath != nil:
+		path := m.at(v.HostPath.Path)
+		info, err := os.Stat(path)
+		switch *v.HostPath.Type {
+		case corev1.HostPathDirectoryOrCreate:
+			err = os.MkdirAll(path, 0o755)
+		case corev1.HostPathDirectory:
+			if err == nil && !info.IsDir() {
+				err = os.ErrInvalid
+			}
+		case corev1.HostPathFile:
+			if err == nil && !info.Mode().IsRegular() {
+				err = os.ErrInvalid
+			}
+		default:
+			m.Fatalf("volume %s has type %s", name, *v.HostPath.Type)
+		}
+		if err != nil {
+			m.Fatalf("volume %s: %s: %v", name, v.HostPath.Path, err)
+		}
+		return path
+	case v.ConfigMap != nil:
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: v.ConfigMap.Name}}
+		if !w.get(settings) {
+			m.Fatalf("there is no ConfigMap %s", v.ConfigMap.Name)
+		}
+		dir := m.TempDir()
+		for key, text := range settings.Data {
+			m.write(filepath.Join(dir, key), text, 0o644)
+		}
+		return dir
+	case v.EmptyDir != nil:
+		return m.TempDir()
+	}
+	m.Fatalf("volume %s is of a kind that the installer has no use for", name)
+	return ""
+}
+
+// mount makes the place of a volume, and says how it is mounted there.
+func (m *machine) mount(say func(string, ...any), to string, v corev1.VolumeMount, from string) {
+	m.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
+		m.Fatal(err)
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(to, 0o755)
+	} else {
+		m.write(to, "", 0o644)
+	}
+	if err != nil {
+		m.Fatal(err)
+	}
+	say("mount --rbind %s %s", from, to)
+	if v.MountPropagation == nil {
+		say("mount --make-rprivate %s", to)
+	}
+	if v.ReadOnly {
+		say("mount -o remount,bind,ro %s", to)
+	}
+}
+
+// ready is what the probe says.
+func (c *container) ready() bool {
+	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", c.cmd.Process.Pid))
+	fields := strings.Fields(string(child))
+	if err != nil || len(fields) != 1 {
+		return false
+	}
+	args := append([]string{"--target", fields[0], "--mount", "--pid", "--", "chroot", c.root}, c.spec.ReadinessProbe.Exec.Command...)
+	return exec.Command("nsenter", args...).Run() == nil
+}
+
+func (c *container) awaitReady() {
+	c.m.Helper()
+	c.m.eventually("the container is ready", func() bool {
+		select {
+		case <-c.ended:
+			c.m.Fatalf("it has ended: %s", c.said)
+		default:
+		}
+		return c.ready()
+	})
+}
+
+// result is the termination message.
+func (c *container) result() *payload.InstallResult {
+	c.m.Helper()
+	text, err := os.ReadFile(c.log)
+	if err != nil {
+		c.m.Fatal(err)
+	}
+	r, err := payload.DecodeResult(text)
+	if err != nil {
+		c.m.Fatalf("%v in %q: %s", err, text, c.said)
+	}
+	return r
+}
+
+// wait waits for the end by itself.
+func (c *container) wait() { <-c.ended }
+
+func (c *container) stop() {
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM)
+	<-c.ended
+}
+
+// status is what a kubelet makes of it.
+func (c *container) status() ([]corev1.PodCondition, []corev1.ContainerStatus) {
+	select {
+	case <-c.ended:
+		text, _ := os.ReadFile(c.log)
+		ended := &corev1.ContainerStateTerminated{ExitCode: int32(c.cmd.ProcessState.ExitCode()), Message: string(text)}
+		return nil, []corev1.ContainerStatus{{Name: c.spec.Name, State: corev1.ContainerState{Terminated: ended}}}
+	default:
+	}
+	if !c.ready() {
+		return nil, nil
+	}
+	return []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}, nil
+}
