@@ -49,11 +49,11 @@ func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) 
 	}
 	p, err := inventory.Find(pods, list[0])
 	if err != nil {
-		return err
+		return a.unstarted(ctx, list[0], "", err)
 	}
 	c, err := p.Find(f.container)
 	if err != nil {
-		return err
+		return a.unstarted(ctx, p.Namespace+"/"+p.Name, f.container, err)
 	}
 	url, err := inventory.ExecURL(ctx, s.Runtime, c, inventory.Command{Args: list[1:], Stdin: f.stdin, TTY: f.tty})
 	if err != nil {

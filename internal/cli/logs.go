@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +20,13 @@ type logFlags struct {
 	follow     bool
 	tail       int
 	since      time.Duration
+	sinceTime  string
 	timestamps bool
 	container  string
+	all        bool
+	previous   bool
+	prefix     bool
+	named      bool // --prefix was given, whichever way
 }
 
 func (a *app) logsCommand() *cobra.Command {
@@ -29,45 +36,72 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Show the output of a pod's containers",
 		Long: "Show the output of a pod's containers. POD is a name, namespace/name, or the start of an id.\n" +
 			"With several containers and without -c all of them are shown, with their names in front.",
-		Args: args("POD"),
+		Example: "  fairlead logs web -c main --since 5m\n  fairlead logs web --previous",
+		Args:    args("POD"),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.with(cmd.Context(), func(s *session) error { return a.logs(cmd.Context(), s, list[0], f) })
+			f.named = cmd.Flags().Changed("prefix")
+			o, err := f.options(time.Now())
+			if err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(s *session) error { return a.logs(cmd.Context(), s, list[0], &f, o) })
 		},
 	}
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on until the containers end")
-	cmd.Flags().IntVar(&f.tail, "tail", -1, "lines to show from the end; -1 shows all")
-	cmd.Flags().DurationVar(&f.since, "since", 0, "show what is not older than this, such as 5m")
-	cmd.Flags().BoolVar(&f.timestamps, "timestamps", false, "show when each line was written")
-	cmd.Flags().StringVarP(&f.container, "container", "c", "", "container to show")
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.follow, "follow", "f", false, "go on until the containers end")
+	flags.IntVar(&f.tail, "tail", -1, "lines to show from the end; -1 shows all")
+	flags.DurationVar(&f.since, "since", 0, "show what is not older than this, such as 5m")
+	flags.StringVar(&f.sinceTime, "since-time", "", "show what is not older than this time, such as 2026-01-02T15:04:05Z")
+	flags.BoolVar(&f.timestamps, "timestamps", false, "show when each line was written")
+	flags.StringVarP(&f.container, "container", "c", "", "container to show")
+	flags.BoolVar(&f.all, "all-containers", false, "show all containers, which is so without -c")
+	flags.BoolVarP(&f.previous, "previous", "p", false, "show what was written before the last restart")
+	flags.BoolVar(&f.prefix, "prefix", false, "put pod and container in front of each line; --prefix=false puts nothing there")
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, s *session, ref string, f logFlags) error {
+// options are what is read of each log.
+func (f *logFlags) options(now time.Time) (logs.Options, error) {
+	// Beginnings that were rotated away belong to the log.
+	o := logs.Options{Tail: f.tail, Follow: f.follow && !f.previous, Rotated: true}
+	switch {
+	case f.all && f.container != "":
+		return o, usageError{errors.New("--all-containers and -c do not go together")}
+	case f.tail < -1:
+		return o, usageError{fmt.Errorf("--tail %d is no number of lines", f.tail)}
+	case f.since < 0:
+		return o, usageError{fmt.Errorf("--since %s is in the future", f.since)}
+	case f.since > 0 && f.sinceTime != "":
+		return o, usageError{errors.New("--since and --since-time do not go together")}
+	case f.since > 0:
+		o.Since = now.Add(-f.since)
+	case f.sinceTime != "":
+		at, err := time.Parse(time.RFC3339Nano, f.sinceTime)
+		if err != nil {
+			return o, usageError{fmt.Errorf("--since-time %q is no time in the form of RFC 3339, such as %s", f.sinceTime, now.UTC().Format(time.RFC3339))}
+		}
+		o.Since = at
+	}
+	return o, nil
+}
+
+func (a *app) logs(ctx context.Context, s *session, ref string, f *logFlags, o logs.Options) error {
 	pods, err := inventory.List(ctx, s.Runtime)
 	if err != nil {
 		return err
 	}
 	p, err := inventory.Find(pods, ref)
 	if err != nil {
-		return err
+		return a.unstarted(ctx, ref, "", err)
 	}
-	chosen := p.Containers
-	if f.container != "" || len(chosen) == 0 {
-		c, err := p.Find(f.container)
-		if err != nil {
-			return err
-		}
-		chosen = []inventory.Container{*c}
+	chosen, err := choose(ctx, s, p, f)
+	if err != nil {
+		return a.unstarted(ctx, p.Namespace+"/"+p.Name, f.container, err)
 	}
-	w := &logWriter{out: a.out, err: a.err, stamps: f.timestamps}
-	for _, c := range chosen {
-		if len(chosen) > 1 {
-			w.width = max(w.width, len(c.Name))
-		}
-	}
-	if !f.follow { // one after the other keeps them readable
+	w := &logWriter{out: a.out, err: a.err, stamps: f.timestamps, names: f.names(p, chosen)}
+	if !o.Follow { // one after the other keeps them readable
 		for _, c := range chosen {
-			if err := showLog(ctx, s, c, f, w); err != nil {
+			if err := showLog(ctx, s, c, o, w); err != nil {
 				return err
 			}
 		}
@@ -76,7 +110,7 @@ func (a *app) logs(ctx context.Context, s *session, ref string, f logFlags) erro
 	errs := make([]error, len(chosen))
 	var wg sync.WaitGroup
 	for i, c := range chosen {
-		wg.Go(func() { errs[i] = showLog(ctx, s, c, f, w) })
+		wg.Go(func() { errs[i] = showLog(ctx, s, c, o, w) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -85,16 +119,59 @@ func (a *app) logs(ctx context.Context, s *session, ref string, f logFlags) erro
 	return errors.Join(errs...)
 }
 
-func showLog(ctx context.Context, s *session, c inventory.Container, f logFlags, w *logWriter) error {
+// choose picks the containers whose logs are shown. Of those that were not named and were
+// not restarted there is nothing previous to show.
+func choose(ctx context.Context, s *session, p *inventory.Pod, f *logFlags) ([]inventory.Container, error) {
+	chosen := p.Containers
+	if f.container != "" || len(chosen) == 0 {
+		c, err := p.Find(f.container)
+		if err != nil {
+			return nil, err
+		}
+		chosen = []inventory.Container{*c}
+	}
+	if !f.previous {
+		return chosen, nil
+	}
+	var out []inventory.Container
+	var errs []error
+	for _, c := range chosen {
+		before, err := inventory.Previous(ctx, s.Runtime, p, &c)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, *before)
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// names are what stands in front of lines, by container; nil for nothing.
+func (f *logFlags) names(p *inventory.Pod, chosen []inventory.Container) map[string]string {
+	width, out := 0, map[string]string{}
+	for _, c := range chosen {
+		width = max(width, len(c.Name))
+	}
+	for _, c := range chosen {
+		switch {
+		case f.prefix:
+			out[c.Name] = fmt.Sprintf("[pod/%s/%s] ", p.Name, c.Name)
+		case len(chosen) > 1 && !f.named:
+			out[c.Name] = fmt.Sprintf("%-*s | ", width, c.Name)
+		}
+	}
+	return out
+}
+
+func showLog(ctx context.Context, s *session, c inventory.Container, o logs.Options, w *logWriter) error {
 	path, err := inventory.LogPath(ctx, s.Runtime, &c)
 	if err != nil {
 		return err
 	}
-	o := logs.Options{Tail: f.tail, Follow: f.follow}
-	if f.since > 0 {
-		o.Since = time.Now().Add(-f.since)
-	}
-	if f.follow {
+	if o.Follow {
 		watch, stop := context.WithCancel(ctx)
 		defer stop()
 		ended := make(chan struct{})
@@ -111,7 +188,7 @@ func showLog(ctx context.Context, s *session, c inventory.Container, f logFlags,
 type logWriter struct {
 	mu       sync.Mutex
 	out, err io.Writer
-	width    int // of names; 0 shows none
+	names    map[string]string // before lines, by container
 	stamps   bool
 }
 
@@ -122,13 +199,35 @@ func (w *logWriter) line(name string, l logs.Line) error {
 	if l.Stream == "stderr" {
 		to = w.err
 	}
-	text := ""
-	if w.width > 0 {
-		text = fmt.Sprintf("%-*s | ", w.width, name)
-	}
+	text := w.names[name]
 	if w.stamps {
 		text += l.Time.Format(time.RFC3339Nano) + " "
 	}
 	_, err := fmt.Fprintf(to, "%s%s\n", text, l.Text)
+	return err
+}
+
+// unstarted is why fairlead up has not started a container yet, or any container where
+// none is named; the runtime knows nothing of such ones. Else it is err.
+func (a *app) unstarted(ctx context.Context, ref, container string, err error) error {
+	c, failed := a.machine()
+	if failed != nil || a.endpoint != "" {
+		return err
+	}
+	pods, failed := c.podsOf(ctx, "", []string{ref})
+	if failed != nil || len(pods) != 1 {
+		return err
+	}
+	p := &pods[0]
+	name := podName(p.Namespace, p.Name)
+	if p.Status.Reason != "" {
+		return fmt.Errorf("pod %s was not started: %s: %s", name, p.Status.Reason, p.Status.Message)
+	}
+	for _, st := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := st.State.Waiting
+		if w != nil && st.ContainerID == "" && (container == "" || st.Name == container) {
+			return fmt.Errorf("container %s of pod %s was not started yet: %s", st.Name, name, strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
+		}
+	}
 	return err
 }

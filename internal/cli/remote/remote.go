@@ -1,8 +1,9 @@
-// Package remote is the client's side of exec: it connects to the address that
-// a CRI runtime gave for a stream, carries standard input and output, follows
-// the terminal's size, and returns the exit code.
+// Package remote is the client's side of exec and port-forward: it connects to the
+// address that a CRI runtime gave for a stream. For exec it carries standard input and
+// output, follows the terminal's size, and returns the exit code; for port-forward it
+// carries a connection.
 //
-// It speaks SPDY with version 4 of the remote command protocol, which every
+// It speaks SPDY, with version 4 of the remote command protocol for exec, which every
 // CRI runtime does. It does not know what runs at the other end.
 package remote
 
@@ -13,13 +14,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // The names of the protocol.
@@ -55,7 +54,7 @@ func (e *ExitError) Error() string { return fmt.Sprintf("the command ended with 
 // Run connects to the address and returns when the command has ended and all
 // of its output was written, or the context ends.
 func Run(ctx context.Context, address string, s Streams) error {
-	conn, err := dial(ctx, address)
+	conn, err := dial(ctx, address, protocolV4)
 	if err != nil {
 		return err
 	}
@@ -67,32 +66,6 @@ func Run(ctx context.Context, address string, s Streams) error {
 		return ctx.Err()
 	}
 	return err
-}
-
-func dial(ctx context.Context, address string) (httpstream.Connection, error) {
-	transport, err := spdy.NewRoundTripperWithProxy(nil, func(*http.Request) (*url.URL, error) { return nil, nil })
-	if err != nil {
-		return nil, fmt.Errorf("prepare the stream: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the stream: %w", err)
-	}
-	req.Header.Set(protocolHeader, protocolV4)
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the stream: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	conn, err := transport.NewConnection(resp)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the stream: %w", err)
-	}
-	if got := resp.Header.Get(protocolHeader); got != protocolV4 {
-		_ = conn.Close()
-		return nil, fmt.Errorf("connect to the stream: the runtime speaks %q, want %s", got, protocolV4)
-	}
-	return conn, nil
 }
 
 // carry opens a stream for each end, in the order that servers expect.

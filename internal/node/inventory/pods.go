@@ -14,6 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -80,6 +81,28 @@ func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) ([]Pod, e
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.ID, b.Namespace+"/"+b.Name+"/"+b.ID)
 	})
 	return pods, nil
+}
+
+// Previous is the attempt of a container before the one that is listed.
+func Previous(ctx context.Context, client runtimeapi.RuntimeServiceClient, p *Pod, c *Container) (*Container, error) {
+	if c.Attempt == 0 {
+		return nil, fmt.Errorf("container %s of pod %s was not restarted, so that there is nothing previous: %w", c.Name, p.ShortName(), errdefs.ErrNotFound)
+	}
+	list, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: map[string]string{podspec.LabelPodUID: p.UID}}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var found *Container
+	for _, item := range list.GetContainers() {
+		v := viewContainer(item)
+		if v.Name == c.Name && v.Attempt < c.Attempt && (found == nil || v.Attempt > found.Attempt) {
+			found = &v
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("the attempt of container %s of pod %s before this one was removed, and its log with it: %w", c.Name, p.ShortName(), errdefs.ErrNotFound)
+	}
+	return found, nil
 }
 
 // podState sums up the containers of a sandbox that is up.
