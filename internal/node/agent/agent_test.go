@@ -85,8 +85,9 @@ func (p *pictures) Ensure(ctx context.Context, r images.Request) (images.Image, 
 
 type nothing struct{}
 
-func (nothing) ConfigMap(string, string) *corev1.ConfigMap { return nil }
-func (nothing) Secret(string, string) *corev1.Secret       { return nil }
+func (nothing) ConfigMap(context.Context, string, string) (*corev1.ConfigMap, error) { return nil, nil }
+
+func (nothing) Secret(context.Context, string, string) (*corev1.Secret, error) { return nil, nil }
 
 // node is a machine on which one agent after the other may run.
 type node struct {
@@ -405,11 +406,11 @@ type stuck struct {
 	until chan struct{}
 }
 
-func (s stuck) ConfigMap(_, name string) *corev1.ConfigMap {
+func (s stuck) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if name == "stuck" {
 		<-s.until
 	}
-	return &corev1.ConfigMap{}
+	return &corev1.ConfigMap{}, nil
 }
 
 // hangs are the places where a pod may hang: each makes the pod with that number do so.

@@ -125,14 +125,41 @@ func TestProbeWithoutItsConfigMap(t *testing.T) {
 // configMaps are ConfigMaps by name.
 type configMaps map[string]map[string]string
 
-func (m configMaps) ConfigMap(_, name string) *corev1.ConfigMap {
+func (m configMaps) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if m[name] == nil {
-		return nil
+		return nil, nil
 	}
-	return &corev1.ConfigMap{Data: m[name]}
+	return &corev1.ConfigMap{Data: m[name]}, nil
 }
 
-func (configMaps) Secret(string, string) *corev1.Secret { return nil }
+func (configMaps) Secret(context.Context, string, string) (*corev1.Secret, error) { return nil, nil }
+
+// locked are Secrets of which one cannot be read, and others are not there.
+type locked struct{ nothing }
+
+func (locked) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	if name == "locked" {
+		return nil, errors.New("the API server is away")
+	}
+	return nil, nil
+}
+
+// TestPullSecrets tells of pull secrets that cannot be had, and starts what does not need
+// them.
+func TestPullSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.objects = locked{}
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "locked"}, {Name: "none"}}
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if !n.saw("p1 FailedToRetrieveImagePullSecret: The image may not be pulled without all pull secrets: the API server is away\nthere is no Secret none") {
+			t.Errorf("%q", n.events)
+		}
+		n.stop()
+	})
+}
 
 // TestPostStartOnce runs the hook of a container whose status could not be had right
 // after its start, once.

@@ -144,7 +144,7 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 	if c := w.view.Containers[ct.Name]; c != nil && c.Hash == record.Hash { // else it is another program
 		record.Crashes = c.Crashes
 	}
-	cfg, err := podspec.Container(w.spec, podspec.Attempt{
+	cfg, err := podspec.Container(ctx, w.spec, podspec.Attempt{
 		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Target: w.target(ct.Name), Record: record,
 	})
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *worker) image(ctx context.Context, ct *corev1.Container) (images.Image,
 
 func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPolicy) (images.Image, error) {
 	got, err := w.a.cfg.Images.Ensure(ctx, images.Request{
-		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(), Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
+		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(ctx), Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if ctx.Err() != nil {
 		return got, ctx.Err()
@@ -209,12 +209,23 @@ func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPol
 	return got, nil
 }
 
-func (w *worker) pullSecrets() []*corev1.Secret {
+// pullSecrets are those that can be had: the image may be here, or need none.
+func (w *worker) pullSecrets(ctx context.Context) []*corev1.Secret {
 	var out []*corev1.Secret
+	var errs []error
 	for _, ref := range w.pod.Spec.ImagePullSecrets {
-		if s := w.a.cfg.Objects.Secret(w.pod.Namespace, ref.Name); s != nil {
+		s, err := w.a.cfg.Objects.Secret(ctx, w.pod.Namespace, ref.Name)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case s == nil:
+			errs = append(errs, fmt.Errorf("there is no Secret %s", ref.Name))
+		default:
 			out = append(out, s)
 		}
+	}
+	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
+		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+message(err))
 	}
 	return out
 }

@@ -90,13 +90,13 @@ func New(cfg Config) *Run {
 type lookup struct{ *manifest.Objects }
 
 // ConfigMap implements podspec.Lookup.
-func (l lookup) ConfigMap(namespace, name string) *corev1.ConfigMap {
-	return l.ConfigMaps[manifest.Key{Namespace: namespace, Name: name}]
+func (l lookup) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return l.ConfigMaps[manifest.Key{Namespace: namespace, Name: name}], nil
 }
 
 // Secret implements podspec.Lookup.
-func (l lookup) Secret(namespace, name string) *corev1.Secret {
-	return l.Secrets[manifest.Key{Namespace: namespace, Name: name}]
+func (l lookup) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	return l.Secrets[manifest.Key{Namespace: namespace, Name: name}], nil
 }
 
 // place is what was resolved before.

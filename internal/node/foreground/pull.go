@@ -193,7 +193,7 @@ func (i *refs) Ensure(_ context.Context, r images.Request) (images.Image, error)
 func (r *Run) credentials(p *corev1.Pod, image string) []images.Credential {
 	var secrets []*corev1.Secret
 	for _, ref := range p.Spec.ImagePullSecrets {
-		if s := (lookup{r.cfg.Objects}).Secret(p.Namespace, ref.Name); s != nil {
+		if s := r.cfg.Objects.Secrets[manifest.Key{Namespace: p.Namespace, Name: ref.Name}]; s != nil {
 			secrets = append(secrets, s)
 		}
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 
@@ -14,23 +15,23 @@ import (
 type claims struct{ m *Machine }
 
 // Claim implements volume.Claims.
-func (c claims) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+func (c claims) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim := c.m.read().Claims[manifest.Key{Namespace: namespace, Name: name}]
 	if claim == nil {
-		return nil
+		return nil, nil
 	}
 	bound := claim.DeepCopy()
 	bound.Spec.VolumeName = namespace + "/" + name
 	bound.Status.Phase = corev1.ClaimBound
-	return bound
+	return bound, nil
 }
 
 // Volume implements volume.Claims.
-func (c claims) Volume(name string) *corev1.PersistentVolume {
+func (c claims) Volume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
 	namespace, claim, ok := strings.Cut(name, "/")
 	owner := c.m.read().Claims[manifest.Key{Namespace: namespace, Name: claim}]
 	if !ok || owner == nil {
-		return nil
+		return nil, nil
 	}
 	made := corev1.HostPathDirectoryOrCreate
 	v := &corev1.PersistentVolume{}
@@ -39,5 +40,5 @@ func (c claims) Volume(name string) *corev1.PersistentVolume {
 	v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: claim, UID: owner.UID}
 	v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: filepath.Join(c.m.cfg.Root, "claims", namespace, claim), Type: &made}
 	v.Status.Phase = corev1.VolumeBound
-	return v
+	return v, nil
 }

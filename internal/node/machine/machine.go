@@ -167,13 +167,13 @@ func (m *Machine) poke() {
 }
 
 // ConfigMap implements podspec.Lookup.
-func (m *Machine) ConfigMap(namespace, name string) *corev1.ConfigMap {
-	return m.read().ConfigMaps[manifest.Key{Namespace: namespace, Name: name}]
+func (m *Machine) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return m.read().ConfigMaps[manifest.Key{Namespace: namespace, Name: name}], nil
 }
 
 // Secret implements podspec.Lookup.
-func (m *Machine) Secret(namespace, name string) *corev1.Secret {
-	return m.read().Secrets[manifest.Key{Namespace: namespace, Name: name}]
+func (m *Machine) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	return m.read().Secrets[manifest.Key{Namespace: namespace, Name: name}], nil
 }
 
 // read is what the manifests hold now.

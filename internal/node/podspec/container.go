@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -31,9 +32,9 @@ func (a Attempt) LogPath() string {
 
 // Container is the configuration of one attempt. The error says which
 // variable could not be resolved.
-func Container(c *Context, a Attempt) (*runtimeapi.ContainerConfig, error) {
+func Container(ctx context.Context, c *Context, a Attempt) (*runtimeapi.ContainerConfig, error) {
 	ct := a.Container
-	vars, err := environment(c, ct)
+	vars, err := environment(ctx, c, ct)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -57,11 +59,11 @@ type DNS struct {
 	Options  []string
 }
 
-// Lookup finds the objects that a pod refers to. Missing ones are nil. It may know
-// Services too.
+// Lookup finds the objects that a pod refers to. One that does not exist is nil; an error
+// is that nobody can say whether it does, which is not the same. It may know Services too.
 type Lookup interface {
-	ConfigMap(namespace, name string) *corev1.ConfigMap
-	Secret(namespace, name string) *corev1.Secret
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
 // Context is a pod and what is known around it.

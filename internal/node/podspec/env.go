@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,14 +31,14 @@ func (v *variables) set(name, value string) {
 
 // environment is the container's environment: envFrom first, then env, each
 // seeing what came before it, then what tells of Services and was not set.
-func environment(c *Context, ct *corev1.Container) (*variables, error) {
+func environment(ctx context.Context, c *Context, ct *corev1.Container) (*variables, error) {
 	services, err := serviceVariables(c)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: the variables of Services: %w", ct.Name, err)
 	}
 	vars := &variables{values: map[string]string{}, links: services.values}
 	for _, from := range ct.EnvFrom {
-		list, err := fromObject(c, from)
+		list, err := fromObject(ctx, c, from)
 		if err != nil {
 			return nil, fmt.Errorf("container %s: envFrom: %w", ct.Name, err)
 		}
@@ -50,7 +51,7 @@ func environment(c *Context, ct *corev1.Container) (*variables, error) {
 	for _, e := range ct.Env {
 		value := vars.expand(e.Value)
 		if e.ValueFrom != nil {
-			v, skip, err := fromSource(c, ct, e.ValueFrom)
+			v, skip, err := fromSource(ctx, c, ct, e.ValueFrom)
 			if err != nil {
 				return nil, fmt.Errorf("container %s: variable %s: %w", ct.Name, e.Name, err)
 			}
@@ -70,10 +71,13 @@ func environment(c *Context, ct *corev1.Container) (*variables, error) {
 }
 
 // fromObject is all that an object has, by its keys.
-func fromObject(c *Context, from corev1.EnvFromSource) ([][2]string, error) {
+func fromObject(ctx context.Context, c *Context, from corev1.EnvFromSource) ([][2]string, error) {
 	var out [][2]string
 	if r := from.ConfigMapRef; r != nil {
-		cm := c.Objects.ConfigMap(c.Pod.Namespace, r.Name)
+		cm, err := c.Objects.ConfigMap(ctx, c.Pod.Namespace, r.Name)
+		if err != nil {
+			return nil, err
+		}
 		if cm == nil && !isTrue(r.Optional) {
 			return nil, fmt.Errorf("configmap %q not found: %w", r.Name, errdefs.ErrNotFound)
 		}
@@ -84,7 +88,10 @@ func fromObject(c *Context, from corev1.EnvFromSource) ([][2]string, error) {
 		}
 	}
 	if r := from.SecretRef; r != nil {
-		s := c.Objects.Secret(c.Pod.Namespace, r.Name)
+		s, err := c.Objects.Secret(ctx, c.Pod.Namespace, r.Name)
+		if err != nil {
+			return nil, err
+		}
 		if s == nil && !isTrue(r.Optional) {
 			return nil, fmt.Errorf("secret %q not found: %w", r.Name, errdefs.ErrNotFound)
 		}
@@ -99,7 +106,7 @@ func fromObject(c *Context, from corev1.EnvFromSource) ([][2]string, error) {
 }
 
 // fromSource resolves valueFrom. It skips an optional key that is not there.
-func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (value string, skip bool, err error) {
+func fromSource(ctx context.Context, c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (value string, skip bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err = FieldValue(c, from.FieldRef.FieldPath)
@@ -111,7 +118,11 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 		return fromFile(c, from.FileKeyRef)
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
-		if cm := c.Objects.ConfigMap(c.Pod.Namespace, r.Name); cm != nil {
+		cm, err := c.Objects.ConfigMap(ctx, c.Pod.Namespace, r.Name)
+		if err != nil {
+			return "", false, err
+		}
+		if cm != nil {
 			if v, ok := cm.Data[r.Key]; ok {
 				return v, false, nil
 			}
@@ -122,7 +133,11 @@ func fromSource(c *Context, ct *corev1.Container, from *corev1.EnvVarSource) (va
 		return "", false, fmt.Errorf("the ConfigMap %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
 	case from.SecretKeyRef != nil:
 		r := from.SecretKeyRef
-		if s := c.Objects.Secret(c.Pod.Namespace, r.Name); s != nil {
+		s, err := c.Objects.Secret(ctx, c.Pod.Namespace, r.Name)
+		if err != nil {
+			return "", false, err
+		}
+		if s != nil {
 			if v, ok := s.Data[r.Key]; ok {
 				return string(v), false, nil
 			}
@@ -274,8 +289,8 @@ func findContainer(pod *corev1.Pod, name string) *corev1.Container {
 }
 
 // Expand puts the container's variables into a command, as it is done with its own.
-func Expand(c *Context, ct *corev1.Container, command []string) ([]string, error) {
-	vars, err := environment(c, ct)
+func Expand(ctx context.Context, c *Context, ct *corev1.Container, command []string) ([]string, error) {
+	vars, err := environment(ctx, c, ct)
 	if err != nil {
 		return nil, err
 	}

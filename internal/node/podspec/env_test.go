@@ -36,7 +36,7 @@ func (c cluster) Services(_ *corev1.Pod, namespace string) ([]*corev1.Service, e
 func TestServicesUnread(t *testing.T) {
 	c := testContext(corev1.Container{})
 	c.Objects = cluster{unread: errdefs.ErrUnavailable}
-	if _, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrUnavailable) {
+	if _, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }
@@ -48,7 +48,7 @@ func service(namespace, name, ip string, ports ...corev1.ServicePort) *corev1.Se
 // envOf are the variables of a pod's only container, in one line each.
 func envOf(t *testing.T, c *Context) []string {
 	t.Helper()
-	cfg, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]})
+	cfg, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestMissingObjects(t *testing.T) {
 		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}},
 	} {
 		c := testContext(corev1.Container{Name: "c", EnvFrom: []corev1.EnvFromSource{from}})
-		if _, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), `"none" not found`) {
+		if _, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), `"none" not found`) {
 			t.Error(err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestEnvFile(t *testing.T) {
 			}
 			return []byte(tt.text), tt.err
 		}
-		cfg, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]})
+		cfg, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]})
 		got := ""
 		for _, e := range cfg.GetEnvs() {
 			got = e.Key + "=" + string(e.Value)
@@ -161,7 +161,7 @@ func TestEnvFile(t *testing.T) {
 		}
 	}
 	c.File = nil
-	if _, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrUnimplemented) {
+	if _, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrUnimplemented) {
 		t.Error(err)
 	}
 }
@@ -261,5 +261,21 @@ func TestExpandPlain(t *testing.T) {
 	got := ExpandPlain(ct, []string{"$(B)", "$(C) $$(A)"})
 	if strings.Join(got, "|") != "12|$(C) $(A)" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestEnvUnreadable starts no container without what is optional and may be there: only
+// that it is not counts.
+func TestEnvUnreadable(t *testing.T) {
+	ref, may := corev1.LocalObjectReference{Name: "away"}, ptr(true)
+	for name, ct := range map[string]corev1.Container{
+		"a key of a ConfigMap": {Env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref, Key: "k", Optional: may}}}}},
+		"a key of a Secret":    {Env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref, Key: "k", Optional: may}}}}},
+		"a whole ConfigMap":    {EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref, Optional: may}}}},
+		"a whole Secret":       {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref, Optional: may}}}},
+	} {
+		if _, err := Container(t.Context(), testContext(ct), Attempt{Container: &ct}); !errors.Is(err, errAway) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

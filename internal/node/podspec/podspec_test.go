@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,18 +18,26 @@ import (
 
 type objects struct{}
 
-func (objects) ConfigMap(_, name string) *corev1.ConfigMap {
-	if name != "m" {
-		return nil
+var errAway = errors.New("the API server is away")
+
+func (objects) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+	switch name {
+	case "m":
+		return &corev1.ConfigMap{Data: map[string]string{"A": "from map", "bad key=": "x", "k": "v"}}, nil
+	case "away":
+		return nil, errAway
 	}
-	return &corev1.ConfigMap{Data: map[string]string{"A": "from map", "bad key=": "x", "k": "v"}}
+	return nil, nil
 }
 
-func (objects) Secret(_, name string) *corev1.Secret {
-	if name != "s" {
-		return nil
+func (objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	switch name {
+	case "s":
+		return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}, nil
+	case "away":
+		return nil, errAway
 	}
-	return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}
+	return nil, nil
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -70,7 +80,7 @@ func TestEnvironment(t *testing.T) {
 		},
 	}
 	c := testContext(ct)
-	cfg, err := Container(c, Attempt{Container: &c.Pod.Spec.Containers[0], Number: 2, Image: "id"})
+	cfg, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0], Number: 2, Image: "id"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +101,7 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("log %s, labels %v", cfg.LogPath, cfg.Labels)
 	}
 	ct.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "no"}}}}
-	if _, err := Container(testContext(ct), Attempt{Container: &ct}); err == nil || !strings.Contains(err.Error(), `variable X: the Secret s has no key "no"`) {
+	if _, err := Container(t.Context(), testContext(ct), Attempt{Container: &ct}); err == nil || !strings.Contains(err.Error(), `variable X: the Secret s has no key "no"`) {
 		t.Errorf("a missing key: %v", err)
 	}
 }
@@ -272,7 +282,7 @@ func TestPreStopAnnotation(t *testing.T) {
 	of := func(ct *corev1.Container) map[string]string {
 		t.Helper()
 		ct.Name = "c"
-		cfg, err := Container(&Context{Pod: &corev1.Pod{}, IPs: []string{"10.9.8.7"}}, Attempt{Container: ct})
+		cfg, err := Container(t.Context(), &Context{Pod: &corev1.Pod{}, IPs: []string{"10.9.8.7"}}, Attempt{Container: ct})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +310,7 @@ func TestPreStopAnnotation(t *testing.T) {
 
 func TestExpand(t *testing.T) {
 	ct := &corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "a"}, {Name: "B", Value: "$(A)b"}}}
-	got, err := Expand(&Context{Pod: &corev1.Pod{}}, ct, []string{"x", "$(B)", "$(C)", "$$(A)"})
+	got, err := Expand(t.Context(), &Context{Pod: &corev1.Pod{}}, ct, []string{"x", "$(B)", "$(C)", "$$(A)"})
 	if err != nil || !slices.Equal(got, []string{"x", "ab", "$(C)", "$(A)"}) {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestRecord(t *testing.T) {
 	want := Record{Hash: "h", Crashes: 3, TerminationPath: "/t"}
 	ct := &corev1.Container{Name: "c", Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}}
-	cfg, err := Container(testContext(*ct), Attempt{Container: ct, Record: want})
+	cfg, err := Container(t.Context(), testContext(*ct), Attempt{Container: ct, Record: want})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestAttempt(t *testing.T) {
 	c := testContext(*ct)
 	c.Pod.Spec.HostUsers, c.CgroupParent = ptr(false), "/kubepods/podu"
 	c.Userns = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}}
-	cfg, err := Container(c, Attempt{
+	cfg, err := Container(t.Context(), c, Attempt{
 		Container: ct, Target: "t", Devices: []*runtimeapi.Device{{HostPath: "/dev/x"}}, CDI: []*runtimeapi.CDIDevice{{Name: "example.com/gpu=0"}},
 	})
 	if err != nil {

@@ -118,7 +118,7 @@ func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 	if h == nil && !probe.Any(a.Container) {
 		return c
 	}
-	t := p.target(a)
+	t := p.target(ctx, a)
 	ctx, c.leave = context.WithCancel(context.WithoutCancel(ctx))
 	if h != nil {
 		c.postStart = &task{done: make(chan struct{}), cancel: c.leave}
@@ -169,7 +169,7 @@ func (p *Pod) startHook(ctx context.Context, t *probe.Target, h *corev1.Lifecycl
 // variables, as its own command does; where one cannot be had any more, those that its
 // spec has in words, which is all that a kubelet knows here. The container runs well
 // without, and is not to end for it.
-func (p *Pod) target(a Attempt) probe.Target {
+func (p *Pod) target(ctx context.Context, a Attempt) probe.Target {
 	t := probe.Target{Container: a.Container.DeepCopy(), ID: a.ID, Executor: p.Runtime}
 	if addresses := p.Spec.Addresses(); len(addresses) > 0 {
 		t.Host = addresses[0]
@@ -179,7 +179,7 @@ func (p *Pod) target(a Attempt) probe.Target {
 		if one == nil || one.Exec == nil {
 			continue
 		}
-		command, err := podspec.Expand(p.Spec, a.Container, one.Exec.Command)
+		command, err := podspec.Expand(ctx, p.Spec, a.Container, one.Exec.Command)
 		if err != nil {
 			command = podspec.ExpandPlain(a.Container, one.Exec.Command)
 		}
@@ -272,7 +272,7 @@ func (c *Care) Warn(ctx context.Context, by *removal.Deadline) {
 	ctx, cancel := by.Within(context.WithoutCancel(ctx))
 	begun := &task{done: make(chan struct{}), cancel: cancel}
 	c.preStop = begun
-	t := c.pod.target(c.Attempt)
+	t := c.pod.target(ctx, c.Attempt)
 	c.pod.tasks.Go(func() {
 		defer close(begun.done)
 		defer cancel()

@@ -26,11 +26,11 @@ import (
 
 // claim makes what a PersistentVolumeClaim is bound to.
 func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
-	pvc, err := s.findClaim(v)
+	pvc, err := s.findClaim(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	pv, err := s.boundTo(pvc)
+	pv, err := s.boundTo(ctx, pvc)
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", pvc.Name, err)
 	}
@@ -44,7 +44,7 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 }
 
 // findClaim is the claim that a volume names, or that was made for the pod.
-func (s *Set) findClaim(v *corev1.Volume) (*corev1.PersistentVolumeClaim, error) {
+func (s *Set) findClaim(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolumeClaim, error) {
 	if s.around.Claims == nil {
 		return nil, fmt.Errorf("there are no PersistentVolumeClaims without a cluster; use hostPath: %w", errdefs.ErrUnimplemented)
 	}
@@ -54,7 +54,10 @@ func (s *Set) findClaim(v *corev1.Volume) (*corev1.PersistentVolumeClaim, error)
 	} else {
 		name = v.PersistentVolumeClaim.ClaimName
 	}
-	pvc := s.around.Claims.Claim(pod.Namespace, name)
+	pvc, err := s.around.Claims.Claim(ctx, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
 	if pvc == nil {
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is not there (yet): %w", pod.Namespace, name, errdefs.ErrNotFound)
 	}
@@ -67,14 +70,17 @@ func (s *Set) findClaim(v *corev1.Volume) (*corev1.PersistentVolumeClaim, error)
 	return pvc, nil
 }
 
-func (s *Set) boundTo(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+func (s *Set) boundTo(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
 		return nil, fmt.Errorf("it is not bound to a volume (yet): %w", errdefs.ErrUnavailable)
 	}
 	if isBlock(pvc.Spec.VolumeMode) {
 		return nil, errBlock
 	}
-	pv := s.around.Claims.Volume(pvc.Spec.VolumeName)
+	pv, err := s.around.Claims.Volume(ctx, pvc.Spec.VolumeName)
+	if err != nil {
+		return nil, err
+	}
 	if pv == nil {
 		return nil, fmt.Errorf("PersistentVolume %s is not there: %w", pvc.Spec.VolumeName, errdefs.ErrNotFound)
 	}
@@ -149,10 +155,10 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 		AccessModes: pv.Spec.AccessModes, Target: s.target(pv.Name),
 	}
 	var err error
-	if v.StageSecrets, err = s.secretOf(source.NodeStageSecretRef); err != nil {
+	if v.StageSecrets, err = s.secretOf(ctx, source.NodeStageSecretRef); err != nil {
 		return nil, err
 	}
-	if v.PublishSecrets, err = s.secretOf(source.NodePublishSecretRef); err != nil {
+	if v.PublishSecrets, err = s.secretOf(ctx, source.NodePublishSecretRef); err != nil {
 		return nil, err
 	}
 	driver, err := s.driver(source.Driver)
@@ -201,7 +207,7 @@ func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error
 		v.FSType = *source.FSType
 	}
 	if r := source.NodePublishSecretRef; r != nil {
-		if v.PublishSecrets, err = s.secretOf(&corev1.SecretReference{Name: r.Name, Namespace: s.spec.Pod.Namespace}); err != nil {
+		if v.PublishSecrets, err = s.secretOf(ctx, &corev1.SecretReference{Name: r.Name, Namespace: s.spec.Pod.Namespace}); err != nil {
 			return nil, err
 		}
 	}
@@ -215,11 +221,14 @@ func (s *Set) driver(name string) (*storagev1.CSIDriver, error) {
 	return s.around.Driver(name)
 }
 
-func (s *Set) secretOf(r *corev1.SecretReference) (map[string]string, error) {
+func (s *Set) secretOf(ctx context.Context, r *corev1.SecretReference) (map[string]string, error) {
 	if r == nil {
 		return nil, nil
 	}
-	secret := s.spec.Objects.Secret(r.Namespace, r.Name)
+	secret, err := s.spec.Objects.Secret(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s/%s for the CSI driver: %w", r.Namespace, r.Name, err)
+	}
 	if secret == nil {
 		return nil, fmt.Errorf("the Secret %s/%s for the CSI driver is missing: %w", r.Namespace, r.Name, errdefs.ErrNotFound)
 	}

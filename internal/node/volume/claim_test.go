@@ -32,18 +32,18 @@ type claims struct {
 	pv    *corev1.PersistentVolume
 }
 
-func (c claims) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+func (c claims) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	if c.claim == nil || c.claim.Namespace != namespace || c.claim.Name != name {
-		return nil
+		return nil, nil
 	}
-	return c.claim
+	return c.claim, nil
 }
 
-func (c claims) Volume(name string) *corev1.PersistentVolume {
+func (c claims) Volume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
 	if c.pv == nil || c.pv.Name != name {
-		return nil
+		return nil, nil
 	}
-	return c.pv
+	return c.pv, nil
 }
 
 // bound is a claim and a volume that are bound to each other.

@@ -101,13 +101,13 @@ func projections(v *corev1.Volume) (mode *int32, sources []corev1.VolumeProjecti
 func (s *Set) project(ctx context.Context, c *collector, p corev1.VolumeProjection) error {
 	switch {
 	case p.ConfigMap != nil:
-		data, err := s.object("ConfigMap", p.ConfigMap.Name)
+		data, err := s.object(ctx, "ConfigMap", p.ConfigMap.Name)
 		if err != nil {
 			return err
 		}
 		return c.object(origin{"ConfigMap " + p.ConfigMap.Name, data, p.ConfigMap.Items, p.ConfigMap.Optional})
 	case p.Secret != nil:
-		data, err := s.object("Secret", p.Secret.Name)
+		data, err := s.object(ctx, "Secret", p.Secret.Name)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (s *Set) project(ctx context.Context, c *collector, p corev1.VolumeProjecti
 
 // object is the data of an object, or nil if there is none. An immutable one is
 // looked at once.
-func (s *Set) object(kind, name string) (map[string][]byte, error) {
+func (s *Set) object(ctx context.Context, kind, name string) (map[string][]byte, error) {
 	if data, ok := s.frozen[kind+" "+name]; ok {
 		return data, nil
 	}
@@ -132,9 +132,9 @@ func (s *Set) object(kind, name string) (map[string][]byte, error) {
 	data, immutable := map[string][]byte{}, (*bool)(nil)
 	switch kind {
 	case "ConfigMap":
-		m := s.spec.Objects.ConfigMap(s.spec.Pod.Namespace, name)
-		if m == nil {
-			return nil, nil
+		m, err := s.spec.Objects.ConfigMap(ctx, s.spec.Pod.Namespace, name)
+		if err != nil || m == nil {
+			return nil, err
 		}
 		immutable = m.Immutable
 		for k, v := range m.Data {
@@ -144,9 +144,9 @@ func (s *Set) object(kind, name string) (map[string][]byte, error) {
 			data[k] = v
 		}
 	case "Secret":
-		m := s.spec.Objects.Secret(s.spec.Pod.Namespace, name)
-		if m == nil {
-			return nil, nil
+		m, err := s.spec.Objects.Secret(ctx, s.spec.Pod.Namespace, name)
+		if err != nil || m == nil {
+			return nil, err
 		}
 		immutable = m.Immutable
 		for k, v := range m.Data {

@@ -23,10 +23,18 @@ type store struct {
 	maps    map[string]*corev1.ConfigMap
 	secrets map[string]*corev1.Secret
 	looks   int
+	away    error // why nothing can be read
 }
 
-func (s *store) ConfigMap(_, name string) *corev1.ConfigMap { s.looks++; return s.maps[name] }
-func (s *store) Secret(_, name string) *corev1.Secret       { s.looks++; return s.secrets[name] }
+func (s *store) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+	s.looks++
+	return s.maps[name], s.away
+}
+
+func (s *store) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	s.looks++
+	return s.secrets[name], s.away
+}
 
 func configMap(name string, more ...func(*corev1.ConfigMapVolumeSource)) corev1.Volume {
 	v := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}
@@ -135,6 +143,33 @@ func TestOptionalObjectsMayComeLater(t *testing.T) {
 
 // A pod's labels are its own: the agent puts a newer version of the pod into the
 // context.
+// TestUnreadableIsNotMissing holds a pod up whose optional objects cannot be read, as they
+// may be there; and what is there of them stays.
+func TestUnreadableIsNotMissing(t *testing.T) {
+	for name, v := range map[string]corev1.Volume{
+		"ConfigMap": configMap("m", func(v *corev1.ConfigMapVolumeSource) { v.Optional = ptr(true) }),
+		"Secret":    source(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "m", Optional: ptr(true)}}),
+	} {
+		st := &store{maps: map[string]*corev1.ConfigMap{"m": {Data: map[string]string{"a": "1"}}}, secrets: map[string]*corev1.Secret{"m": {Data: map[string][]byte{"a": []byte("1")}}}}
+		c := podContext(v)
+		c.Objects = st
+		st.away = errors.New("the API server is away")
+		dirs := testDirs(t)
+		if _, err := prepare(c, dirs); !errors.Is(err, st.away) {
+			t.Errorf("%s: %v", name, err)
+		}
+		st.away = nil
+		s, err := prepare(c, dirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.away = errors.New("the API server is away")
+		if _, _, err := s.Update(t.Context()); !errors.Is(err, st.away) || read(t, s, "a") != "1" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestUpdateFollowsThePod(t *testing.T) {
 	c := podContext(source(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
 		{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}, Mode: ptr[int32](0o400)},

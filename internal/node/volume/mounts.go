@@ -19,7 +19,7 @@ import (
 func (s *Set) Mounts(ctx context.Context, ct *corev1.Container) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i, m := range ct.VolumeMounts {
-		sub, err := s.subPath(ct, m)
+		sub, err := s.subPath(ctx, ct, m)
 		if err == nil {
 			m.SubPath = sub
 			var mount *runtimeapi.Mount
@@ -42,16 +42,16 @@ type place struct {
 }
 
 // subPath is the part of a volume that a mount shows.
-func (s *Set) subPath(ct *corev1.Container, m corev1.VolumeMount) (string, error) {
+func (s *Set) subPath(ctx context.Context, ct *corev1.Container, m corev1.VolumeMount) (string, error) {
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
 		for _, name := range names(m.SubPathExpr) {
-			if v, err := s.expand(ct, "$("+name+")"); err != nil || v == "$("+name+")" {
+			if v, err := s.expand(ctx, ct, "$("+name+")"); err != nil || v == "$("+name+")" {
 				return "", fmt.Errorf("subPathExpr %q: the container has no variable %s: %w", m.SubPathExpr, name, errdefs.ErrInvalidArgument)
 			}
 		}
 		var err error
-		if sub, err = s.expand(ct, m.SubPathExpr); err != nil {
+		if sub, err = s.expand(ctx, ct, m.SubPathExpr); err != nil {
 			return "", fmt.Errorf("subPathExpr %q: %w", m.SubPathExpr, err)
 		}
 	}
@@ -61,8 +61,8 @@ func (s *Set) subPath(ct *corev1.Container, m corev1.VolumeMount) (string, error
 	return sub, nil
 }
 
-func (s *Set) expand(ct *corev1.Container, text string) (string, error) {
-	list, err := podspec.Expand(s.spec, ct, []string{text})
+func (s *Set) expand(ctx context.Context, ct *corev1.Container, text string) (string, error) {
+	list, err := podspec.Expand(ctx, s.spec, ct, []string{text})
 	if err != nil {
 		return "", err
 	}

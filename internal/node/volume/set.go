@@ -67,10 +67,11 @@ type Tokens interface {
 	Token(ctx context.Context, pod *corev1.Pod, audience string, seconds int64, path string) (token string, refreshAt time.Time, err error)
 }
 
-// Claims finds claims and what they are bound to. What is missing is nil.
+// Claims finds claims and what they are bound to. What is missing is nil; an error is that
+// nobody can say whether it is.
 type Claims interface {
-	Claim(namespace, name string) *corev1.PersistentVolumeClaim
-	Volume(name string) *corev1.PersistentVolume
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 }
 
 // Plugin mounts volumes of CSI drivers; *csi.Client is one.

@@ -20,15 +20,15 @@ import (
 
 type objects struct{}
 
-func (objects) ConfigMap(_, name string) *corev1.ConfigMap {
+func (objects) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if name != "m" {
-		return nil
+		return nil, nil
 	}
-	return &corev1.ConfigMap{Data: map[string]string{"a": "A", "b": "B"}, BinaryData: map[string][]byte{"c": {0}}}
+	return &corev1.ConfigMap{Data: map[string]string{"a": "A", "b": "B"}, BinaryData: map[string][]byte{"c": {0}}}, nil
 }
 
-func (objects) Secret(string, string) *corev1.Secret {
-	return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}
+func (objects) Secret(context.Context, string, string) (*corev1.Secret, error) {
+	return &corev1.Secret{Data: map[string][]byte{"p": []byte("secret")}}, nil
 }
 
 func prepare(c *podspec.Context, d Dirs) (*Set, error) {

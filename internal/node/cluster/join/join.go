@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -269,9 +268,4 @@ func (p pods) Pod(namespace, name string, uid types.UID) (*corev1.Pod, bool) {
 		}
 	}
 	return nil, false
-}
-
-// soon bounds a question to the API server by a pod that waits for the answer.
-func soon() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 30*time.Second)
 }

@@ -19,30 +19,18 @@ import (
 	"fairlead.run/internal/node/volume"
 )
 
-// lookup finds what pods refer to. What cannot be had in time counts as missing: the
-// pod waits for it, and asks again.
+// lookup finds what pods refer to. What cannot be had in time is an error: the pod waits
+// for it, and asks again.
 type lookup struct{ *objects.Objects }
 
 // ConfigMap implements podspec.Lookup.
-func (l lookup) ConfigMap(namespace, name string) *corev1.ConfigMap {
-	ctx, cancel := soon()
-	defer cancel()
-	got, err := l.Objects.ConfigMap(ctx, namespace, name)
-	if err != nil {
-		return nil
-	}
-	return got
+func (l lookup) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return soon(ctx, func(ctx context.Context) (*corev1.ConfigMap, error) { return l.Objects.ConfigMap(ctx, namespace, name) })
 }
 
 // Secret implements podspec.Lookup.
-func (l lookup) Secret(namespace, name string) *corev1.Secret {
-	ctx, cancel := soon()
-	defer cancel()
-	got, err := l.Objects.Secret(ctx, namespace, name)
-	if err != nil {
-		return nil
-	}
-	return got
+func (l lookup) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return soon(ctx, func(ctx context.Context) (*corev1.Secret, error) { return l.Objects.Secret(ctx, namespace, name) })
 }
 
 // Services implements podspec.Services. A static pod waits for none: it may be what an
@@ -56,25 +44,32 @@ func (l lookup) Services(pod *corev1.Pod, namespace string) ([]*corev1.Service, 
 }
 
 // Claim implements volume.Claims.
-func (l lookup) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
-	ctx, cancel := soon()
-	defer cancel()
-	got, err := l.Objects.Claim(ctx, namespace, name)
-	if err != nil {
-		return nil
-	}
-	return got
+func (l lookup) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return soon(ctx, func(ctx context.Context) (*corev1.PersistentVolumeClaim, error) {
+		return l.Objects.Claim(ctx, namespace, name)
+	})
 }
 
 // Volume implements volume.Claims.
-func (l lookup) Volume(name string) *corev1.PersistentVolume {
-	ctx, cancel := soon()
+func (l lookup) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return soon(ctx, func(ctx context.Context) (*corev1.PersistentVolume, error) { return l.Objects.Volume(ctx, name) })
+}
+
+// patience is how long a pod waits for an answer of the API server before it says so.
+const patience = 30 * time.Second
+
+// soon asks the API server for an object. That there is none is no error, and nil.
+func soon[O any](ctx context.Context, ask func(context.Context) (*O, error)) (*O, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	got, err := l.Objects.Volume(ctx, name)
-	if err != nil {
-		return nil
+	got, err := ask(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return got
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
 }
 
 // tokens are those of service accounts.
