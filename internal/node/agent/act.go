@@ -53,7 +53,7 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 			stops.Go(func() { errs[i] = end(ctx) })
 		}
 	}
-	w.await(&stops)
+	w.slowly(stops.Wait)
 	for i, a := range wave {
 		if errs[i] == nil && ctx.Err() == nil {
 			errs[i] = w.act(ctx, a)
@@ -75,12 +75,18 @@ func (w *worker) killing(a plan.Action) string {
 	return "Container " + a.Container + " is ended: " + a.Why
 }
 
-// await waits for containers that end, which may take as long as the pod's grace period,
-// and tells meanwhile what changes: others have to know when one is not ready any more.
-func (w *worker) await(stops *sync.WaitGroup) {
-	done, woken := make(chan struct{}), false
+// quiet is how long a pod says nothing of what it is at: most is done sooner, and the end
+// of it tells all.
+const quiet = time.Second
+
+// slowly does what may take long, as a pull or the end of containers, and tells meanwhile
+// how the pod is, and what changes: others have to know when a container is not ready any
+// more. What is done uses nothing of the worker.
+func (w *worker) slowly(do func()) {
+	late, done, woken := time.NewTimer(quiet), make(chan struct{}), false
+	defer late.Stop()
 	go func() {
-		stops.Wait()
+		do()
 		close(done)
 	}()
 	for {
@@ -92,8 +98,9 @@ func (w *worker) await(stops *sync.WaitGroup) {
 			return
 		case <-w.in.Woken():
 			woken = true
-			w.tell(w.plan())
+		case <-late.C:
 		}
+		w.tell(w.plan())
 	}
 }
 
@@ -155,7 +162,9 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	ctx, cancel := w.patient(ctx)
 	defer cancel()
 	began := time.Now()
-	resp, err := w.a.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler})
+	var resp *runtimeapi.RunPodSandboxResponse
+	asks := &runtimeapi.RunPodSandboxRequest{Config: w.sandboxConfig(attempt), RuntimeHandler: w.place.Handler}
+	w.slowly(func() { resp, err = w.a.cfg.Runtime.RunPodSandbox(ctx, asks) })
 	w.a.stats.Sandbox(w.place.Handler, w.place.Class, time.Since(began), err)
 	if err != nil {
 		w.hold("", &notStarted{message: message(err)})

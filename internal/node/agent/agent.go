@@ -109,6 +109,7 @@ type Agent struct {
 	settled bool          // nothing is left that may belong to pods of unread sources
 	workers map[types.UID]*worker
 	done    map[types.UID]bool // pods that are gone, and still asked to go
+	queue   map[types.UID]bool // pods that wait for others of their name
 }
 
 // What begins at a time: sandboxes and containers that start, and probes; and how long
@@ -243,7 +244,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	all.Go(func() { watcher.Run(ctx) })
 	found, err := a.survey(ctx)
 	for err == nil {
-		a.arrange(ctx, &all, found)
+		a.tellQueue(a.arrange(ctx, &all, found))
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -264,21 +265,22 @@ func (a *Agent) wake(uid string) {
 }
 
 // arrange has a worker for each pod that is wanted or left over, and none besides. Of
-// two pods with one name the second waits until nothing of the first is left.
-func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID]*corev1.Pod) {
+// two pods with one name the second waits until nothing of the first is left. It gives
+// those that begin to wait for that, of which nobody was told yet.
+func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID]*corev1.Pod) []queued {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.known {
-		return // nobody has said yet which pods are to go
+		return nil // nobody has said yet which pods are to go
 	}
 	wanted := map[types.UID]*corev1.Pod{}
 	for _, p := range a.wanted {
 		wanted[p.UID] = p
 	}
 	maps.DeleteFunc(a.done, func(uid types.UID, _ bool) bool { return wanted[uid] == nil })
-	named := map[string]bool{}
+	named := map[string]types.UID{}
 	for uid, w := range a.workers {
-		named[w.name] = true
+		named[w.name] = uid
 		if p := wanted[uid]; p != nil {
 			w.in.Update(p)
 		} else {
@@ -287,7 +289,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	}
 	begin := func(w *worker) {
 		a.workers[w.uid] = w
-		named[w.name] = true
+		named[w.name] = w.uid
 		all.Go(func() {
 			w.run(ctx)
 			a.mu.Lock()
@@ -318,16 +320,21 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		delete(found, uid)
 	}
 	a.settled = len(a.unread) == 0
+	var queue []queued
 	for _, p := range a.wanted {
-		switch w := a.workers[p.UID]; {
+		switch w, before := a.workers[p.UID], named[fullName(p)]; {
 		case w != nil:
 			a.retry(w)
-		case !named[fullName(p)] && (p.DeletionTimestamp == nil || !a.done[p.UID]):
+		case p.DeletionTimestamp != nil && a.done[p.UID]:
+		case before != "":
+			queue = append(queue, queued{p, before})
+		default:
 			w = newWorker(a, p)
 			a.admit(w)
 			begin(w)
 		}
 	}
+	return a.newIn(queue)
 }
 
 func fullName(p *corev1.Pod) string { return fmt.Sprintf("%s/%s", p.Namespace, p.Name) }

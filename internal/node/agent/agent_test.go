@@ -35,12 +35,28 @@ type reports struct {
 	last   map[string]corev1.PodStatus
 	events []string
 	gone   []string
+	waits  corev1.PodStatus // the last of a pod that nobody has accepted yet
 }
 
 func (r *reports) Changed(p *corev1.Pod, s corev1.PodStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[p.Name] = s
+	if s.StartTime == nil {
+		r.waits = s
+	}
+}
+
+// times is how often an event was told.
+func (r *reports) times(event string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e == event {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *reports) Event(p *corev1.Pod, _, reason, message string) {
@@ -74,12 +90,18 @@ type pictures struct{ sync.Map }
 func (p *pictures) Ensure(ctx context.Context, r images.Request) (images.Image, error) {
 	what, _ := p.Load(r.Image)
 	if c, ok := what.(chan struct{}); ok {
+		if r.Pulling != nil {
+			r.Pulling()
+		}
 		select {
 		case <-c:
 		case <-ctx.Done():
 		}
 	}
 	failed, _ := what.(error)
+	if pulled, ok := what.(images.Image); ok {
+		return pulled, nil
+	}
 	return images.Image{Ref: "ref-of-" + r.Image}, failed
 }
 
@@ -388,6 +410,14 @@ func TestSameName(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if runs := n.Calls("run"); len(runs) != 1 {
 			t.Errorf("%q", runs)
+		}
+		why := "the pod of this name with the UID " + string(old.UID) + " has not ended; this one starts when nothing is left of it"
+		if told := n.times("p1 WaitingForPredecessor: " + why); told != 1 {
+			t.Errorf("it was told %d times why it waits: %q", told, n.events)
+		}
+		w := n.waits.ContainerStatuses
+		if n.waits.Phase != corev1.PodPending || len(w) != 1 || w[0].State.Waiting == nil || w[0].State.Waiting.Reason != "ContainerCreating" || w[0].State.Waiting.Message != why {
+			t.Errorf("%+v", n.waits)
 		}
 		close(until)
 		synctest.Wait()

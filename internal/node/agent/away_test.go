@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/images"
 )
 
 func command(name string) *corev1.ExecAction { return &corev1.ExecAction{Command: []string{name}} }
@@ -241,6 +245,50 @@ func TestEndedByOthers(t *testing.T) {
 				n.kill()
 				n.boot(t, p) // as an older list would have it
 				n.expect(t, "p1", corev1.PodFailed, false)
+				n.stop()
+			})
+		})
+	}
+}
+
+// TestTellsMeanwhile has a pod tell how it is while its volumes, its sandbox or an image
+// take long, and not only when all is done. What is quick it tells of once.
+func TestTellsMeanwhile(t *testing.T) {
+	for name, hang := range map[string]func(*node, *corev1.Pod, chan struct{}){
+		"volumes": hangs["its volumes"], "sandbox": hangs["RunPodSandbox"],
+		"image": func(n *node, _ *corev1.Pod, until chan struct{}) { n.pictures.Store("y", until) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, until := newNode(t), make(chan struct{})
+				p := pod(1, corev1.RestartPolicyAlways, "x", "y")
+				asks := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ask"}}}, PeriodSeconds: 1}
+				p.Spec.Containers[0].ReadinessProbe = asks
+				hang(n, p, until)
+				n.boot(t, p)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				s, up := n.of("p1"), name == "image"
+				if s.StartTime == nil || s.HostIP == "" || (s.Phase == corev1.PodRunning) != up || condition(s, corev1.PodInitialized) != "True : " {
+					t.Errorf("%+v", s)
+				}
+				if w := s.ContainerStatuses[1].State.Waiting; w == nil || w.Reason != "ContainerCreating" {
+					t.Errorf("%+v", s.ContainerStatuses[1])
+				}
+				if started := strings.HasPrefix(condition(s, corev1.PodReadyToStartContainers), "True"); started != up || s.ContainerStatuses[0].Ready != up || (s.PodIP != "") != up {
+					t.Errorf("its sandbox is there: %v, told: %+v", up, s)
+				}
+				if n.saw("p1 Pulling: Pulling image y") != up || n.saw("p1 Pulled: Image x is already present on the node") != up || n.saw("p1 Created: Container x created") != up || n.saw("p1 Started: Container x started") != up {
+					t.Errorf("%q", n.events)
+				}
+				n.pictures.Store("y", images.Image{Ref: "y", Pulled: true, Took: 2 * time.Second, Waited: time.Second, Info: &runtimeapi.Image{Size: 7}})
+				close(until)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				n.expect(t, "p1", corev1.PodRunning, true)
+				if !up && !n.saw("p1 Pulled: Image y pulled in 2s (3s including waiting). Image size: 7 bytes.") {
+					t.Errorf("%q", n.events)
+				}
 				n.stop()
 			})
 		})

@@ -83,6 +83,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		return &notStarted{reason: createError, message: message(err)}
 	}
 	w.view.Made[created.GetContainerId()] = true
+	w.event(corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: runError, message: message(err)}
@@ -190,9 +191,13 @@ func (w *worker) image(ctx context.Context, ct *corev1.Container) (images.Image,
 }
 
 func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPolicy) (images.Image, error) {
-	got, err := w.a.cfg.Images.Ensure(ctx, images.Request{
+	asks := images.Request{
 		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(ctx), Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
-	})
+		Pulling: func() { w.event(corev1.EventTypeNormal, "Pulling", "Pulling image "+image) },
+	}
+	var got images.Image
+	var err error
+	w.slowly(func() { got, err = w.a.cfg.Images.Ensure(ctx, asks) })
 	if ctx.Err() != nil {
 		return got, ctx.Err()
 	}
@@ -204,7 +209,10 @@ func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPol
 	case err != nil:
 		return got, &notStarted{reason: "ErrImagePull", message: err.Error()}
 	case got.Pulled:
-		w.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s", image, got.Took.Round(time.Millisecond)))
+		w.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
+			image, got.Took.Round(time.Millisecond), (got.Waited+got.Took).Round(time.Millisecond), got.Info.GetSize()))
+	default:
+		w.event(corev1.EventTypeNormal, "Pulled", "Image "+image+" is already present on the node")
 	}
 	return got, nil
 }

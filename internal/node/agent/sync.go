@@ -152,7 +152,9 @@ func (w *worker) prepare(ctx context.Context) error {
 			w.resizing.loose = true // it runs, and its containers may have to give something back first
 		}
 		within, cancel := call(ctx)
-		set, err := volume.Prepare(within, w.spec, w.dirs, w.a.cfg.Around)
+		var set *volume.Set
+		var err error
+		w.slowly(func() { set, err = volume.Prepare(within, w.spec, w.dirs, w.a.cfg.Around) })
 		if cancel(); err != nil {
 			return w.told("FailedMount", err)
 		}
