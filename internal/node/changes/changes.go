@@ -3,8 +3,12 @@
 //
 // It goes by the runtime's events. As these may be lost, and some runtimes have
 // none, it also compares lists of everything: once a second without events, and
-// with them when the stream begins and then seldom. It says that a pod changed, not
-// how: whoever wants to know looks at it.
+// with them when the stream begins or has a gap, and then seldom. It says that a pod
+// changed, not how: whoever wants to know looks at it.
+//
+// The CRI does not number events. That some are missing shows in their order: nothing
+// starts, ends or goes that was not made before, and none tells of what is long past. A
+// stream that ends is one with a gap; Fairlead's ends for who cannot keep up with it.
 package changes
 
 import (
@@ -30,6 +34,9 @@ const (
 	firstPause  = time.Second
 	longest     = 30 * time.Second
 	callTimeout = 2 * time.Minute
+	// lag is how old an event may be when it comes. One that a list was before is not
+	// missing sooner.
+	lag = 5 * time.Second
 )
 
 // Runtime is what is asked: a part of runtimeapi.RuntimeServiceClient.
@@ -46,10 +53,13 @@ type Watcher struct {
 	changed func(uid string)
 
 	mu      sync.Mutex
-	known   map[string]pod  // by UID
-	listed  time.Time       // when the last list was asked for
-	touched map[string]bool // pods of which events have come since
+	known   map[string]pod       // by UID
+	newest  map[string]time.Time // of the events that were learned of these
+	listed  time.Time            // when the last list was asked for
+	touched map[string]bool      // pods of which events have come since
+	doubted map[string]bool      // pods that it had changes of, and no event has come of since
 
+	gap    chan struct{} // the events have one
 	missed atomic.Int64
 }
 
@@ -59,7 +69,10 @@ type pod map[string]int32
 // New makes a Watcher. It calls changed with the UID of a pod, from one goroutine
 // at a time, and expects it back soon.
 func New(runtime Runtime, log *slog.Logger, changed func(uid string)) *Watcher {
-	return &Watcher{runtime: runtime, log: log, changed: changed, known: map[string]pod{}, touched: map[string]bool{}}
+	return &Watcher{
+		runtime: runtime, log: log, changed: changed, gap: make(chan struct{}, 1),
+		known: map[string]pod{}, newest: map[string]time.Time{}, touched: map[string]bool{}, doubted: map[string]bool{},
+	}
 }
 
 // Missed is how many changes a list has found that no event told of, though there
@@ -147,14 +160,48 @@ func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[r
 			w.log.Warn("the runtime gives no list", "error", err)
 			wait = listEvery
 		case n > 0 && !first:
-			w.missed.Add(int64(n))
-			w.log.Warn("the runtime told nothing of changes that a list has", "pods", n)
+			w.doubt(ctx)
 		}
+		w.pause(ctx, wait)
+	}
+}
+
+// doubt counts what a list has found and nobody has told: an event may have been on its
+// way.
+func (w *Watcher) doubt(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(lag):
+	}
+	w.mu.Lock()
+	n := len(w.doubted)
+	w.mu.Unlock()
+	if n > 0 {
+		w.missed.Add(int64(n))
+		w.log.Warn("the runtime told nothing of changes that a list has", "pods", n)
+	}
+}
+
+// pause waits for the next list. Because of gaps there are no more of these than without
+// events.
+func (w *Watcher) pause(ctx context.Context, until time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(until):
+	case <-w.gap:
+		w.log.Info("the events of the runtime have a gap, and everything is listed")
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(time.Until(w.lastList().Add(listEvery))):
 		}
 	}
+}
+
+func (w *Watcher) lastList() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed
 }
 
 // take is one event.
@@ -168,10 +215,27 @@ func (w *Watcher) take(e *runtimeapi.ContainerEventResponse) {
 	if uid == "" {
 		return // of a pod that no list has had yet; the event that it began comes
 	}
+	delete(w.doubted, uid)
 	if at := time.Unix(0, e.GetCreatedAt()); at.After(w.listed) && e.GetPodSandboxStatus() != nil {
-		w.learn(uid, e)
+		if w.skips(uid, e) || time.Since(at) > lag {
+			select {
+			case w.gap <- struct{}{}:
+			default:
+			}
+		}
+		if !at.Before(w.newest[uid]) { // else it was overtaken
+			w.newest[uid] = at
+			w.learn(uid, e)
+		}
 	}
 	w.changed(uid)
+}
+
+// skips says that something is missing before an event: it is about what nobody has said
+// to be there. The caller holds mu.
+func (w *Watcher) skips(uid string, e *runtimeapi.ContainerEventResponse) bool {
+	_, known := w.known[uid][e.GetContainerId()]
+	return !known && e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
 }
 
 // owner finds whose a container is. The caller holds mu.
@@ -202,6 +266,7 @@ func (w *Watcher) learn(uid string, e *runtimeapi.ContainerEventResponse) {
 	w.known[uid] = now
 	if len(now) == 0 {
 		delete(w.known, uid)
+		delete(w.newest, uid)
 	}
 }
 
@@ -237,8 +302,11 @@ func (w *Watcher) list(ctx context.Context) (int, error) {
 		}
 	}
 	w.known = now
+	maps.DeleteFunc(w.newest, func(uid string, _ time.Time) bool { return now[uid] == nil })
 	slices.Sort(differ)
+	w.doubted = map[string]bool{}
 	for _, uid := range differ {
+		w.doubted[uid] = true
 		w.changed(uid)
 	}
 	return len(differ), nil

@@ -172,7 +172,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%d lists, missed %d", now-lists, w.Missed())
 			}
 			f.set("b", exited)
-			time.Sleep(auditEvery)
+			time.Sleep(auditEvery + lag)
 			if want(t, "nobody told", told(), "b"); w.Missed() != 1 {
 				t.Errorf("missed %d", w.Missed())
 			}
@@ -253,6 +253,90 @@ func TestEventsDuringALists(t *testing.T) {
 		want(t, "an event during the audit", told(), "a")
 		time.Sleep(2 * auditEvery)
 		if want(t, "the audits after it", told()); w.Missed() != 0 {
+			t.Errorf("missed %d", w.Missed())
+		}
+	})
+}
+
+// TestEventOnItsWay takes no event for missing that comes a moment after a list has its
+// change.
+func TestEventOnItsWay(t *testing.T) {
+	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running, "b": running}}
+	watched(t, f, true, func(w *Watcher, told func() []string) {
+		time.Sleep(2 * headerTime)
+		want(t, "at the beginning", told(), "a", "b")
+		f.set("a", exited)
+		late := f.event("a", exited)
+		f.set("b", exited)
+		time.Sleep(auditEvery - headerTime + time.Millisecond)
+		want(t, "the audit", told(), "a", "b")
+		time.Sleep(lag / 2)
+		f.events <- late
+		want(t, "what was on its way", told(), "a")
+		time.Sleep(lag)
+		if want(t, "what nobody told", told()); w.Missed() != 1 {
+			t.Errorf("missed %d, want that of b alone", w.Missed())
+		}
+	})
+}
+
+// TestGap has everything listed at once, and not with the next audit, when the order of
+// events shows that some are missing: one is about what nobody has made, or long past.
+func TestGap(t *testing.T) {
+	kind := func(f *fake, uid string, k runtimeapi.ContainerEventType, age time.Duration) *runtimeapi.ContainerEventResponse {
+		e := f.event(uid, running)
+		e.ContainerEventType, e.CreatedAt = k, time.Now().Add(-age).UnixNano()
+		return e
+	}
+	const created, started, stopped = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+	for name, c := range map[string]struct {
+		event func(f *fake) *runtimeapi.ContainerEventResponse
+		gap   bool
+	}{
+		"of one that is known":   {func(f *fake) *runtimeapi.ContainerEventResponse { return kind(f, "a", stopped, 0) }, false},
+		"of one that is made":    {func(f *fake) *runtimeapi.ContainerEventResponse { return kind(f, "c", created, 0) }, false},
+		"of one that nobody has": {func(f *fake) *runtimeapi.ContainerEventResponse { return kind(f, "c", started, 0) }, true},
+		"of a while ago":         {func(f *fake) *runtimeapi.ContainerEventResponse { return kind(f, "a", started, lag+time.Second) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running, "b": running}}
+			watched(t, f, true, func(w *Watcher, told func() []string) {
+				time.Sleep(lag * 3)
+				told()
+				f.set("b", exited) // of which nobody tells
+				e := c.event(f)
+				if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid == "c" {
+					f.set("c", running)
+				}
+				f.events <- e
+				time.Sleep(2 * time.Millisecond)
+				got := told()
+				if found := slices.Contains(got, "b"); found != c.gap {
+					t.Errorf("told %q, a gap is %v", got, c.gap)
+				}
+				time.Sleep(lag)
+				if missed := w.Missed(); (missed == 1) != c.gap {
+					t.Errorf("missed %d", missed)
+				}
+			})
+		})
+	}
+}
+
+// TestOvertaken keeps what a newer event has told when an older one comes after it.
+func TestOvertaken(t *testing.T) {
+	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
+	watched(t, f, true, func(w *Watcher, told func() []string) {
+		time.Sleep(2 * headerTime)
+		told()
+		old := f.event("a", running)
+		time.Sleep(time.Millisecond)
+		f.set("a", exited)
+		f.events <- f.event("a", exited)
+		f.events <- old
+		want(t, "both", told(), "a", "a")
+		time.Sleep(auditEvery + lag)
+		if want(t, "the audit", told()); w.Missed() != 0 {
 			t.Errorf("missed %d", w.Missed())
 		}
 	})
