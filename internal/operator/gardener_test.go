@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestGardener(t *testing.T) {
 	if err := workerpool.Done(c); err != nil {
 		t.Error(err)
 	}
-	w.wants("machines", text("now"), "/etc/theirs", "/var/bin/gvisor/1/shim", "registry.example/gvisor@sha256:", "io.containerd.runsc.v1", "sandboxImage")
+	w.wants("machines", text("now"), "/etc/theirs", "/var/bin/gvisor/1/shim", "registry.example/gvisor@sha256:", `"runtime_type":"/var/bin/gvisor/1/shim"`, "sandboxImage")
 	for _, other := range []string{"birth", "others"} {
 		if strings.Contains(text(other), "gvisor") {
 			t.Errorf("%s: %s", other, text(other))
@@ -116,7 +117,7 @@ func TestClassesOfOldServers(t *testing.T) {
 		w.must(k.Ensure(t.Context(), want))
 	}
 	had := &nodev1beta1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}}
-	if !w.get(had) || had.Handler != "runsc" || had.Scheduling.NodeSelector[names.Ready+"gvisor"] != "true" {
+	if !w.get(had) || had.Handler != "runsc" || had.Scheduling.NodeSelector[names.Handler+"runsc"] != "gvisor" {
 		t.Errorf("%+v", had)
 	}
 	if w.class("gvisor") != nil {
@@ -125,8 +126,81 @@ func TestClassesOfOldServers(t *testing.T) {
 	if owner, err := k.Foreign(t.Context(), "gvisor", "kata-containers"); err != nil || owner == "" {
 		t.Errorf("%q %v", owner, err)
 	}
-	w.must(k.Remove(t.Context(), "gvisor", nil))
+	w.must(k.Remove(t.Context(), "gvisor"))
 	if w.get(had) {
 		t.Error("it is still there")
+	}
+}
+
+// seed is a world in which the operator acts on one type in Gardener's way.
+func seed(t *testing.T, typ string) (w *world, act func(names ...string)) {
+	w = newWorld(t)
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup(typ), Plugins: set, Now: func() time.Time { return w.now }})
+	return w, func(names ...string) {
+		t.Helper()
+		for range 3 {
+			for _, name := range names {
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: shootNamespace, Name: name}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+func inShoot(pool string) *gardener.ContainerRuntime {
+	c := asked(pool)
+	c.Namespace = shootNamespace
+	return c
+}
+
+// Entries in nothing are no success: who waits is told to, and it is tried again.
+func TestGardenerWithoutConfigs(t *testing.T) {
+	w, act := seed(t, "gvisor")
+	c := inShoot("a")
+	w.create(aPayload("gvisor", "1", "runsc"), c, config(t, "birth", "provision", "a"))
+	act(c.Name)
+	w.get(c)
+	if e := c.Status.LastError; e == nil || !slices.Equal(e.Codes, []gardener.ErrorCode{gardener.CodeRetryable}) || !strings.Contains(e.Description, "no OperatingSystemConfig that machines of pool a follow") {
+		t.Errorf("%+v", c.Status)
+	}
+	w.create(config(t, "now", "reconcile", "a"))
+	act(c.Name)
+	w.get(c)
+	if err := workerpool.Done(c); err != nil {
+		t.Error(err)
+	}
+	// What is in a configuration can be taken out whether or not there is a payload.
+	w.must(w.client.Delete(t.Context(), aPayload("gvisor", "1", "runsc")))
+	w.must(w.client.Delete(t.Context(), c))
+	act(c.Name)
+	u := config(t, "now", "", "")
+	w.get(u)
+	if text, _ := json.Marshal(u.Object["spec"]); w.get(c) || strings.Contains(string(text), "gvisor") {
+		t.Errorf("it is still there: %s", text)
+	}
+}
+
+// Two pools of a shoot have one class, and the older one decides.
+func TestGardenerOverheadsThatDiffer(t *testing.T) {
+	w, act := seed(t, "gvisor")
+	a, b := inShoot("a"), inShoot("b")
+	b.Spec.ProviderConfig = settings(`{"overhead":{"memory":"64Mi"}}`)
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "of-a", "reconcile", "a"), config(t, "of-b", "reconcile", "b"), a)
+	w.now = w.now.Add(time.Minute)
+	w.create(b)
+	act(a.Name, b.Name)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}}
+	w.get(secret)
+	w.wants("class", string(secret.Data["runtimeclass-gvisor.yaml"]), "memory: 32Mi")
+	version := secret.ResourceVersion
+	act(a.Name, b.Name)
+	if w.get(secret); secret.ResourceVersion != version {
+		t.Error("they fight over the class")
+	}
+	w.get(b)
+	if e := b.Status.LastError; e == nil || !strings.Contains(e.Description, "ContainerRuntime "+shootNamespace+"/gvisor-a gives it, memory=32Mi") {
+		t.Errorf("%+v", b.Status)
 	}
 }

@@ -59,7 +59,7 @@ func TestPool(t *testing.T) {
 	n = w.node("sandboxed-000")
 	for key, value := range map[string]string{
 		gardener.LabelPool: "sandboxed", gardener.LabelCRI: "containerd", "containerruntime.worker.gardener.cloud/gvisor": "true", "container.runtime.gvisor": "true",
-		"container.runtime.kata-containers": "true", "ready.fairlead.run/gvisor": "true", "install.fairlead.run/gvisor": "install.sandboxed",
+		"container.runtime.kata-containers": "true", "ready.fairlead.run/gvisor": "true", "handler.fairlead.run/runsc": "gvisor", "handler.fairlead.run/kata-clh": "kata-containers", "install.fairlead.run/gvisor": "install.sandboxed",
 	} {
 		if n.Labels[key] != value {
 			t.Errorf("label %s: %q", key, n.Labels[key])
@@ -72,7 +72,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("a node of no pool: %v", other.Labels)
 	}
 	c := w.class("gvisor")
-	if c == nil || c.Handler != "runsc" || c.Scheduling.NodeSelector["ready.fairlead.run/gvisor"] != "true" || c.Overhead.PodFixed.Memory().String() != "32Mi" || c.Labels["fairlead.run/isolation"] != "sandbox" {
+	if c == nil || c.Handler != "runsc" || c.Scheduling.NodeSelector["handler.fairlead.run/runsc"] != "gvisor" || c.Overhead.PodFixed.Memory().String() != "32Mi" || c.Labels["fairlead.run/isolation"] != "sandbox" {
 		t.Errorf("class: %+v", c)
 	}
 	if c := w.class("kata-clh"); c == nil || c.Overhead.PodFixed.Memory().String() != "130Mi" || c.Overhead.PodFixed.Cpu().String() != "250m" {

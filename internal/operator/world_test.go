@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,6 +46,7 @@ type world struct {
 	types   []*containerruntime.Reconciler
 	now     time.Time
 	lazy    map[string]bool                   // nodes whose pods say nothing
+	linger  map[string]bool                   // nodes on which pods take long to end
 	results map[string]*payload.InstallResult // by node, of pods that fail
 	runs    func(*corev1.Pod)                 // fills in the status, if it is not nil
 	watch   func()                            // is called after each step
@@ -53,7 +55,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), lazy: map[string]bool{}, results: map[string]*payload.InstallResult{}}
+	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), lazy: map[string]bool{}, linger: map[string]bool{}, results: map[string]*payload.InstallResult{}}
 	hit := func(verb string, o client.Object) error {
 		if w.fail == nil {
 			return nil
@@ -286,7 +288,7 @@ func (w *world) kubelets() {
 		}
 	}
 	for i := range pods.Items {
-		if !wanted[pods.Items[i].Name] {
+		if !wanted[pods.Items[i].Name] && !w.linger[pods.Items[i].Spec.NodeName] {
 			w.must(client.IgnoreNotFound(w.client.Delete(ctx, &pods.Items[i])))
 		}
 	}
@@ -307,12 +309,16 @@ func (w *world) pod(name string, ds *appsv1.DaemonSet, node string) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ds.Namespace}}
 	err := w.client.Get(ctx, client.ObjectKeyFromObject(p), p)
 	if apierrors.IsNotFound(err) {
-		p.Labels, p.Spec = ds.Spec.Template.Labels, *ds.Spec.Template.Spec.DeepCopy()
+		p.Labels, p.Annotations, p.Spec = ds.Spec.Template.Labels, ds.Spec.Template.Annotations, *ds.Spec.Template.Spec.DeepCopy()
 		p.Spec.NodeName = node
 		w.create(p)
 		return
 	}
 	w.must(err)
+	if p.Annotations[names.AnnotationRevision] != ds.Spec.Template.Annotations[names.AnnotationRevision] {
+		w.must(w.client.Delete(ctx, p)) // a rolling update
+		return
+	}
 	was := p.DeepCopy()
 	p.Status.Conditions, p.Status.ContainerStatuses = nil, nil
 	switch r := w.results[node]; {
@@ -320,8 +326,11 @@ func (w *world) pod(name string, ds *appsv1.DaemonSet, node string) {
 		w.runs(p)
 	case w.lazy[node]:
 	case r != nil:
-		text := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"type":"x","state":%q,"reason":%q,"message":%q}`, payload.APIVersion, payload.KindResult, r.State, r.Reason, r.Message)
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "install", LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: text}}}}
+		told := *r
+		told.APIVersion, told.Kind = payload.APIVersion, payload.KindResult
+		text, err := json.Marshal(told)
+		w.must(err)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "install", LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: string(text)}}}}
 	default:
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	}

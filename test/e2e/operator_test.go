@@ -37,6 +37,8 @@ const (
 	atOnce     = 20
 	readyLabel = "ready.fairlead.run/gvisor"
 	phaseLabel = "install.fairlead.run/gvisor"
+
+	handlerLabel = "handler.fairlead.run/runsc"
 )
 
 func needOperator(t *testing.T) {
@@ -204,7 +206,7 @@ func (c *crew) fleet(t *testing.T) {
 	}
 	var class nodev1.RuntimeClass
 	c.must(t, http.MethodGet, classPath+"/gvisor", nil, &class)
-	if class.Handler != "runsc" || class.Scheduling.NodeSelector[readyLabel] != "true" {
+	if class.Handler != "runsc" || class.Scheduling.NodeSelector[handlerLabel] != "gvisor" {
 		t.Errorf("class: %+v", class)
 	}
 }

@@ -37,12 +37,12 @@ type Keeper struct {
 	Beta   bool
 }
 
-// Wanted is the class of a runtime: it selects the nodes on which the type is ready.
+// Wanted is the class of a handler: it selects the nodes that serve it.
 func Wanted(typ string, c plugin.Class) *nodev1.RuntimeClass {
 	out := &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{names.ManagedBy: names.Manager, names.Type: typ}},
 		Handler:    c.Handler,
-		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{names.Ready + typ: "true"}},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{names.Handler + c.Handler: typ}},
 	}
 	if c.Isolation != "" {
 		out.Labels[names.Isolation] = string(c.Isolation)
@@ -106,21 +106,44 @@ func (k *Keeper) replace(ctx context.Context, have, want *nodev1.RuntimeClass) e
 	return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
 }
 
-// Remove deletes the classes of a type, but for those that are to be kept.
-func (k *Keeper) Remove(ctx context.Context, typ string, keep map[string]bool) error {
+// Remove deletes the classes of a type.
+func (k *Keeper) Remove(ctx context.Context, typ string) error {
 	all, err := k.List(ctx, typ)
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		if keep[all[i].Name] {
-			continue
-		}
 		if err := k.delete(ctx, &all[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Prune deletes the classes of a type that are not to be kept and that no pod has. It
+// says which are held, and by whom: a pod whose class is gone cannot be made anew.
+func (k *Keeper) Prune(ctx context.Context, typ string, keep map[string]bool) (held []string, err error) {
+	all, err := k.List(ctx, typ)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if keep[all[i].Name] {
+			continue
+		}
+		users, err := k.Users(ctx, all[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(users) > 0 {
+			held = append(held, fmt.Sprintf("%s (%s)", all[i].Name, Some(users)))
+			continue
+		}
+		if err := k.delete(ctx, &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
 }
 
 func (k *Keeper) delete(ctx context.Context, c *nodev1.RuntimeClass) error {

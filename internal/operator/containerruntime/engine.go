@@ -14,13 +14,15 @@ type task struct {
 	about    plugin.Description
 	payload  *v1alpha1.RuntimePayload
 	settings plugin.Settings
-	classes  []plugin.Class
 	pool     *v1alpha1.WorkerPool // nil if the pool is none of ours
+	classes  agreement
 }
 
 // engine brings what is wanted about. Each call does what it can, and is made again
 // when something has changed, until it is done.
 type engine interface {
+	// pools are the WorkerPools by their names, where there are any.
+	pools(ctx context.Context) (map[string]*v1alpha1.WorkerPool, error)
 	// apply has the runtime put on the nodes.
 	apply(ctx context.Context, t *task) (outcome, error)
 	// remove has it taken away again, by its own name. It refuses while pods use it.

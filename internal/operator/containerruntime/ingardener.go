@@ -56,6 +56,9 @@ func (r *Reconciler) ofConfig(ctx context.Context, o client.Object) []reconcile.
 	})
 }
 
+// pools are none: Gardener has its own, and a seed lets nobody read ours.
+func (e *inGardener) pools(context.Context) (map[string]*v1alpha1.WorkerPool, error) { return nil, nil }
+
 func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	arch, err := e.architecture(ctx, t.object)
 	if err != nil {
@@ -70,6 +73,9 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	if err != nil {
 		return outcome{}, misconfigured(err)
 	}
+	if len(plugins) == 0 {
+		return outcome{}, misconfigured(fmt.Errorf("RuntimePayload %s has no handler for containerd, which is what machines of Gardener's have: add one to it", t.about.Type))
+	}
 	n, err := e.put(ctx, t.object, osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)})
 	if err != nil {
 		return outcome{}, err
@@ -77,8 +83,11 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	if err := e.manage(ctx, t); err != nil {
 		return outcome{}, err
 	}
+	if n == 0 {
+		return outcome{}, problem{fmt.Errorf("namespace %s has no OperatingSystemConfig that machines of pool %s follow (label %s, purpose reconcile), so that nothing brings %s to them; gardenlet makes one for each pool, and it is looked for again", t.object.Namespace, t.object.Spec.WorkerPool.Name, gardener.LabelPool, t.about.Type), gardener.CodeRetryable}
+	}
 	says := fmt.Sprintf("%s %s is in %d OperatingSystemConfigs of pool %s", t.about.Type, t.payload.Spec.Manifest.Version, n, t.object.Spec.WorkerPool.Name)
-	return outcome{done: true, says: says}, nil
+	return overruled(outcome{done: true, says: says, conditions: []gardener.Condition{t.classes.condition(nil)}}, t.classes)
 }
 
 func handlersOf(t *task) []string {
@@ -140,7 +149,7 @@ func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with
 // manage has the classes applied to the cluster, by Gardener's resource manager.
 func (e *inGardener) manage(ctx context.Context, t *task) error {
 	data := map[string][]byte{}
-	for _, c := range t.classes {
+	for _, c := range t.classes.classes {
 		class := classes.Wanted(t.about.Type, c)
 		// Gardener labels the nodes of a pool with what the pool asks for.
 		class.Scheduling.NodeSelector = map[string]string{names.Requested + t.about.Type: "true"}
@@ -197,6 +206,7 @@ func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, t
 	if err != nil {
 		return outcome{}, err
 	}
+	// Whether or not there is a payload: tables of a release are known by their files.
 	if _, err := e.put(ctx, c, osc.Entries{Base: osc.Base(c.Spec.BinaryPath, typ), Handlers: handlers}); err != nil {
 		return outcome{}, err
 	}
@@ -223,13 +233,10 @@ func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, t
 	return outcome{done: true, says: "its entries and classes are taken out"}, nil
 }
 
-// handlers are those of the type's payload.
+// handlers are those of the type's payload, if there is one.
 func (e *inGardener) handlers(ctx context.Context, typ string) ([]string, error) {
 	p := &v1alpha1.RuntimePayload{}
-	if err := e.client.Get(ctx, client.ObjectKey{Name: typ}, p); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, misconfigured(fmt.Errorf("there is no RuntimePayload %s, which says what its handlers are called: create it, so that they can be taken out", typ))
-		}
+	if err := client.IgnoreNotFound(e.client.Get(ctx, client.ObjectKey{Name: typ}, p)); err != nil {
 		return nil, fmt.Errorf("get RuntimePayload %s: %w", typ, err)
 	}
 	return handlersOf(&task{payload: p}), nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/plugin"
 )
 
 var providerConfig = field.NewPath("spec", "providerConfig")
@@ -42,61 +44,124 @@ func OnNodes(r *Reconciler, keeper *classes.Keeper, account string) *Reconciler 
 	return r
 }
 
+// pools are those of the cluster.
+func (e *onNodes) pools(ctx context.Context) (map[string]*v1alpha1.WorkerPool, error) {
+	var list v1alpha1.WorkerPoolList
+	if err := e.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list WorkerPools: %w", err)
+	}
+	out := map[string]*v1alpha1.WorkerPool{}
+	for i := range list.Items {
+		out[list.Items[i].Name] = &list.Items[i]
+	}
+	return out, nil
+}
+
+// order is what is to be installed.
+func (e *onNodes) order(t *task) *install.Order {
+	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Account: e.account}
+	if t.pool != nil {
+		o.Restart, o.MaxUnavailable = t.pool.Spec.Restart, t.pool.Spec.MaxUnavailable
+	}
+	return o
+}
+
 // apply makes the DaemonSets and classes, and counts the nodes.
 func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
-	order := &install.Order{
-		Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install,
-		CRI: v1alpha1.CRIContainerd, Account: e.account,
+	order := e.order(t)
+	if len(order.Handlers()) == 0 {
+		return outcome{}, misconfigured(fmt.Errorf("RuntimePayload %s has no handler that is asked for and that %s can have: add one to it, or ask for others", t.about.Type, order.CRI))
 	}
-	if t.pool != nil {
-		order.CRI, order.Restart, order.MaxUnavailable = t.pool.Spec.CRI.Name, t.pool.Spec.Restart, t.pool.Spec.MaxUnavailable
+	if err := e.distribution(ctx, t, order); err != nil {
+		return outcome{}, err
 	}
-	members, err := e.members(ctx, t.object)
+	revision, err := e.daemonSets(ctx, order, names.Install, names.Cleanup)
+	if errors.Is(err, errTaken) {
+		return outcome{progress: 5, says: err.Error()}, nil
+	}
 	if err != nil {
 		return outcome{}, err
+	}
+	held, err := e.keep(ctx, t)
+	if err != nil {
+		return outcome{}, err
+	}
+	o, err := e.count(ctx, t, revision)
+	o.conditions, o.later = append(o.conditions, t.classes.condition(held)), len(held) > 0
+	if err != nil {
+		return o, err
+	}
+	return overruled(o, t.classes)
+}
+
+// distribution finds out how the CRI runtime is set up on all nodes that an order is
+// for, or will be.
+func (e *onNodes) distribution(ctx context.Context, t *task, order *install.Order) error {
+	all, err := e.members(ctx, t.object)
+	if err != nil {
+		return err
 	}
 	carriers, err := e.carriers(ctx, t.object, t.about.Type)
 	if err != nil {
-		return outcome{}, err
+		return err
 	}
-	if order.Distribution, err = install.Distribution(order.CRI, append(carriers, members...)); err != nil {
-		return outcome{}, misconfigured(err)
+	outside, err := e.unclaimed(ctx, t)
+	if err != nil {
+		return err
 	}
+	if order.Distribution, err = install.Distribution(order.CRI, slices.Concat(all, carriers, outside)); err != nil {
+		return misconfigured(err)
+	}
+	return nil
+}
+
+// daemonSets has those for some work as they are wanted, and says which revision the
+// installer's pods are to have.
+func (e *onNodes) daemonSets(ctx context.Context, order *install.Order, all ...names.PhaseOf) (string, error) {
 	settings, err := order.SettingsMap()
 	if err != nil {
-		return outcome{}, err
+		return "", err
 	}
 	if err := e.create(ctx, settings); err != nil {
-		return outcome{}, err
+		return "", err
 	}
-	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
-		set, err := order.DaemonSet(work, settings.Name)
+	revision := ""
+	for _, work := range all {
+		want, err := order.DaemonSet(work, settings.Name)
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
-		err = e.daemonSet(ctx, set)
-		if errors.Is(err, errTaken) {
-			return outcome{progress: 5, says: err.Error()}, nil
+		if work == names.Install {
+			revision = want.Spec.Template.Annotations[names.AnnotationRevision]
 		}
-		if err != nil {
-			return outcome{}, err
+		if err := e.daemonSet(ctx, want); err != nil {
+			return "", err
 		}
 	}
+	return revision, nil
+}
+
+// keep has the classes as they were agreed on. Those of handlers that are gone go when
+// no pod has them any more; until then they are held.
+func (e *onNodes) keep(ctx context.Context, t *task) (held []string, err error) {
 	keep := map[string]bool{}
-	for _, c := range t.classes {
+	for _, c := range t.classes.classes {
 		keep[c.Name] = true
 		err := e.classes.Ensure(ctx, classes.Wanted(t.about.Type, c))
 		if errors.Is(err, classes.ErrForeign) {
-			return outcome{}, misconfigured(err)
+			return nil, misconfigured(err)
 		}
 		if errors.Is(err, classes.ErrInUse) {
-			return outcome{}, problem{err, gardener.CodeRetryable}
+			return nil, problem{err, gardener.CodeRetryable}
 		}
 		if err != nil {
-			return outcome{}, err
+			return nil, err
 		}
 	}
-	return e.count(ctx, t)
+	if t.classes.unsure {
+		return nil, nil
+	}
+	return e.classes.Prune(ctx, t.about.Type, keep)
 }
 
 // create makes an object that never changes.
@@ -122,7 +187,10 @@ func (e *onNodes) daemonSet(ctx context.Context, want *appsv1.DaemonSet) error {
 	if owner := metav1.GetControllerOf(have); owner == nil || owner.UID != want.OwnerReferences[0].UID {
 		return fmt.Errorf("DaemonSet %s/%s %w; delete it if it stays", have.Namespace, have.Name, errTaken)
 	}
-	if equality.Semantic.DeepDerivative(want.Spec, have.Spec) && equality.Semantic.DeepDerivative(want.Labels, have.Labels) {
+	// What others change is seen field by field, and what is no longer wanted, such as a
+	// pull secret, by the revision: a field that is empty counts as one that nobody wants.
+	same := want.Spec.Template.Annotations[names.AnnotationRevision] == have.Spec.Template.Annotations[names.AnnotationRevision]
+	if same && equality.Semantic.DeepDerivative(want.Spec, have.Spec) && equality.Semantic.DeepDerivative(want.Labels, have.Labels) {
 		return nil
 	}
 	changed := have.DeepCopy()
@@ -134,40 +202,78 @@ func (e *onNodes) daemonSet(ctx context.Context, want *appsv1.DaemonSet) error {
 }
 
 // count says on how many nodes the runtime was verified, and what went wrong.
-func (e *onNodes) count(ctx context.Context, t *task) (outcome, error) {
+func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome, error) {
 	members, err := e.members(ctx, t.object)
 	if err != nil {
 		return outcome{}, err
 	}
-	all, ready := len(members), 0
-	for i := range members {
-		if members[i].Labels[names.Ready+t.about.Type] == "true" {
-			ready++
-		}
-	}
-	trouble, err := e.trouble(ctx, t.object, t.about.Type, names.Install)
+	outside, err := e.unclaimed(ctx, t)
 	if err != nil {
 		return outcome{}, err
 	}
-	o := outcome{done: ready == all && len(trouble) == 0, says: fmt.Sprintf("%s %s was verified on %d of %d nodes", t.about.Type, t.payload.Spec.Manifest.Version, ready, all)}
-	o.progress = 10
-	if all > 0 {
-		o.progress += int32(85 * ready / all)
+	pods, err := e.pods(ctx, t.object, t.about.Type, names.Install)
+	if err != nil {
+		return outcome{}, err
 	}
+	current := map[string]bool{}
+	for i := range pods {
+		sign, _ := nodes.Read(&pods[i])
+		// What a pod of another revision has verified is another release.
+		if p := &pods[i]; sign.Done && p.Annotations[names.AnnotationRevision] == revision {
+			current[p.Spec.NodeName] = true
+		}
+	}
+	all, ready := len(members)+len(outside), 0
+	for i := range members {
+		if current[members[i].Name] && members[i].Labels[names.Ready+t.about.Type] == "true" {
+			ready++
+		}
+	}
+	o, trouble := progress(t, all, ready), failures(pods)
 	text, err := json.Marshal(map[string]any{"apiVersion": "fairlead.run/v1alpha1", "kind": "RuntimeProgress", "version": t.payload.Spec.Manifest.Version, "nodes": all, "readyNodes": ready})
 	if err != nil {
 		return outcome{}, fmt.Errorf("write the status of a provider: %w", err)
 	}
 	o.status = &runtime.RawExtension{Raw: text}
-	o.condition = &gardener.Condition{Type: "NodesReady", Status: "False", Reason: "Installing", Message: o.says}
-	if o.done {
-		o.condition.Status, o.condition.Reason = "True", "Verified"
-	}
 	if len(trouble) == 0 {
 		return o, nil
 	}
-	o.condition.Reason = "InstallFailed"
+	o.done = false
+	o.conditions[0].Status, o.conditions[0].Reason = "False", "InstallFailed"
 	return o, e.sum(trouble, o.says)
+}
+
+// progress is how far it is with so many nodes ready of all. A pool without nodes is
+// done, as who waits for it would wait for a machine that nobody wants yet; nothing
+// was verified there, and the condition does not say so.
+func progress(t *task, all, ready int) outcome {
+	about := t.about.Type + " " + t.payload.Spec.Manifest.Version
+	c := gardener.Condition{Type: "NodesReady", Status: "False", Reason: "Installing"}
+	o := outcome{done: ready == all, progress: 10, says: fmt.Sprintf("%s was verified on %d of %d nodes", about, ready, all)}
+	switch {
+	case all == 0:
+		o.says = fmt.Sprintf("pool %s has no nodes; %s comes to each that it gets", t.object.Spec.WorkerPool.Name, about)
+		c.Status, c.Reason = "Unknown", "NoNodes"
+	case o.done:
+		c.Status, c.Reason = "True", "Verified"
+	default:
+		o.progress += int32(85 * ready / all)
+	}
+	c.Message = o.says
+	o.conditions = []gardener.Condition{c}
+	return o
+}
+
+// unclaimed are the nodes that a pool chooses and that nobody has put into a pool yet.
+func (e *onNodes) unclaimed(ctx context.Context, t *task) ([]corev1.Node, error) {
+	if t.pool == nil || len(t.pool.Spec.NodeSelector) == 0 || t.pool.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	var list corev1.NodeList
+	if err := e.client.List(ctx, &list, client.MatchingLabels(t.pool.Spec.NodeSelector)); err != nil {
+		return nil, fmt.Errorf("list the nodes that pool %s chooses: %w", t.pool.Name, err)
+	}
+	return slices.DeleteFunc(list.Items, func(o corev1.Node) bool { return o.Labels[gardener.LabelPool] != "" || o.DeletionTimestamp != nil }), nil
 }
 
 // members are the nodes of the object's pool.
@@ -189,27 +295,27 @@ type failure struct {
 	permanent  bool
 }
 
-// trouble is what is wrong on nodes.
-func (e *onNodes) trouble(ctx context.Context, c *gardener.ContainerRuntime, typ string, work names.PhaseOf) ([]failure, error) {
+// pods are those of the installer that do some work for an object.
+func (e *onNodes) pods(ctx context.Context, c *gardener.ContainerRuntime, typ string, work names.PhaseOf) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	fits := client.MatchingLabels{names.Type: typ, names.Pool: c.Spec.WorkerPool.Name, names.Work: string(work)}
 	if err := e.client.List(ctx, &pods, client.InNamespace(c.Namespace), fits); err != nil {
 		return nil, fmt.Errorf("list the installer's pods: %w", err)
 	}
+	return pods.Items, nil
+}
+
+// failures are what pods say is wrong on their nodes.
+func failures(pods []corev1.Pod) []failure {
 	var out []failure
-	for i := range pods.Items {
-		p := &pods.Items[i]
+	for i := range pods {
+		p := &pods[i]
 		if _, r := nodes.Read(p); r != nil && r.Reason != "" {
 			out = append(out, failure{p.Spec.NodeName, fmt.Sprintf("%s: %s: %s", p.Spec.NodeName, r.Reason, r.Message), r.Reason.Permanent()})
 		}
 	}
-	slices.SortFunc(out, func(a, b failure) int {
-		if a.node < b.node {
-			return -1
-		}
-		return 1
-	})
-	return out, nil
+	slices.SortFunc(out, func(a, b failure) int { return strings.Compare(a.node, b.node) })
+	return out
 }
 
 // sum is one error of many. If all of them are such that trying again does not help,
@@ -246,10 +352,13 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 		return outcome{}, err
 	}
 	if len(left) > 0 {
+		if err := e.cleaner(ctx, c, typ, len(left)); err != nil {
+			return outcome{}, err
+		}
 		return e.waiting(ctx, c, typ, left)
 	}
 	if last {
-		if err := e.classes.Remove(ctx, typ, nil); err != nil {
+		if err := e.classes.Remove(ctx, typ); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -311,7 +420,7 @@ func (e *onNodes) unused(ctx context.Context, typ string) error {
 // not they are still in it.
 func (e *onNodes) carriers(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]corev1.Node, error) {
 	var out []corev1.Node
-	for _, phase := range []names.PhaseOf{names.Install, names.Cleanup} {
+	for _, phase := range []names.PhaseOf{names.Install, names.Leaving, names.Cleanup} {
 		var list corev1.NodeList
 		if err := e.client.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
 			return nil, fmt.Errorf("list the nodes with %s: %w", typ, err)
@@ -321,14 +430,43 @@ func (e *onNodes) carriers(ctx context.Context, c *gardener.ContainerRuntime, ty
 	return out, nil
 }
 
+// cleaner makes what cleans up if somebody has taken that away: without it nodes would
+// be waited for that nobody cleans.
+func (e *onNodes) cleaner(ctx context.Context, c *gardener.ContainerRuntime, typ string, left int) error {
+	t := &task{object: c, about: plugin.Description{Type: typ}, payload: &v1alpha1.RuntimePayload{}}
+	have := &appsv1.DaemonSet{}
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: e.order(t).DaemonSetName(names.Cleanup)}, have)
+	if !apierrors.IsNotFound(err) {
+		return client.IgnoreNotFound(err)
+	}
+	err = e.client.Get(ctx, client.ObjectKey{Name: typ}, t.payload)
+	if apierrors.IsNotFound(err) {
+		return misconfigured(fmt.Errorf("%s is on %d nodes, and what takes it away is gone with RuntimePayload %s: create it again, or annotate this object with %s=true, which leaves the nodes as they are", typ, left, typ, gardener.AnnotationForce))
+	}
+	if err != nil {
+		return fmt.Errorf("get RuntimePayload %s: %w", typ, err)
+	}
+	pools, err := e.pools(ctx)
+	if err != nil {
+		return err
+	}
+	t.pool = pools[c.Spec.WorkerPool.Name]
+	order := e.order(t)
+	if err := e.distribution(ctx, t, order); err != nil {
+		return err
+	}
+	_, err = e.daemonSets(ctx, order, names.Cleanup)
+	return err
+}
+
 // waiting says what a removal waits for.
 func (e *onNodes) waiting(ctx context.Context, c *gardener.ContainerRuntime, typ string, left []corev1.Node) (outcome, error) {
 	o := outcome{progress: 50, says: fmt.Sprintf("%s is still on %d nodes", typ, len(left))}
-	trouble, err := e.trouble(ctx, c, typ, names.Cleanup)
+	pods, err := e.pods(ctx, c, typ, names.Cleanup)
 	if err != nil {
 		return o, err
 	}
-	if len(trouble) > 0 {
+	if trouble := failures(pods); len(trouble) > 0 {
 		return o, problem{e.sum(trouble, o.says), gardener.CodeCleanup}
 	}
 	return o, nil
@@ -352,7 +490,7 @@ func (e *onNodes) forget(ctx context.Context, c *gardener.ContainerRuntime, typ 
 		return outcome{}, err
 	}
 	if last {
-		if err := e.classes.Remove(ctx, typ, nil); err != nil {
+		if err := e.classes.Remove(ctx, typ); err != nil {
 			return outcome{}, err
 		}
 	}

@@ -126,6 +126,8 @@ func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Ve
 		return reconcile.Result{}, fmt.Errorf("%s ContainerRuntime %s/%s: %w", v, c.Namespace, c.Name, failed)
 	case !o.done:
 		return reconcile.Result{RequeueAfter: again}, nil // nodes and pods are watched, and others not
+	case o.later:
+		return reconcile.Result{RequeueAfter: again}, r.release(ctx, c, v)
 	}
 	return reconcile.Result{}, r.release(ctx, c, v)
 }
@@ -154,8 +156,8 @@ func (r *Reconciler) release(ctx context.Context, c *gardener.ContainerRuntime, 
 // write stores the status if it says something new.
 func (r *Reconciler) write(ctx context.Context, c *gardener.ContainerRuntime, o ending) error {
 	was := c.DeepCopy()
-	if o.condition != nil {
-		condition(c, *o.condition, r.Now())
+	for _, one := range o.conditions {
+		condition(c, one, r.Now())
 	}
 	if o.status != nil {
 		c.Status.ProviderStatus = o.status
@@ -192,26 +194,21 @@ func (r *Reconciler) task(ctx context.Context, c *gardener.ContainerRuntime) (*t
 	if err := release.Err(); err != nil {
 		return nil, misconfigured(fmt.Errorf("RuntimePayload %s: %w", t.about.Type, err))
 	}
-	var raw []byte
-	if c.Spec.ProviderConfig != nil {
-		raw = c.Spec.ProviderConfig.Raw
-	}
-	settings, faults := r.Plugin.Configure(raw, &t.payload.Spec.Manifest, providerConfig)
+	settings, faults := r.Plugin.Configure(raw(c), &t.payload.Spec.Manifest, providerConfig)
 	if len(faults) > 0 {
 		return nil, misconfigured(faults.ToAggregate())
 	}
-	if t.classes, err = plugin.Classes(t.about, &t.payload.Spec.Manifest, settings); err != nil {
+	if _, err := plugin.Classes(t.about, &t.payload.Spec.Manifest, settings); err != nil {
 		return nil, misconfigured(err)
 	}
 	t.settings = settings
-	pool := &v1alpha1.WorkerPool{}
-	switch err := r.Client.Get(ctx, types.NamespacedName{Name: c.Spec.WorkerPool.Name}, pool); {
-	case err == nil:
-		t.pool = pool
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("get WorkerPool %s: %w", c.Spec.WorkerPool.Name, err)
+	pools, err := r.engine.pools(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return t, nil
+	t.pool = pools[c.Spec.WorkerPool.Name]
+	t.classes, err = r.agreed(ctx, t, pools)
+	return t, err
 }
 
 // alone refuses the younger of two objects that ask for the same runtime on a pool.

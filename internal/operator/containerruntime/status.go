@@ -41,8 +41,9 @@ type outcome struct {
 	progress int32
 	says     string
 
-	condition *gardener.Condition
-	status    *runtime.RawExtension // what the type says of itself
+	conditions []gardener.Condition
+	status     *runtime.RawExtension // what the type says of itself
+	later      bool                  // something is left to be looked at again
 }
 
 func sameStatus(a, b *gardener.ContainerRuntimeStatus) bool {

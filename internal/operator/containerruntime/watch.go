@@ -40,6 +40,7 @@ func (r *Reconciler) AddTo(m manager.Manager) error {
 	typ := r.Plugin.Describe().Type
 	b := builder.ControllerManagedBy(m).Named("containerruntime-"+typ).
 		For(&gardener.ContainerRuntime{}, builder.WithPredicates(ordering)).
+		Watches(&gardener.ContainerRuntime{}, handler.EnqueueRequestsFromMapFunc(r.others), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.RuntimePayload{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	if e, ok := r.engine.(*onNodes); ok {
 		b = b.Owns(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -74,6 +75,17 @@ func (r *Reconciler) all(ctx context.Context, o client.Object) []reconcile.Reque
 		return nil
 	}
 	return r.those(ctx, func(*gardener.ContainerRuntime) bool { return true })
+}
+
+// others are those of the type beside one: there is one class for all of them.
+func (r *Reconciler) others(ctx context.Context, o client.Object) []reconcile.Request {
+	one, ok := o.(*gardener.ContainerRuntime)
+	if !ok || r.Plugins.Canonical(one.Spec.Type) != r.Plugin.Describe().Type {
+		return nil
+	}
+	return r.those(ctx, func(c *gardener.ContainerRuntime) bool {
+		return c.Namespace == o.GetNamespace() && c.Name != o.GetName()
+	})
 }
 
 func (r *Reconciler) ofPool(ctx context.Context, o client.Object) []reconcile.Request {

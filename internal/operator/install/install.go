@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -49,6 +50,9 @@ const (
 // pods of an older revision keep what they were started with.
 func (o *Order) SettingsMap() (*corev1.ConfigMap, error) {
 	s := o.Settings
+	if len(s.Handlers) == 0 && len(o.Handlers()) < len(o.Payload.Spec.Manifest.Handlers) {
+		s.Handlers = o.Handlers() // an installer that is asked for all refuses what it cannot have
+	}
 	s.APIVersion, s.Kind = payload.APIVersion, payload.KindSettings
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -58,6 +62,29 @@ func (o *Order) SettingsMap() (*corev1.ConfigMap, error) {
 	m := &corev1.ConfigMap{ObjectMeta: o.meta(names.Object(o.name(), hex.EncodeToString(sum[:])[:10]))}
 	m.Data, m.Immutable = map[string]string{settingsFile: string(text)}, new(true)
 	return m, nil
+}
+
+// Handlers are those that the nodes are to serve: what was asked for, or all that
+// the pool's CRI runtime can have.
+func (o *Order) Handlers() []string {
+	return HandlersOf(&o.Payload.Spec.Manifest, o.Settings.Handlers, o.CRI)
+}
+
+// HandlersOf are those of a payload that a CRI runtime can have, of the wanted ones;
+// none means all.
+func HandlersOf(p *payload.RuntimePayload, wanted []string, cri v1alpha1.CRIName) []string {
+	var out []string
+	for i := range p.Handlers {
+		h := &p.Handlers[i]
+		fits := h.Containerd != nil
+		if cri == v1alpha1.CRICRIO {
+			fits = h.CRIO != nil
+		}
+		if fits && (len(wanted) == 0 || slices.Contains(wanted, h.Name)) {
+			out = append(out, h.Name)
+		}
+	}
+	return out
 }
 
 func (o *Order) name() string {
@@ -114,6 +141,15 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSe
 	}
 	ds.Spec.Template.Spec.NodeSelector = map[string]string{names.Phase + o.Type: work.Value(pool)}
 	mount(&ds.Spec.Template.Spec, places, settings)
+	ds.Spec.Template.Annotations = map[string]string{names.AnnotationHandlers: strings.Join(o.Handlers(), ",")}
+	// What a pod was made from: one that carries another revision has verified another
+	// release, or other settings.
+	text, err := json.Marshal(ds.Spec.Template)
+	if err != nil {
+		return nil, fmt.Errorf("write the pods of DaemonSet %s/%s: %w", ds.Namespace, ds.Name, err)
+	}
+	sum := sha256.Sum256(text)
+	ds.Spec.Template.Annotations[names.AnnotationRevision] = hex.EncodeToString(sum[:])[:16]
 	return ds, nil
 }
 

@@ -230,3 +230,58 @@ func TestSettings(t *testing.T) {
 		t.Error("pods of an older revision see other settings than they were started with")
 	}
 }
+
+// A pod tells by its revision whether it is of now: whatever is changed is told, and
+// what is taken away as well.
+func TestRevision(t *testing.T) {
+	seen := map[string]string{}
+	for name, change := range map[string]func(*Order){
+		"as it is":       func(*Order) {},
+		"another image":  func(o *Order) { o.Payload.Spec.Image = "registry.example/x@sha256:2" },
+		"no pull secret": func(o *Order) { o.Payload.Spec.PullSecrets = nil },
+		"another path":   func(o *Order) { o.Runtime.Spec.BinaryPath = "/opt/bin" },
+		"handlers":       func(o *Order) { o.Settings.Handlers = []string{"b"} },
+	} {
+		o := order("gvisor", "a")
+		o.Payload.Spec.Manifest.Handlers = []payload.Handler{{Name: "a", CRIO: &payload.CRIOHandler{}}, {Name: "b", CRIO: &payload.CRIOHandler{}}, {Name: "c", Containerd: &payload.ContainerdHandler{}}}
+		change(o)
+		var last string
+		for range 2 {
+			ds, err := o.DaemonSet(names.Install, "settings")
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := ds.Spec.Template.Annotations[names.AnnotationRevision]
+			if last != "" && last != now {
+				t.Errorf("%s: the same has another revision", name)
+			}
+			last = now
+		}
+		if other, ok := seen[last]; ok || last == "" {
+			t.Errorf("%s and %s are both %q", name, other, last)
+		}
+		seen[last] = name
+	}
+}
+
+// An installer that is asked for all handlers refuses those of another CRI runtime.
+func TestHandlersOfTheRuntime(t *testing.T) {
+	o := order("gvisor", "a")
+	o.Payload.Spec.Manifest.Handlers = []payload.Handler{{Name: "both", CRIO: &payload.CRIOHandler{}, Containerd: &payload.ContainerdHandler{}}, {Name: "one", Containerd: &payload.ContainerdHandler{}}}
+	m, err := o.SettingsMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := payload.DecodeSettings([]byte(m.Data[settingsFile]))
+	if err != nil || !slices.Equal(s.Handlers, []string{"both"}) {
+		t.Errorf("%+v %v", s, err)
+	}
+	o.CRI = v1alpha1.CRIContainerd
+	if m, err = o.SettingsMap(); err != nil || strings.Contains(m.Data[settingsFile], "handlers") {
+		t.Errorf("%v %v", m, err)
+	}
+	o.Settings.Handlers = []string{"one"}
+	if got := o.Handlers(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -16,8 +16,11 @@ const (
 	Requested = gardener.LabelRuntimePrefix
 	// RequestedSeed says the same by the name that the proposal had for it.
 	RequestedSeed = "container.runtime."
-	// Ready says that the runtime was verified on the node; classes select it.
+	// Ready says that the runtime was verified on the node, with all that was asked for.
 	Ready = "ready.fairlead.run/"
+	// Handler is before the name of a handler that the node serves; its value is the
+	// type. Classes select it: of a type, nodes may have other handlers.
+	Handler = "handler.fairlead.run/"
 	// Phase is the record of what is on a node, and for whom: a Phase, a dot and a
 	// pool. It is there from before the first file is written until the last is gone.
 	Phase = "install.fairlead.run/"
@@ -30,6 +33,7 @@ type PhaseOf string
 const (
 	None    PhaseOf = ""
 	Install PhaseOf = "install" // it is put there, or is there
+	Leaving PhaseOf = "leaving" // the installer's pod ends, which would put it there again
 	Cleanup PhaseOf = "cleanup" // it is taken away
 )
 
@@ -39,7 +43,7 @@ func (p PhaseOf) Value(pool string) string { return string(p) + "." + pool }
 // ReadPhase reads a label of a node.
 func ReadPhase(value string) (phase PhaseOf, pool string) {
 	word, pool, ok := strings.Cut(value, ".")
-	if p := PhaseOf(word); ok && (p == Install || p == Cleanup) {
+	if p := PhaseOf(word); ok && (p == Install || p == Leaving || p == Cleanup) {
 		return p, pool
 	}
 	return None, ""
@@ -53,8 +57,10 @@ const (
 	Pool      = "operator.fairlead.run/pool"
 	Work      = "operator.fairlead.run/work" // Install or Cleanup, of pods
 
-	// AnnotationRevision is the hash of what a DaemonSet's pods were made from.
+	// AnnotationRevision is the hash of what a DaemonSet's pods were made from, and
+	// AnnotationHandlers are those that they see to, with commas. Both are of pods.
 	AnnotationRevision = "operator.fairlead.run/revision"
+	AnnotationHandlers = "operator.fairlead.run/handlers"
 	// PoolFinalizer keeps a WorkerPool until its runtimes are gone.
 	PoolFinalizer = "fairlead.run/workerpool"
 )

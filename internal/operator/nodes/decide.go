@@ -3,6 +3,7 @@ package nodes
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,15 +12,15 @@ import (
 	"fairlead.run/internal/operator/names"
 )
 
-// Sign is what an installer's pod says of its node.
-type Sign int
-
-// The signs.
-const (
-	Unknown Sign = iota // there is no pod, or it has not said anything
-	Done                // it is installed, or gone, and was verified
-	Broken              // it is not proven to work
-)
+// Sign is what an installer's pod says of its node. The zero Sign is that of a pod
+// that is not there, or has not said anything.
+type Sign struct {
+	// Known says that Handlers are those that the node serves now.
+	Known    bool
+	Handlers []string
+	// Done says that the pod has done and verified what it was made for.
+	Done bool
+}
 
 // Runtime is one that a pool has, or that is being taken away from it.
 type Runtime struct {
@@ -27,10 +28,15 @@ type Runtime struct {
 	// Ending says that its ContainerRuntime is being deleted, and Forced that nobody
 	// waits for the nodes.
 	Ending, Forced bool
+	// Offered says that there is what installs it and what takes it away again, and
+	// Refused that its ContainerRuntime says why there is not.
+	Offered, Refused bool
 	// Signs are those of the installer's pods, by node.
 	Signs map[string]Sign
 	// Gone are those of the pods that take it away.
 	Gone map[string]Sign
+	// Cleaners are the nodes on which such pods still are.
+	Cleaners map[string]bool
 }
 
 // Pool is all that decides about its nodes.
@@ -40,14 +46,16 @@ type Pool struct {
 	// Without it, Chooses says which nodes somebody else has put there.
 	Claims  bool
 	Chooses func(*corev1.Node) bool
-	// Others are the pools that exist beside it: their nodes are theirs.
-	Others   []string
-	CRI      string
+	CRI     string
+	// Valid says that the pool can be acted on, and Types what it asks for then.
+	Valid    bool
+	Types    []string
 	Runtimes []Runtime
 	Taint    *v1alpha1.StartupTaint
-	// Busy says that pods run on a runtime of a node; it is asked only where that
-	// keeps it from being taken away.
-	Busy func(node, typ string) (bool, error)
+	// Busy says that pods run on a runtime of a node, and Installing that a pod of the
+	// installer still is there. They are asked only where that keeps a runtime from
+	// being taken away.
+	Busy, Installing func(node, typ string) (bool, error)
 }
 
 // Has says whether a node is in the pool.
@@ -56,12 +64,6 @@ func (p *Pool) Has(n *corev1.Node) bool {
 		return p.Chooses(n)
 	}
 	return n.Labels[gardener.LabelPool] == p.Name
-}
-
-// Contested says that the pool chooses a node that another one has.
-func (p *Pool) Contested(n *corev1.Node) bool {
-	has := n.Labels[gardener.LabelPool]
-	return p.Claims && p.Chooses(n) && has != p.Name && slices.Contains(p.Others, has)
 }
 
 // Concerns says whether there is anything to decide about a node.
@@ -104,11 +106,12 @@ func (p *Pool) Decide(n *corev1.Node, admit bool) (*corev1.Node, error) {
 	return out, nil
 }
 
-// claim puts a node into the pool, or lets it go.
+// claim puts a node into the pool, or lets it go. One that somebody has put into
+// another pool stays there: it may be Gardener's.
 func (p *Pool) claim(n *corev1.Node) {
 	has := n.Labels[gardener.LabelPool]
 	switch {
-	case p.Chooses(n) && (has == "" || has != p.Name && !slices.Contains(p.Others, has)):
+	case p.Chooses(n) && has == "":
 		n.Labels[gardener.LabelPool], n.Labels[gardener.LabelCRI] = p.Name, p.CRI
 	case p.Chooses(n) && has == p.Name:
 		n.Labels[gardener.LabelCRI] = p.CRI
@@ -138,12 +141,14 @@ func (p *Pool) runtime(n, was *corev1.Node, d decision) error {
 	if phase != names.None && pool != p.Name {
 		return nil // the pool that it was in has not finished
 	}
-	if d.member || phase != names.None {
-		mark(names.Requested+d.Type, wanted)
-		mark(names.RequestedSeed+d.Type, wanted)
+	ask := func(yes bool) {
+		mark(names.Requested+d.Type, yes)
+		mark(names.RequestedSeed+d.Type, yes)
 	}
 	if d.Ending && d.Forced {
+		ask(false)
 		mark(names.Ready+d.Type, false)
+		serve(n, d.Type, nil)
 		delete(n.Labels, names.Phase+d.Type)
 		return nil
 	}
@@ -156,51 +161,94 @@ func (p *Pool) runtime(n, was *corev1.Node, d decision) error {
 	} else {
 		n.Labels[names.Phase+d.Type] = next.Value(p.Name)
 	}
-	if phase != names.None || d.member {
-		mark(names.Ready+d.Type, wanted && next == names.Install && ready(was.Labels[names.Ready+d.Type] == "true", d.Signs[n.Name]))
+	if phase == names.None && !d.member {
+		return nil
+	}
+	// With the phase and not before it: who takes the runtime away goes by that.
+	ask(wanted && next != names.None)
+	// What is not known changes nothing: a pod may be replaced, or its node be away for
+	// a moment, and the runtime is as it was.
+	switch sign := d.Signs[n.Name]; {
+	case !wanted || next != names.Install:
+		mark(names.Ready+d.Type, false)
+		serve(n, d.Type, nil)
+	case sign.Known:
+		mark(names.Ready+d.Type, sign.Done)
+		serve(n, d.Type, sign.Handlers)
 	}
 	return nil
+}
+
+// serve has a node's labels say which handlers of a type it serves.
+func serve(n *corev1.Node, typ string, handlers []string) {
+	maps.DeleteFunc(n.Labels, func(key, value string) bool {
+		name, ok := strings.CutPrefix(key, names.Handler)
+		return ok && value == typ && !slices.Contains(handlers, name)
+	})
+	for _, h := range handlers {
+		n.Labels[names.Handler+h] = typ
+	}
+}
+
+// offers says that new pods may still come to a type on a node.
+func offers(n *corev1.Node, typ string) bool {
+	if n.Labels[names.Ready+typ] != "" {
+		return true
+	}
+	for key, value := range n.Labels {
+		if strings.HasPrefix(key, names.Handler) && value == typ {
+			return true
+		}
+	}
+	return false
 }
 
 // next is the phase that follows.
 func (p *Pool) next(was *corev1.Node, phase names.PhaseOf, d decision) (names.PhaseOf, error) {
 	wanted := d.member && !d.Ending
 	switch {
-	case phase == names.None && wanted && d.admit:
+	case phase == names.None && wanted && d.admit && d.Offered && !d.Cleaners[was.Name]:
+		// Of two pods that are there for a moment, the one that cleans would win.
 		return names.Install, nil
-	case phase == names.Cleanup && d.Gone[was.Name] == Done:
+	case phase == names.Leaving && wanted:
+		return names.Install, nil
+	case phase == names.Cleanup && d.Gone[was.Name].Done:
 		return names.None, nil
-	case phase == names.Install && !wanted && was.Labels[names.Ready+d.Type] == "":
-		// Only now does no new pod come: the label was off before this look at pods.
-		busy, err := p.Busy(was.Name, d.Type)
-		if err != nil || busy {
-			return phase, err
-		}
-		return names.Cleanup, nil
+	case phase == names.Install && !wanted && !offers(was, d.Type):
+		// Only now does no new pod come: the labels were off before this look at pods.
+		return unless(p.Busy, names.Leaving, place{was.Name, d.Type, phase})
+	case phase == names.Leaving:
+		// The installer puts back what is taken away, as long as it is there.
+		return unless(p.Installing, names.Cleanup, place{was.Name, d.Type, phase})
 	}
 	return phase, nil
 }
 
-// ready says whether the label stays or comes. What is not known changes nothing: a
-// pod may be replaced, or its node be away for a moment, and the runtime is as it was.
-func ready(has bool, s Sign) bool {
-	switch s {
-	case Done:
-		return true
-	case Broken:
-		return false
-	}
-	return has
+// place is a type on a node, in some phase.
+type place struct {
+	node, typ string
+	phase     names.PhaseOf
 }
 
-// settled says that all runtimes of the pool were ready on a node before.
+// unless is the next phase, or that of now as long as something holds it up.
+func unless(held func(node, typ string) (bool, error), next names.PhaseOf, at place) (names.PhaseOf, error) {
+	is, err := held(at.node, at.typ)
+	if err != nil || is {
+		return at.phase, err
+	}
+	return next, nil
+}
+
+// settled says that all runtimes that the pool asks for were ready on a node before.
+// Of a pool that is not valid nobody knows what it asks for.
 func (p *Pool) settled(n *corev1.Node) bool {
-	for i := range p.Runtimes {
-		if r := &p.Runtimes[i]; !r.Ending && n.Labels[names.Ready+r.Type] != "true" {
+	for _, typ := range p.Types {
+		at := slices.IndexFunc(p.Runtimes, func(r Runtime) bool { return r.Type == typ && !r.Ending })
+		if at < 0 || n.Labels[names.Ready+typ] != "true" {
 			return false
 		}
 	}
-	return p.Has(n)
+	return p.Valid && p.Has(n)
 }
 
 func lift(n *corev1.Node, taint *v1alpha1.StartupTaint) {

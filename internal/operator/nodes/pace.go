@@ -37,6 +37,9 @@ func (p *Pool) Pace(members []*corev1.Node, most int) map[string]bool {
 		case finished:
 		}
 	}
+	if p.gathering() {
+		return admitted // or a node would begin with a part of them, and restart twice
+	}
 	// Nodes that are ready to be used go first: the others may never answer.
 	slices.SortStableFunc(waiting, func(a, b *corev1.Node) int {
 		if x, y := alive(a), alive(b); x != y {
@@ -77,13 +80,21 @@ func (p *Pool) progress(n *corev1.Node) stage {
 		switch {
 		case phase != names.None && pool != p.Name:
 			return finished // another pool is at it
-		case phase == names.Cleanup, phase == names.Install && !r.Ending && n.Labels[names.Ready+r.Type] != "true":
+		case phase == names.Cleanup, phase == names.Leaving, phase == names.Install && !r.Ending && n.Labels[names.Ready+r.Type] != "true":
 			return working
-		case phase == names.None && !r.Ending:
+		case phase == names.None && !r.Ending && r.Offered:
 			out = idle
 		}
 	}
 	return out
+}
+
+// gathering says that of what the pool asks for something is about to be offered.
+func (p *Pool) gathering() bool {
+	return p.Valid && slices.ContainsFunc(p.Types, func(typ string) bool {
+		at := slices.IndexFunc(p.Runtimes, func(r Runtime) bool { return r.Type == typ })
+		return at < 0 || !p.Runtimes[at].Ending && !p.Runtimes[at].Offered && !p.Runtimes[at].Refused
+	})
 }
 
 func alive(n *corev1.Node) bool {

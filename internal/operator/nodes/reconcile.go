@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +21,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/plugin"
 )
@@ -102,7 +105,7 @@ func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntO
 		return nil, nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	runtimes.Items = slices.DeleteFunc(runtimes.Items, func(c gardener.ContainerRuntime) bool { return c.Spec.WorkerPool.Name != name })
-	p := &Pool{Name: name, Busy: r.busy(ctx)}
+	p := &Pool{Name: name, Busy: r.busy(ctx), Installing: r.installing(ctx)}
 	var most *intstr.IntOrString
 	owner := &v1alpha1.WorkerPool{}
 	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, owner)
@@ -110,7 +113,10 @@ func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntO
 	case err == nil:
 		most = owner.Spec.MaxUnavailable
 		p.Claims, p.CRI, p.Taint = true, string(owner.Spec.CRI.Name), owner.Spec.StartupTaint
-		p.Chooses = chooser(owner)
+		p.Chooses, p.Valid = chooser(owner), valid(owner)
+		for _, one := range owner.Spec.CRI.ContainerRuntimes {
+			p.Types = append(p.Types, r.Plugins.Canonical(one.Type))
+		}
 	case !apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("get WorkerPool %s: %w", name, err)
 	case len(runtimes.Items) == 0:
@@ -122,10 +128,13 @@ func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntO
 		}
 		p.Chooses = func(n *corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }
 	}
-	if p.Others, err = r.others(ctx, name); err != nil {
-		return nil, nil, err
-	}
 	return p, most, r.runtimes(ctx, p, runtimes.Items)
+}
+
+// valid says that the controller of pools has found nothing wrong with one as it is.
+func valid(p *v1alpha1.WorkerPool) bool {
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionValid)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == p.Generation
 }
 
 // chooser is what a pool selects. One that is being deleted keeps its nodes as long as
@@ -150,20 +159,6 @@ func carries(n *corev1.Node, pool string) bool {
 	return false
 }
 
-func (r *Reconciler) others(ctx context.Context, name string) ([]string, error) {
-	var all v1alpha1.WorkerPoolList
-	if err := r.Client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("list WorkerPools: %w", err)
-	}
-	var out []string
-	for i := range all.Items {
-		if all.Items[i].Name != name {
-			out = append(out, all.Items[i].Name)
-		}
-	}
-	return out, nil
-}
-
 // runtimes adds those of a pool, with what the installer's pods say. Of two that ask
 // for the same type the older one counts.
 func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.ContainerRuntime) error {
@@ -181,12 +176,21 @@ func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.Conta
 		}
 		seen[typ] = true
 		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{names.Type: typ, names.Pool: p.Name}); err != nil {
-			return fmt.Errorf("list the installer's pods of %s on pool %s: %w", typ, p.Name, err)
+		if err := r.Client.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{names.Type: typ}); err != nil {
+			return fmt.Errorf("list the installer's pods of %s: %w", typ, err)
+		}
+		offered, err := r.offered(ctx, c, typ)
+		if err != nil {
+			return err
 		}
 		ending := c.DeletionTimestamp != nil
-		rt := Runtime{Type: typ, Ending: ending, Forced: ending && c.Annotations[gardener.AnnotationForce] == "true", Signs: map[string]Sign{}, Gone: map[string]Sign{}}
-		if err := r.signs(ctx, &rt, pods.Items); err != nil {
+		rt := Runtime{
+			Type: typ, Ending: ending, Forced: ending && c.Annotations[gardener.AnnotationForce] == "true",
+			Offered: offered, Refused: c.Status.LastError != nil,
+			Signs: map[string]Sign{}, Gone: map[string]Sign{}, Cleaners: cleaners(pods.Items),
+		}
+		of := slices.DeleteFunc(pods.Items, func(o corev1.Pod) bool { return o.Labels[names.Pool] != p.Name })
+		if err := r.signs(ctx, &rt, of); err != nil {
 			return err
 		}
 		p.Runtimes = append(p.Runtimes, rt)
@@ -194,9 +198,44 @@ func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.Conta
 	return nil
 }
 
+// offered says that both DaemonSets of an object are there. Without them a node would
+// be marked for what nobody does, and never be let go.
+func (r *Reconciler) offered(ctx context.Context, c *gardener.ContainerRuntime, typ string) (bool, error) {
+	order := install.Order{Runtime: c, Type: typ}
+	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
+		ds := &appsv1.DaemonSet{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: order.DaemonSetName(work)}, ds)
+		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(ds, c) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("get DaemonSet %s/%s: %w", c.Namespace, order.DaemonSetName(work), err)
+		}
+	}
+	return true, nil
+}
+
+// cleaners are the nodes on which pods that clean up have not ended, whichever pool
+// they are of.
+func cleaners(pods []corev1.Pod) map[string]bool {
+	out := map[string]bool{}
+	for i := range pods {
+		if p := &pods[i]; p.Labels[names.Work] == string(names.Cleanup) && p.Spec.NodeName != "" && !ended(p) {
+			out[p.Spec.NodeName] = true
+		}
+	}
+	return out
+}
+
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // signs reads pods. One that is older than its node is of a node that had the name
 // before.
 func (r *Reconciler) signs(ctx context.Context, rt *Runtime, pods []corev1.Pod) error {
+	// A node may have two for a moment; the younger one counts, once it says something.
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for i := range pods {
 		p := &pods[i]
 		if p.Spec.NodeName == "" {
@@ -214,7 +253,7 @@ func (r *Reconciler) signs(ctx context.Context, rt *Runtime, pods []corev1.Pod) 
 		if p.Labels[names.Work] == string(names.Cleanup) {
 			into = rt.Gone
 		}
-		if sign, _ := Read(p); sign != Unknown {
+		if sign, _ := Read(p); sign.Known || sign.Done {
 			into[p.Spec.NodeName] = sign
 		}
 	}
@@ -234,6 +273,20 @@ func (r *Reconciler) busy(ctx context.Context) func(node, typ string) (bool, err
 		}
 		users, err := r.Classes.UsersOn(ctx, node, of)
 		return len(users) > 0, err
+	}
+}
+
+// installing asks the API server whether a pod of the installer is on a node: the
+// cache may not have heard of one that has just begun.
+func (r *Reconciler) installing(ctx context.Context) func(node, typ string) (bool, error) {
+	return func(node, typ string) (bool, error) {
+		var pods corev1.PodList
+		err := r.Live.List(ctx, &pods, client.InNamespace(r.Namespace),
+			client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ, names.Work: string(names.Install)}, client.MatchingFields{"spec.nodeName": node})
+		if err != nil {
+			return false, fmt.Errorf("list the installer's pods on node %s: %w", node, err)
+		}
+		return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !ended(&p) }), nil
 	}
 }
 

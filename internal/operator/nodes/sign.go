@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,10 +13,12 @@ import (
 // Read is what a pod of the installer says of its node, and how its last attempt
 // ended, if it has ended one.
 func Read(p *corev1.Pod) (Sign, *payload.InstallResult) {
+	asked := strings.FieldsFunc(p.Annotations[names.AnnotationHandlers], func(r rune) bool { return r == ',' })
+	work := names.PhaseOf(p.Labels[names.Work])
 	if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}) {
-		return Done, nil
+		return Sign{Known: work == names.Install, Handlers: asked, Done: true}, nil
 	}
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
@@ -27,19 +30,22 @@ func Read(p *corev1.Pod) (Sign, *payload.InstallResult) {
 			if err != nil {
 				break // it was killed, or is another program: nothing is known
 			}
-			return signOf(r, names.PhaseOf(p.Labels[names.Work])), r
+			return signOf(r, work, asked), r
 		}
 	}
-	return Unknown, nil
+	return Sign{}, nil
 }
 
-// signOf is what a result means for what was asked.
-func signOf(r *payload.InstallResult, work names.PhaseOf) Sign {
+// signOf is what a result means for the handlers that were asked for.
+func signOf(r *payload.InstallResult, work names.PhaseOf, asked []string) Sign {
 	switch {
-	case work == names.Cleanup && r.State == payload.Removed, work == names.Install && r.State == payload.Installed:
-		return Unknown // it was so then; readiness says whether it is so now
+	case work != names.Install, r.State == payload.Installed:
+		return Sign{} // it was so then; readiness says whether it is so now
 	case r.State == payload.Failed:
-		return Broken
+		return Sign{Known: true} // nothing is proven to work
+	case r.Served == nil:
+		return Sign{}
 	}
-	return Unknown // rolled back or refused: the node is as it was before
+	missing := slices.ContainsFunc(asked, func(h string) bool { return !slices.Contains(r.Served, h) })
+	return Sign{Known: true, Handlers: r.Served, Done: len(asked) > 0 && !missing}
 }

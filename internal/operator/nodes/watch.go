@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,14 +26,22 @@ import (
 // AddTo has a manager run the controller.
 func (r *Reconciler) AddTo(m manager.Manager) error {
 	return builder.ControllerManagedBy(m).Named("nodes").
-		For(&v1alpha1.WorkerPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.WorkerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, checked))).
 		Watches(&gardener.ContainerRuntime{}, handler.EnqueueRequestsFromMapFunc(ofRuntime)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(Telling())).
 		// One at a time: what a node is in must not be decided twice at once.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)
 }
+
+// checked is that a pool was found to be right, or wrong.
+var checked = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	old, ok := e.ObjectOld.(*v1alpha1.WorkerPool)
+	now, is := e.ObjectNew.(*v1alpha1.WorkerPool)
+	return ok && is && valid(old) != valid(now)
+}}
 
 // Telling leaves out what kubelets write to their nodes for other reasons.
 func Telling() predicate.Predicate {
@@ -54,6 +63,7 @@ func ofRuntime(_ context.Context, o client.Object) []reconcile.Request {
 	return named(o.(*gardener.ContainerRuntime).Spec.WorkerPool.Name)
 }
 
+// ofPod is the pool of a pod, or of a DaemonSet.
 func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 	return named(o.GetLabels()[names.Pool])
 }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -69,6 +70,9 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 		return err
 	}
 	result := known.Pool(p)
+	if moved := r.moved(p, have); moved != nil {
+		result.Faults = append(result.Faults, moved)
+	}
 	if fault := result.Err(); fault != nil {
 		// What is there stays as it is: a mistake in a pool must take nothing away.
 		return r.write(ctx, p, have, fault)
@@ -80,6 +84,17 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 		return err
 	}
 	return r.write(ctx, p, have, nil)
+}
+
+// moved says whether the pool wants its programs elsewhere than its nodes have them.
+func (r *Reconciler) moved(p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) *field.Error {
+	for i := range have {
+		wanted := slices.ContainsFunc(p.Spec.CRI.ContainerRuntimes, func(w v1alpha1.PoolRuntime) bool { return r.Plugins.Canonical(w.Type) == have[i].Spec.Type })
+		if moved := validate.Moved(p, have[i].Spec.BinaryPath); moved != nil && wanted && have[i].DeletionTimestamp == nil {
+			return moved
+		}
+	}
+	return nil
 }
 
 // known gathers what validation asks for.
@@ -276,17 +291,13 @@ func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) error {
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	others, err := r.others(ctx, p.Name)
-	if err != nil {
-		return err
-	}
 	p.Status.Nodes, p.Status.Contested = 0, nil
 	for i := range list.Items {
 		n := &list.Items[i]
 		switch has := n.Labels[gardener.LabelPool]; {
 		case has == p.Name:
 			p.Status.Nodes++
-		case others[has] && chooses(p, n) && len(p.Status.Contested) < mostContested:
+		case has != "" && chooses(p, n) && len(p.Status.Contested) < mostContested:
 			p.Status.Contested = append(p.Status.Contested, n.Name)
 		}
 	}
@@ -304,18 +315,6 @@ func chooses(p *v1alpha1.WorkerPool, n *corev1.Node) bool {
 		}
 	}
 	return len(p.Spec.NodeSelector) > 0
-}
-
-func (r *Reconciler) others(ctx context.Context, name string) (map[string]bool, error) {
-	var pools v1alpha1.WorkerPoolList
-	if err := r.Client.List(ctx, &pools); err != nil {
-		return nil, fmt.Errorf("list WorkerPools: %w", err)
-	}
-	out := map[string]bool{}
-	for i := range pools.Items {
-		out[pools.Items[i].Name] = pools.Items[i].Name != name
-	}
-	return out, nil
 }
 
 // runtime is how far one ContainerRuntime is.
@@ -355,7 +354,9 @@ func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRunt
 		}
 	case len(p.Status.Contested) > 0:
 		ready.Reason = "Contested"
-		ready.Message = "all runtimes are on its nodes, but it also chooses nodes of other pools: " + classes.Some(p.Status.Contested) + "; tell the pools apart by a label"
+		ready.Message = "all runtimes are on its nodes, but it also chooses nodes that are in other pools by their label " + gardener.LabelPool + ": " + classes.Some(p.Status.Contested) + "; tell the pools apart by another label, or take that one off where it is of a pool that is gone"
+	case p.Status.Nodes == 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "NoNodes", fmt.Sprintf("it has no nodes; each that it gets has %d runtimes installed", len(have))
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "Installed", fmt.Sprintf("%d runtimes are on %d nodes", len(have), p.Status.Nodes)
 	}

@@ -23,6 +23,8 @@ func (r *Reconciler) AddTo(m manager.Manager) error {
 	return builder.ControllerManagedBy(m).Named("workerpool").
 		For(&v1alpha1.WorkerPool{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&gardener.ContainerRuntime{}, handler.EnqueueRequestsFromMapFunc(ofRuntime)).
+		// What an older pool wants decides whether this one is valid.
+		Watches(&v1alpha1.WorkerPool{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.RuntimePayload{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(nodes.Telling())).
 		Complete(r)
