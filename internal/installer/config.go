@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/installer/containerd"
@@ -22,6 +24,8 @@ import (
 	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
+	"fairlead.run/internal/installer/profile"
+	"fairlead.run/internal/installer/restart"
 )
 
 var (
@@ -73,7 +77,11 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 // load reads containerd's configuration. What it imports may be where nothing is
 // mounted; what is changed is read where it is written.
 func (i *Installer) load() (*containerd.Config, error) {
-	wide := i.dist.Containerd
+	dist, err := i.asStarted()
+	if err != nil {
+		return nil, err
+	}
+	wide := dist.Containerd
 	wide.Root = i.root()
 	c, err := containerd.Load(wide)
 	if _, gone := os.Stat(wide.Root + "/"); gone != nil {
@@ -83,6 +91,35 @@ func (i *Installer) load() (*containerd.Config, error) {
 		c.Root = i.dist.Containerd.Root
 	}
 	return c, err
+}
+
+// asStarted is the distribution with what the running containerd reads, as far as its
+// process can be seen. What the user has said comes before it.
+func (i *Installer) asStarted() (profile.Distribution, error) {
+	pid, err := i.runtime.PID()
+	if err != nil || i.options.Config != "" {
+		return i.dist, nil
+	}
+	p := profile.Process{Write: i.writable}
+	if p.Args, err = profile.ReadCommand("/proc", pid); err != nil {
+		return i.dist, nil
+	}
+	if s, ok := i.restarter.(restart.Systemd); ok {
+		p.Unit = s.Unit
+	}
+	return i.dist.StartedAs(p)
+}
+
+// writable says whether a file of the node can be written from here.
+func (i *Installer) writable(path string) error {
+	root := i.root()
+	if err := unix.Access(filepath.Join(root, path), unix.W_OK); err != nil {
+		return err
+	}
+	if _, err := os.Stat(i.host(path)); err != nil {
+		return fmt.Errorf("%s is not mounted in this container; have containerd read %s", path, profile.ContainerdMain)
+	}
+	return nil
 }
 
 // write makes the changes and notes in the record, before it makes one, what was
@@ -350,7 +387,7 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--config", i.dist.Containerd.Main, "config", "dump")
+	cmd := exec.CommandContext(ctx, program, "--config", c.Main, "config", "dump")
 	cmd.WaitDelay = time.Second
 	if root != "/" {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,14 +81,16 @@ type Installer struct {
 func New(o Options, log *slog.Logger) (*Installer, error) {
 	o = o.withDefaults()
 	i := &Installer{log: log, options: o, arch: goruntime.GOARCH}
-	var err error
-	if i.system, err = profile.DetectOS(o.Root, o.OS); err != nil {
+	said, err := profile.ReadMetadata(i.host(o.State))
+	if err != nil {
 		return nil, err
 	}
-	i.binaryPath = o.BinaryPath
-	if i.binaryPath == "" {
-		i.binaryPath = i.system.BinaryPath
+	if i.system, err = profile.DetectOS(o.Root, cmp.Or(o.OS, said.OS)); err != nil {
+		return nil, err
 	}
+	i.binaryPath = cmp.Or(o.BinaryPath, said.BinaryPath, i.system.BinaryPath)
+	o.Socket, o.Config = cmp.Or(o.Socket, said.Socket), cmp.Or(o.Config, said.Config)
+	i.options = o
 	endpoint := ""
 	k, err := kubelet.Find("/proc", o.Root)
 	switch {
@@ -96,7 +99,7 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	case !errors.Is(err, errdefs.ErrNotFound):
 		return nil, err
 	}
-	if i.dist, err = profile.Detect(o.Root, profile.Choice{Name: o.Distribution, Runtime: o.Runtime, Endpoint: endpoint}); err != nil {
+	if i.dist, err = profile.Detect(o.Root, profile.Choice{Name: cmp.Or(o.Distribution, said.Distribution), Runtime: o.Runtime, Endpoint: endpoint}); err != nil {
 		return nil, err
 	}
 	if i.dist, err = i.dist.With(o.Override); err != nil {
@@ -174,11 +177,35 @@ func (i *Installer) lock(ctx context.Context) (func(), error) {
 	}
 	return func() {
 		// One who has recorded nothing leaves nothing.
-		if err := i.journal.Purge(); err != nil {
+		if err := i.purge(); err != nil {
 			i.log.Warn("the journal was not removed", "err", err)
 		}
 		unlock()
 	}, nil
+}
+
+// describe writes what kind of node this is, for others.
+func (i *Installer) describe() error {
+	config := i.dist.CRIO.Main
+	if i.dist.Runtime == "containerd" {
+		dist, err := i.asStarted()
+		if err != nil {
+			return err
+		}
+		config = dist.Containerd.Main
+	}
+	return profile.WriteMetadata(i.journal.Dir, profile.Metadata{
+		OS: i.system.Name, BinaryPath: i.binaryPath, Distribution: i.dist.Name, Socket: i.dist.Socket, Config: config, Ctr: i.system.FindCtr(i.root()),
+	})
+}
+
+// purge removes the journal if there is nothing in it.
+func (i *Installer) purge() error {
+	types, err := i.journal.Types()
+	if err == nil && len(types) == 0 {
+		err = profile.ForgetMetadata(i.journal.Dir)
+	}
+	return errors.Join(err, i.journal.Purge())
 }
 
 // version is that of containerd, as numbers.

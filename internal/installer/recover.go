@@ -240,6 +240,9 @@ func (i *Installer) unmake(r *journal.Record) error {
 
 // collect removes old releases on which no pod is any more.
 func (t *turn) collect(ctx context.Context) error {
+	if err := t.describe(); err != nil {
+		t.warnings = append(t.warnings, err.Error())
+	}
 	for _, in := range t.all {
 		if err := t.Installer.collect(ctx, in.record); err != nil {
 			// The new release works; what is left is tried again by the next turn.

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,12 +32,38 @@ import (
 // containerd. What it says by its readiness and its termination message is what the
 // operator gets, and labels and classes follow from that.
 func TestContainersOfDaemonSets(t *testing.T) {
-	n := newMachine(t)
+	const main = "etc/containerd/config.toml"
+	for _, o := range []system{
+		{image: "ubuntu", release: "ID=ubuntu\n", binaries: "usr/bin", config: main, line: "/usr/bin/containerd"},
+		// It starts containerd with a file that nobody can write.
+		{image: "flatcar", release: "ID=flatcar\nID_LIKE=coreos\n", binaries: "var/bin", config: "usr/share/containerd/config.toml", line: "/usr/bin/containerd --config /usr/share/containerd/config.toml", sealed: true},
+	} {
+		t.Run(o.image, func(t *testing.T) {
+			t.Parallel()
+			lifeOnNode(t, o)
+		})
+	}
+}
+
+// system is an operating system.
+type system struct {
+	image, release string
+	binaries       string
+	// config is what containerd reads, and line how it is started.
+	config, line string
+	// sealed says that /usr is read-only.
+	sealed bool
+}
+
+func lifeOnNode(t *testing.T, o system) {
+	n := newMachine(t, o)
 	w := newWorld(t)
 	image := n.image("1")
 	w.create(image.object)
 	w.fleet("sandboxed", 1)
-	w.create(aPool("sandboxed", "gvisor"))
+	pool := aPool("sandboxed", "gvisor")
+	pool.Spec.MachineImage.Name = o.image
+	w.create(pool)
 	const node = "sandboxed-000"
 	var runs *container
 	w.runs = func(p *corev1.Pod) {
@@ -78,6 +105,9 @@ func TestContainersOfDaemonSets(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	w.settle()
+	if text, err := os.ReadFile(n.at("var/lib/fairlead-installer/node.json")); err != nil || !strings.Contains(string(text), `"binaryPath": "/`+o.binaries+`"`) || !strings.Contains(string(text), `"config": "/etc/containerd/config.toml"`) {
+		t.Errorf("%v: %s", err, text)
+	}
 	if w.node(node).Labels[names.Ready+"gvisor"] != "true" {
 		t.Errorf("labels: %v", w.node(node).Labels)
 	}
@@ -85,8 +115,15 @@ func TestContainersOfDaemonSets(t *testing.T) {
 		t.Errorf("class: %+v", c)
 	}
 	w.wants("the runtime", w.operation("gvisor-sandboxed"), "Succeeded", "1 of 1 nodes")
-	if n.restarts() != 1 {
-		t.Errorf("systemd was asked to restart %q", n.jobs())
+	want := []string{"restart containerd.service"}
+	if o.sealed {
+		want = []string{"reload", "restart containerd.service"}
+		if made, err := os.ReadFile(n.at("etc/containerd/config.toml")); err != nil || !strings.Contains(string(made), "# of ops") {
+			t.Errorf("%v: %s", err, made)
+		}
+	}
+	if got := n.jobs(); !slices.Equal(got, want) {
+		t.Errorf("systemd was asked for %q", got)
 	}
 	runs.stop()
 
@@ -107,7 +144,7 @@ func TestContainersOfDaemonSets(t *testing.T) {
 	if got := tree(t, n.at("etc")); got != before {
 		t.Errorf("left is\n%s\nand not\n%s", got, before)
 	}
-	for _, made := range []string{"usr/bin/gvisor", "var/lib/fairlead-installer/gvisor.type.json"} {
+	for _, made := range []string{o.binaries + "/gvisor", "var/lib/fairlead-installer/gvisor.type.json", "var/lib/fairlead-installer/node.json"} {
 		if _, err := os.Stat(n.at(made)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", made, err)
 		}
@@ -140,9 +177,10 @@ func tree(t *testing.T, dir string) string {
 // a bus on which the test is systemd.
 type machine struct {
 	*testing.T
+	system
 	dir     string
 	init    *exec.Cmd
-	systemd *systemd
+	systemd *fakeSystemd
 	program string // fairlead
 }
 
@@ -166,18 +204,20 @@ mount --bind "$NODE" "$NODE"
 mount -t proc proc "$NODE/proc"
 mount --rbind /sys "$NODE/sys"
 mount --rbind /dev "$NODE/dev"
+mount --bind "$NODE/usr" "$NODE/usr"
 for lib in usr/lib usr/lib64 lib lib64; do
 	if [ -L /$lib ]; then ln -sfn "$(readlink /$lib)" "$NODE/$lib"
 	elif [ -d /$lib ]; then mkdir -p "$NODE/$lib"; mount --rbind /$lib "$NODE/$lib"; fi
 done
+[ -z "$SEALED" ] || mount -o remount,bind,ro "$NODE/usr"
 while :; do
-	chroot "$NODE" /usr/bin/containerd --config /etc/containerd/config.toml 2>>"$NODE/log" &
+	chroot "$NODE" $(cat "$NODE/exec") 2>>"$NODE/log" &
 	echo $! > "$NODE/pid.new"; mv "$NODE/pid.new" "$NODE/pid"
 	wait $! || true
 	sleep 0.1
 done`
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, o system) *machine {
 	t.Helper()
 	containerd := os.Getenv("FAIRLEAD_TEST_CONTAINERD")
 	if containerd == "" || os.Geteuid() != 0 {
@@ -188,9 +228,9 @@ func newMachine(t *testing.T) *machine {
 			t.Skipf("%s is not here", program)
 		}
 	}
-	m := &machine{T: t, dir: t.TempDir()}
+	m := &machine{T: t, system: o, dir: t.TempDir()}
 	m.program = m.build()
-	for _, dir := range []string{"proc", "sys", "dev", "etc/systemd/system", "run/containerd", "run/dbus", "usr/bin", "var/lib", "tmp"} {
+	for _, dir := range []string{"proc", "sys", "dev", "etc/systemd/system", "etc/containerd", "run/containerd", "run/dbus", "usr/bin", "usr/lib", "usr/lib64", "var/lib", "tmp"} {
 		if err := os.MkdirAll(m.at(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -200,8 +240,9 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	m.write(m.at("usr/bin/containerd"), string(text), 0o755)
-	m.write(m.at("etc/os-release"), "ID=ubuntu\n", 0o644)
-	m.write(m.at("etc/containerd/config.toml"), `# of ops
+	m.write(m.at("etc/os-release"), o.release, 0o644)
+	m.write(m.at("exec"), o.line, 0o644)
+	m.write(m.at(o.config), `# of ops
 version = 3
 imports = ["/opt/site/*.toml"]
 [plugins."io.containerd.cri.v1.images"]
@@ -213,6 +254,9 @@ imports = ["/opt/site/*.toml"]
 	m.write(m.at("opt/site/foreign.toml"), "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.foreign]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
 	m.init = exec.Command("sh", "-c", initScript)
 	m.init.Env = append(os.Environ(), "NODE="+m.dir)
+	if o.sealed {
+		m.init.Env = append(m.init.Env, "SEALED=yes")
+	}
 	said := &bytes.Buffer{}
 	m.init.Stderr = said
 	m.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
@@ -227,7 +271,7 @@ imports = ["/opt/site/*.toml"]
 			t.Logf("%s\ncontainerd:\n%s", said, log[max(0, len(log)-4000):])
 		}
 	})
-	m.systemd = newSystemd(m)
+	m.systemd = newManager(m)
 	m.eventually("containerd's socket", func() bool {
 		_, err := os.Stat(m.at("run/containerd/containerd.sock"))
 		return err == nil
@@ -261,16 +305,19 @@ func (m *machine) enter(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--target", fmt.Sprint(m.init.Process.Pid), "--mount", "--pid", "--"}, args...)...)
 }
 
-// systemd is the test itself, on a bus of the node.
-type systemd struct {
+// fakeSystemd is the test itself as systemd, on a bus of the node.
+type fakeSystemd struct {
 	m    *machine
 	conn *dbus.Conn
 	done chan string
+
+	mu     sync.Mutex
+	loaded string // the drop-in, as it was read last
 }
 
 const systemdPath = dbus.ObjectPath("/org/freedesktop/systemd1")
 
-func newSystemd(m *machine) *systemd {
+func newManager(m *machine) *fakeSystemd {
 	m.Helper()
 	socket := m.at("run/dbus/system_bus_socket")
 	config := filepath.Join(m.TempDir(), "bus.conf")
@@ -287,7 +334,7 @@ func newSystemd(m *machine) *systemd {
 		_ = bus.Wait()
 		runtime.UnlockOSThread()
 	})
-	s := &systemd{m: m, done: make(chan string, 100)}
+	s := &fakeSystemd{m: m, done: make(chan string, 100)}
 	m.eventually("the bus", func() bool {
 		var err error
 		s.conn, err = dbus.Connect("unix:path=" + socket)
@@ -297,6 +344,9 @@ func newSystemd(m *machine) *systemd {
 	if err := s.conn.Export(s, systemdPath, "org.freedesktop.systemd1.Manager"); err != nil {
 		m.Fatal(err)
 	}
+	if err := s.conn.Export(properties{s}, systemdPath+"/unit/containerd_2eservice", "org.freedesktop.DBus.Properties"); err != nil {
+		m.Fatal(err)
+	}
 	if _, err := s.conn.RequestName("org.freedesktop.systemd1", 0); err != nil {
 		m.Fatal(err)
 	}
@@ -304,19 +354,43 @@ func newSystemd(m *machine) *systemd {
 }
 
 // Subscribe is called by clients that want signals.
-func (s *systemd) Subscribe() *dbus.Error { return nil }
+func (s *fakeSystemd) Subscribe() *dbus.Error { return nil }
 
-// Reload reads units again, of which there are none.
-func (s *systemd) Reload() *dbus.Error {
+// properties are those of containerd's unit.
+type properties struct{ *fakeSystemd }
+
+// Get is one of them.
+func (p properties) Get(_, name string) (dbus.Variant, *dbus.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return dbus.MakeVariant(name == "NeedDaemonReload" && p.dropIn() != p.loaded), nil
+}
+
+// dropIn is the unit's, or "".
+func (s *fakeSystemd) dropIn() string {
+	text, _ := os.ReadFile(s.m.at("etc/systemd/system/containerd.service.d/50-fairlead.conf"))
+	return string(text)
+}
+
+// Reload reads the drop-in, whose last line says how containerd is started.
+func (s *fakeSystemd) Reload() *dbus.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.done <- "reload"
+	s.loaded = s.dropIn()
+	line := s.m.line
+	if _, own, ok := strings.Cut(s.loaded, "\nExecStart=\nExecStart="); ok {
+		line = strings.TrimSpace(own)
+	}
+	s.m.write(s.m.at("exec"), line, 0o644)
 	return nil
 }
 
 // ResetFailedUnit has nothing to reset.
-func (s *systemd) ResetFailedUnit(string) *dbus.Error { return nil }
+func (s *fakeSystemd) ResetFailedUnit(string) *dbus.Error { return nil }
 
 // RestartUnit ends containerd, which process 1 starts again.
-func (s *systemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
+func (s *fakeSystemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
 	job := systemdPath + "/job/1"
 	s.done <- "restart " + unit
 	result := "done"
@@ -340,16 +414,6 @@ func (m *machine) jobs() (out []string) {
 			return out
 		}
 	}
-}
-
-func (m *machine) restarts() int {
-	n := 0
-	for _, job := range m.jobs() {
-		if job == "restart containerd.service" {
-			n++
-		}
-	}
-	return n
 }
 
 // rootfs is the root file system of an image, and the object that tells of it.

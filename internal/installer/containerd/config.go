@@ -28,6 +28,13 @@ type Layout struct {
 	// Template is the file that the distribution makes Main of, with Seed in it if
 	// it is not there.
 	Template, Seed string
+	// Origin is what containerd reads now in place of Main, and cannot be written:
+	// Main is made of it.
+	Origin string
+	// Starter is the file by which systemd starts containerd with a Main that was made
+	// so, and Start its content; "" and nil where that is not known.
+	Starter string
+	Start   []byte
 }
 
 // MaxVersion is the newest version of the configuration that is understood.
@@ -45,6 +52,8 @@ type Config struct {
 	Dangling []string
 	// files are the main one and its imports, in the order in which they count.
 	files []*file
+	// fresh says that the main file is in memory alone, made of the origin.
+	fresh bool
 }
 
 // file is one file of a configuration. Its path is that on the node.
@@ -68,6 +77,9 @@ func Load(l Layout) (*Config, error) {
 		}
 		seen[path] = true
 		f, err := c.read(path)
+		if path == l.Main && l.Origin != "" {
+			f, err = c.mainOver(f, err)
+		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && path != l.Main:
 			c.Dangling = append(c.Dangling, path)
@@ -88,6 +100,18 @@ func Load(l Layout) (*Config, error) {
 		c.Version = m.version
 	}
 	return c, nil
+}
+
+// mainOver is the main file where the daemon still reads the origin: the one that was
+// made before, or a new one.
+func (c *Config) mainOver(f *file, err error) (*file, error) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.adopt()
+	case err == nil && !adopted(f.data):
+		return nil, fault.New(payload.UnsupportedNode, "containerd is started with %s, which is read-only, and nobody reads %s; start it with that, or take that file away", c.Origin, c.Main)
+	}
+	return f, err
 }
 
 func (c *Config) main() *file {

@@ -56,6 +56,14 @@ func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
 		return nil, err
 	}
 	w.Handlers = For(w.Handlers)
+	changes, err := c.handlers(d, w)
+	if err != nil {
+		return nil, err
+	}
+	return c.started(w, changes)
+}
+
+func (c *Config) handlers(d Daemon, w Want) ([]Change, error) {
 	switch {
 	case c.Template != "":
 		return c.template(w)
@@ -255,7 +263,7 @@ func (c *Config) unimport(w Want, dir string) ([]Change, error) {
 		return drop, nil
 	}
 	data := main.doc.CutElement("imports", filepath.Join(dir, ownPattern))
-	if strings.HasPrefix(string(data), madeHere) && strings.Count(string(data), "\n") == 2 {
+	if pristine(data) {
 		data = nil
 	}
 	edits, err := changed(c.Main, main.data, data, nil)
@@ -327,7 +335,7 @@ func (c *Config) cut(f *file, data []byte) ([]Change, error) {
 			return nil, err
 		}
 	}
-	if string(data) == madeHere+"version = 2\n" {
+	if pristine(data) {
 		data = nil
 	}
 	return changed(f.path, f.data, data, nil)

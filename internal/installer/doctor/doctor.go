@@ -159,12 +159,27 @@ func (e *exam) containerd() {
 		e.add(Finding{Warning, "config", main, text + ", so that it may be read by nobody", "write the tables by the names of the file's version"})
 	}
 	e.add(Finding{OK, "config", main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
+	e.ctr()
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		p := configured[name]
 		e.handler(name, fmt.Sprintf("%s:%d", p.File, p.Line))
 		e.shim(name, p)
 	}
+}
+
+// ctr looks for containerd's own client, which helps where the CRI does not answer.
+// Distributions of Kubernetes have it in their own program.
+func (e *exam) ctr() {
+	system, err := profile.DetectOS(e.Root, "")
+	if err != nil || e.dist.Name != "containerd" || len(system.Ctr) == 0 {
+		return
+	}
+	if path := system.FindCtr(e.path("/")); path != "" {
+		e.add(Finding{OK, "ctr", path, "it is there", ""})
+		return
+	}
+	e.add(Finding{Warning, "ctr", "ctr", "containerd's client is not on this node, which has to be asked by it when the CRI does not answer", "it comes with " + system.CtrFrom})
 }
 
 // handler compares what is configured with what is served.

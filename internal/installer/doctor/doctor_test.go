@@ -45,6 +45,7 @@ imports = ["/etc/containerd/conf.d/*.toml", "/etc/none.toml"]
   runtime_path = "/opt/good"
 `, 0o644)
 	write(t, root, "etc/containerd/conf.d/x.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.named]\n  runtime_type = \"io.containerd.named.v1\"\n", 0o644)
+	write(t, root, "etc/os-release", "ID=sles\nVARIANT_ID=chost\n", 0o644)
 	write(t, root, "opt/good", "", 0o755)
 	write(t, root, "opt/kata/x", "", 0o644)
 	all := Examine(t.Context(), Node{Root: root, Choice: profile.Choice{Name: "containerd"}})
@@ -53,6 +54,7 @@ imports = ["/etc/containerd/conf.d/*.toml", "/etc/none.toml"]
 		code, object, text string
 	}{
 		{Error, "socket", "/run/containerd/containerd.sock", ""},
+		{Warning, "ctr", "ctr", "not on this node"},
 		{Error, "import", "/etc/none.toml", "not there"},
 		{Warning, "config", "/etc/containerd/config.toml", "io.containerd.grpc.v1.cri"},
 		{OK, "config", "/etc/containerd/config.toml", "version 3, 2 files"},

@@ -27,18 +27,38 @@ type OS struct {
 	Name string
 	// BinaryPath is where runtimes are put; "" if that has to be said.
 	BinaryPath string
+	// Ctr are where containerd's own client may be, and CtrFrom what brings it.
+	Ctr     []string
+	CtrFrom string
 }
+
+// FindCtr is where containerd's client is below root; "" if it is not there.
+func (o OS) FindCtr(root string) string {
+	for _, path := range o.Ctr {
+		if exists(root, path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// Where ctr is: beside containerd, or where its own archive is unpacked.
+var (
+	ctrBin  = []string{"/usr/bin/ctr", "/usr/local/bin/ctr"}
+	ctrSbin = []string{"/usr/sbin/ctr", "/usr/bin/ctr", "/usr/local/bin/ctr"}
+	ctrOpt  = []string{"/usr/bin/ctr", "/opt/bin/ctr", "/var/bin/ctr"}
+)
 
 // systems are the profiles by the ID in os-release, or one in ID_LIKE.
 var systems = []struct {
 	ids []string
 	OS
 }{
-	{[]string{"ubuntu"}, OS{"ubuntu", "/usr/bin"}},
-	{[]string{"flatcar", "coreos", "fedora-coreos", "rhcos"}, OS{"coreos", "/var/bin"}},
-	{[]string{"suse-chost", "sles", "sle-micro", "sl-micro", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "suse"}, OS{"suse-chost", "/usr/sbin"}},
-	{[]string{"debian", "gardenlinux"}, OS{"debian", "/usr/bin"}},
-	{[]string{"rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn"}, OS{"rhel", "/usr/bin"}},
+	{[]string{"ubuntu"}, OS{"ubuntu", "/usr/bin", ctrBin, "the package containerd or containerd.io"}},
+	{[]string{"flatcar", "coreos", "fedora-coreos", "rhcos"}, OS{"coreos", "/var/bin", ctrOpt, "the system itself"}},
+	{[]string{"suse-chost", "sles", "sle-micro", "sl-micro", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "suse"}, OS{"suse-chost", "/usr/sbin", ctrSbin, "the package containerd-ctr"}},
+	{[]string{"debian", "gardenlinux"}, OS{"debian", "/usr/bin", ctrBin, "the package containerd or containerd.io"}},
+	{[]string{"rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn"}, OS{"rhel", "/usr/bin", ctrBin, "the package containerd or containerd.io"}},
 }
 
 // closed are systems on which nothing can be installed from outside.

@@ -57,6 +57,16 @@ func (s Systemd) Restart(ctx context.Context) error {
 	defer conn.Close()
 	// One that has not failed cannot be reset, which does not matter.
 	_ = conn.ResetFailedUnitContext(ctx, s.Unit)
+	// A file of the unit may have been written or taken away a moment ago.
+	stale, err := conn.GetUnitPropertyContext(ctx, s.Unit, "NeedDaemonReload")
+	if err != nil {
+		return fmt.Errorf("restart %s: ask whether its files have changed: %w", s.Unit, err)
+	}
+	if is, _ := stale.Value.Value().(bool); is {
+		if err := conn.ReloadContext(ctx); err != nil {
+			return fmt.Errorf("restart %s: have systemd read its files again: %w", s.Unit, err)
+		}
+	}
 	done := make(chan string, 1)
 	if _, err := conn.RestartUnitContext(ctx, s.Unit, "replace", done); err != nil {
 		return fmt.Errorf("restart %s: %w", s.Unit, err)

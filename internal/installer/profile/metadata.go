@@ -1,0 +1,114 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/installer/fault"
+)
+
+// MetadataName is the file in the installer's folder that says what kind of node this
+// is. Who makes images of an operating system may put one there; otherwise the installer
+// does, for others to read, and takes it away with the last runtime.
+const MetadataName = "node.json"
+
+// Metadata is its content. What is empty is to be found out.
+type Metadata struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// By is who has written it; the installer heeds that of others only.
+	By string `json:"by,omitempty"`
+	// OS is a profile, and BinaryPath where runtimes are put.
+	OS         string `json:"os,omitempty"`
+	BinaryPath string `json:"binaryPath,omitempty"`
+	// Distribution is how the runtime is set up, Socket that of the CRI, Config the
+	// file that the runtime reads, and Ctr containerd's own client.
+	Distribution string `json:"distribution,omitempty"`
+	Socket       string `json:"socket,omitempty"`
+	Config       string `json:"config,omitempty"`
+	Ctr          string `json:"ctr,omitempty"`
+}
+
+// installer is who the installer is in its own file.
+const installer = "fairlead install"
+
+const kindMetadata = "NodeMetadata"
+
+// ReadMetadata is what somebody else has written about the node; it is empty if nobody
+// has.
+func ReadMetadata(dir string) (Metadata, error) {
+	var m Metadata
+	path := filepath.Join(dir, MetadataName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("read what kind of node this is: %w", err)
+	}
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&m); err != nil {
+		return Metadata{}, fault.New(payload.ConfigurationProblem, "%s: %w; correct it, or take it away", path, err)
+	}
+	if m.APIVersion != payload.APIVersion || m.Kind != kindMetadata {
+		return Metadata{}, fault.New(payload.ConfigurationProblem, "%s is %s %s and not %s %s; correct it, or take it away", path, m.APIVersion, m.Kind, payload.APIVersion, kindMetadata)
+	}
+	if m.By == installer {
+		return Metadata{}, nil
+	}
+	return m, nil
+}
+
+// WriteMetadata writes the file, unless somebody else has.
+func WriteMetadata(dir string, m Metadata) error {
+	mine, err := isMine(dir)
+	if err != nil || !mine {
+		return err
+	}
+	m.APIVersion, m.Kind, m.By = payload.APIVersion, kindMetadata, installer
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write what kind of node this is: %w", err)
+	}
+	path := filepath.Join(dir, MetadataName)
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(data)+"\n" {
+		return nil
+	}
+	if err := atomicfile.WriteSync(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write what kind of node this is: %w", err)
+	}
+	return nil
+}
+
+// ForgetMetadata removes the file, unless somebody else has written it.
+func ForgetMetadata(dir string) error {
+	mine, err := isMine(dir)
+	if err != nil || !mine {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, MetadataName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what kind of node this is: %w", err)
+	}
+	return nil
+}
+
+// isMine says that the file is the installer's, or that there is none.
+func isMine(dir string) (bool, error) {
+	data, err := os.ReadFile(filepath.Join(dir, MetadataName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at what kind of node this is: %w", err)
+	}
+	var m Metadata
+	return json.Unmarshal(data, &m) == nil && m.By == installer, nil
+}

@@ -1,0 +1,128 @@
+package profile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// host is a node of an operating system: its files, and how it starts containerd.
+type host struct {
+	release string
+	files   []string
+	// line is containerd's command line, and sealed where nothing can be written.
+	line, sealed string
+	// system is the name and the binary path of the profile, main what containerd is to
+	// read, origin what that is made of, and ctr where that is.
+	system, main, origin, ctr string
+}
+
+func TestHosts(t *testing.T) {
+	const unit = "/etc/systemd/system/containerd.service.d/50-fairlead.conf"
+	for name, h := range map[string]host{
+		"ubuntu": {
+			release: "ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"", files: []string{"usr/bin/ctr", "etc/containerd/config.toml"}, line: "/usr/bin/containerd",
+			system: "ubuntu /usr/bin", main: ContainerdMain, ctr: "/usr/bin/ctr",
+		},
+		"ubuntu with a file elsewhere": {
+			release: "ID=ubuntu", files: []string{"etc/containerd/site.toml"}, line: "/usr/bin/containerd -c /etc/containerd/site.toml",
+			system: "ubuntu /usr/bin", main: "/etc/containerd/site.toml",
+		},
+		"debian": {
+			release: "ID=debian\nVERSION_ID=\"12\"", files: []string{"usr/bin/ctr"}, line: "/usr/bin/containerd --log-level warn",
+			system: "debian /usr/bin", main: ContainerdMain, ctr: "/usr/bin/ctr",
+		},
+		"gardenlinux": {
+			release: "ID=gardenlinux\nID_LIKE=debian", line: "/usr/bin/containerd", system: "debian /usr/bin", main: ContainerdMain,
+		},
+		"flatcar": {
+			release: "ID=flatcar\nID_LIKE=coreos", files: []string{"usr/bin/ctr", "usr/share/containerd/config.toml"},
+			line: "/usr/bin/containerd --config /usr/share/containerd/config.toml", sealed: "/usr/",
+			system: "coreos /var/bin", main: ContainerdMain, origin: "/usr/share/containerd/config.toml", ctr: "/usr/bin/ctr",
+		},
+		"flatcar with a drop-in": {
+			release: "ID=flatcar\nID_LIKE=coreos", files: []string{"etc/containerd/config.toml"}, line: "/usr/bin/containerd --config=/etc/containerd/config.toml", sealed: "/usr/",
+			system: "coreos /var/bin", main: ContainerdMain,
+		},
+		"suse-chost": {
+			release: "ID=sles\nVARIANT_ID=chost\nID_LIKE=suse", files: []string{"usr/sbin/ctr"}, line: "/usr/sbin/containerd --config /etc/containerd/config.toml",
+			system: "suse-chost /usr/sbin", main: ContainerdMain, ctr: "/usr/sbin/ctr",
+		},
+		"suse-chost without ctr": {
+			release: "ID=suse-chost", line: "/usr/sbin/containerd", system: "suse-chost /usr/sbin", main: ContainerdMain,
+		},
+		"rhel": {
+			release: "ID=\"rhel\"\nID_LIKE=\"fedora\"", files: []string{"usr/bin/ctr"}, line: "/usr/bin/containerd", system: "rhel /usr/bin", main: ContainerdMain, ctr: "/usr/bin/ctr",
+		},
+		"amazon linux": {
+			release: "ID=\"amzn\"\nID_LIKE=\"fedora\"", line: "/usr/bin/containerd", system: "rhel /usr/bin", main: ContainerdMain,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			touch(t, root, append(h.files, "etc/os-release", "run/containerd/containerd.sock", "proc/7/cmdline")...)
+			for path, text := range map[string]string{"etc/os-release": h.release + "\n", "proc/7/cmdline": strings.ReplaceAll(h.line, " ", "\x00") + "\x00"} {
+				if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			system, err := DetectOS(root, "")
+			if err != nil || system.Name+" "+system.BinaryPath != h.system {
+				t.Errorf("%+v %v", system, err)
+			}
+			if got := system.FindCtr(root); got != h.ctr {
+				t.Errorf("ctr is %q", got)
+			}
+			d, err := Detect(root, Choice{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			args, err := ReadCommand(filepath.Join(root, "proc"), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err = d.StartedAs(Process{Args: args, Unit: "containerd.service", Write: func(path string) error {
+				if h.sealed != "" && strings.HasPrefix(path, h.sealed) {
+					return syscall.EROFS
+				}
+				return nil
+			}})
+			if err != nil || d.Containerd.Main != h.main || d.Containerd.Origin != h.origin {
+				t.Errorf("%+v %v", d.Containerd, err)
+			}
+			if h.main != ContainerdMain {
+				return
+			}
+			if want := "--config " + ContainerdMain; d.Containerd.Starter != unit || !strings.Contains(string(d.Containerd.Start), want) || strings.Contains(string(d.Containerd.Start), "/usr/share/") {
+				t.Errorf("%s: %s", d.Containerd.Starter, d.Containerd.Start)
+			}
+		})
+	}
+}
+
+func TestStartedAsRefuses(t *testing.T) {
+	d := distributions[0]
+	for name, c := range map[string]struct {
+		args  []string
+		unit  string
+		write error
+		want  string
+	}{
+		"relative":    {[]string{"/usr/bin/containerd", "--config", "x.toml"}, "containerd.service", nil, "no absolute path"},
+		"no systemd":  {[]string{"/usr/bin/containerd", "--config", "/usr/x.toml"}, "", syscall.EROFS, "which is read-only; start it with --config /etc/containerd/config.toml"},
+		"not mounted": {[]string{"/usr/bin/containerd", "--config", "/opt/x.toml"}, "containerd.service", errors.New("is not mounted"), "is not mounted"},
+		"a bad word":  {[]string{"/usr/bin/containerd", "a\nb"}, "containerd.service", nil, "control character"},
+	} {
+		if _, err := d.StartedAs(Process{Args: c.args, Unit: c.unit, Write: func(string) error { return c.write }}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, d := range distributions[1:] {
+		if got, err := d.StartedAs(Process{Args: []string{"x"}}); err != nil || got.Containerd.Main != d.Containerd.Main {
+			t.Errorf("%s: %+v %v", d.Name, got, err)
+		}
+	}
+}
