@@ -29,6 +29,22 @@ type Room interface {
 	Resize(pod *corev1.Pod, others []*corev1.Pod) (reason, message string)
 }
 
+// Outfitter is a Room that has devices for containers, too.
+type Outfitter interface {
+	Room
+	// Outfit is what a container is given beside its spec, each time before it starts.
+	// Unlike Admit it may wait for others.
+	Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error)
+}
+
+func (w *worker) outfit(ctx context.Context, ct *corev1.Container) (podspec.Given, error) {
+	room, ok := w.a.cfg.Room.(Outfitter)
+	if !ok {
+		return podspec.Given{}, nil
+	}
+	return room.Outfit(ctx, w.pod, ct)
+}
+
 // Displaced are pods that have to end so that another one can run.
 type Displaced struct {
 	Pods []*corev1.Pod

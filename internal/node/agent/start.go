@@ -141,12 +141,16 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 	if err != nil {
 		return nil, w.misconfigured(ct, err)
 	}
+	given, err := w.outfit(ctx, ct)
+	if err != nil {
+		return nil, w.misconfigured(ct, err)
+	}
 	record := podspec.Record{Hash: podspec.Hash(w.pod, ct)}
 	if c := w.view.Containers[ct.Name]; c != nil && c.Hash == record.Hash { // else it is another program
 		record.Crashes = c.Crashes
 	}
 	cfg, err := podspec.Container(ctx, w.spec, podspec.Attempt{
-		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Target: w.target(ct.Name), Record: record,
+		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Given: given, Target: w.target(ct.Name), Record: record,
 	})
 	if err != nil {
 		return nil, w.misconfigured(ct, err)

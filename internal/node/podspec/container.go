@@ -17,8 +17,7 @@ type Attempt struct {
 	Number    uint32 // 0 for the first
 	Image     string // what PullImage answered
 	Mounts    []*runtimeapi.Mount
-	Devices   []*runtimeapi.Device
-	CDI       []*runtimeapi.CDIDevice
+	Given     Given
 	// Target is the id of the container whose processes an ephemeral container
 	// shares; empty if it names none.
 	Target string
@@ -47,8 +46,6 @@ func Container(ctx context.Context, c *Context, a Attempt) (*runtimeapi.Containe
 		Args:       vars.expandAll(ct.Args),
 		WorkingDir: ct.WorkingDir,
 		Mounts:     a.Mounts,
-		Devices:    a.Devices,
-		CDIDevices: a.CDI,
 		Labels:     labels,
 		LogPath:    a.LogPath(),
 		Stdin:      ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
@@ -62,6 +59,7 @@ func Container(ctx context.Context, c *Context, a Attempt) (*runtimeapi.Containe
 		n := cfg.Linux.SecurityContext.NamespaceOptions
 		n.Pid, n.TargetId = runtimeapi.NamespaceMode_TARGET, a.Target
 	}
+	a.Given.give(cfg, vars.values)
 	a.annotate(cfg)
 	for _, name := range vars.order {
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(vars.values[name])})

@@ -122,8 +122,13 @@ func TestAttempt(t *testing.T) {
 	c := testContext(*ct)
 	c.Pod.Spec.HostUsers, c.CgroupParent = ptr(false), "/kubepods/podu"
 	c.Userns = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}}
+	ct.Env = []corev1.EnvVar{{Name: "OWN", Value: "mine"}}
 	cfg, err := Container(t.Context(), c, Attempt{
-		Container: ct, Target: "t", Devices: []*runtimeapi.Device{{HostPath: "/dev/x"}}, CDI: []*runtimeapi.CDIDevice{{Name: "example.com/gpu=0"}},
+		Container: ct, Target: "t", Record: Record{Hash: "h"}, Given: Given{
+			Devices: []*runtimeapi.Device{{HostPath: "/dev/x"}}, CDI: []*runtimeapi.CDIDevice{{Name: "example.com/gpu=0"}},
+			Mounts: []*runtimeapi.Mount{{ContainerPath: "/lib/x"}}, Env: map[string]string{"X_DEVICES": "0", "OWN": "theirs"},
+			Annotations: map[string]string{"x": "y", AnnotationHash: "theirs"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +139,13 @@ func TestAttempt(t *testing.T) {
 	}
 	if len(cfg.Devices) != 1 || len(cfg.CDIDevices) != 1 || cfg.StopSignal != runtimeapi.Signal_SIGNAL_SIGRTMINPLUS2 {
 		t.Errorf("%v, %v, %v", cfg.Devices, cfg.CDIDevices, cfg.StopSignal)
+	}
+	has := map[string]int{}
+	for _, e := range cfg.Envs {
+		has[e.Key+"="+string(e.Value)]++
+	}
+	if has["X_DEVICES=0"] != 1 || has["OWN=mine"] != 1 || has["OWN=theirs"] != 0 || cfg.Mounts[len(cfg.Mounts)-1].ContainerPath != "/lib/x" || cfg.Annotations["x"] != "y" || cfg.Annotations[AnnotationHash] != "h" {
+		t.Errorf("%v, %v, %v", cfg.Envs, cfg.Mounts, cfg.Annotations)
 	}
 	box := Sandbox(c).Linux
 	if box.CgroupParent != c.CgroupParent || box.SecurityContext.NamespaceOptions.UsernsOptions != c.Userns {

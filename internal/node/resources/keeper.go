@@ -59,6 +59,8 @@ type Config struct {
 	// Node is the object of the node, for its labels and taints; nil as long as there is
 	// none.
 	Node func() *corev1.Node
+	// Elsewhere says of a resource that somebody else gives it out; nil for none.
+	Elsewhere func(corev1.ResourceName) bool
 	// Manifests says that all pods come from manifests: there is no cluster.
 	Manifests bool
 	Log       *slog.Logger

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/node/agent"
@@ -65,6 +66,9 @@ func (k *Keeper) object() *corev1.Node {
 		has = corev1.ResourceList{}
 	}
 	maps.Copy(has, k.node.Allocatable)
+	if k.cfg.Elsewhere != nil {
+		maps.DeleteFunc(has, func(name corev1.ResourceName, _ resource.Quantity) bool { return k.cfg.Elsewhere(name) })
+	}
 	out.Status.Allocatable = has
 	return &out
 }

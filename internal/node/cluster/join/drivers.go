@@ -2,15 +2,23 @@ package join
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cluster/storage"
+	"fairlead.run/internal/node/devices"
 	"fairlead.run/internal/node/plugins"
+	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/priority"
+	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/volume"
 	"fairlead.run/internal/node/volume/csi"
 )
@@ -24,12 +32,14 @@ const (
 	registryFolder = "plugins_registry"
 	stagingFolder  = "plugins/kubernetes.io/csi"
 	podsFolder     = "pods"
+	devicesFolder  = "device-plugins"
 )
 
 // drivers are the programs of others that serve the node.
 type drivers struct {
 	registry *plugins.Registry
 	volumes  *csi.Client
+	devices  *devices.Manager
 }
 
 // newDrivers makes them. The cluster is there, and nothing is called before Run.
@@ -42,8 +52,12 @@ func (n *Node) newDrivers() {
 	if err := n.drivers.volumes.Load(); err != nil {
 		n.cfg.Log.Warn("it is not known of all volumes whether they are mounted", "error", err)
 	}
+	n.drivers.devices = devices.New(devices.Config{
+		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Log: n.cfg.Log,
+		Ended: func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) },
+	})
 	n.drivers.registry = plugins.New(plugins.Config{
-		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known}, Log: n.cfg.Log,
+		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known, devices.PluginType: n.drivers.devices}, Log: n.cfg.Log,
 	})
 }
 
@@ -91,10 +105,39 @@ func (n *Node) inUse() []corev1.UniqueVolumeName {
 	return out
 }
 
+// room is the keeper's, with the devices of plugins.
+type room struct {
+	*resources.Keeper
+	devices *devices.Manager
+}
+
+// Outfit implements agent.Outfitter.
+func (r room) Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error) {
+	return r.devices.Outfit(ctx, pod, ct)
+}
+
+// admitDevices gives a pod the devices that it asks for. It is refused if there are none.
+func (n *Node) admitDevices(ctx context.Context, pod *corev1.Pod) error {
+	err := n.drivers.devices.Admit(ctx, pod)
+	var r *capacity.Refusal
+	if errors.As(err, &r) {
+		return &agent.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: priority.Static(pod)}
+	}
+	return err
+}
+
+// withDevices adds what plugins have to what the machine has.
+func (n *Node) withDevices(has, left corev1.ResourceList) (capacity, allocatable corev1.ResourceList) {
+	all, work := n.drivers.devices.Capacity()
+	maps.Copy(all, has)
+	maps.Copy(work, left)
+	return all, work
+}
+
 // runDrivers takes the drivers that are there, and those that come, until ctx ends.
 func (n *Node) runDrivers(ctx context.Context) error {
 	if err := n.drivers.registry.Run(ctx); err != nil {
-		return fmt.Errorf("find drivers of volumes: %w", err)
+		return fmt.Errorf("find drivers and plugins: %w", err)
 	}
 	return nil
 }

@@ -131,6 +131,7 @@ func (f *facts) now() membership.Said {
 func (n *Node) said(context.Context) membership.Said {
 	said := n.facts.now()
 	said.Volumes = n.inUse()
+	said.Capacity, said.Allocatable = n.withDevices(said.Capacity, said.Allocatable)
 	for _, c := range n.keeper.Pressure() {
 		switch c {
 		case corev1.NodeMemoryPressure:

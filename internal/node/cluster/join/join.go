@@ -102,6 +102,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if n.keeper, err = resources.New(ctx, resources.Config{
 		Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Images: cfg.Endpoint.Images, Name: cfg.Node.Name, Folder: cfg.Root, Logs: n.logDir, Tell: n.tell(),
 		Node: func() *corev1.Node { return n.cluster.Node() }, Log: cfg.Log,
+		Elsewhere: func(name corev1.ResourceName) bool { return n.drivers.devices.Owns(name) },
 	}); err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.agent = agent.New(agent.Config{
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
-		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: n.keeper,
+		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: room{n.keeper, n.drivers.devices},
 		Around:   n.around(has.Allocatable),
 		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
 	})
@@ -218,7 +219,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	parts := []func(context.Context) error{
-		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers,
+		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers, n.drivers.devices.Run,
 		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
 	}
@@ -256,7 +257,10 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.n.cluster.Event(p, kind, reason, message)
 }
 
-func (r reporter) Gone(p *corev1.Pod) { r.n.cluster.Gone(p) }
+func (r reporter) Gone(p *corev1.Pod) {
+	r.n.drivers.devices.Forget(p.UID)
+	r.n.cluster.Gone(p)
+}
 
 // pods are the agent's, as the node API asks for them.
 type pods struct{ *agent.Agent }

@@ -22,6 +22,7 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
@@ -80,8 +81,10 @@ func (s *site) boot() *Node {
 		API: API{Address: "127.0.0.1:0", AlwaysAllow: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
-		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
-		Root:      s.dir + "/lib", State: s.dir + "/run", Shared: s.shared, Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
+		Resources: resources.Settings{ // whatever the machine of the tests runs short of
+			Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}, Eviction: resources.Eviction{Settings: eviction.Settings{Hard: map[string]string{}}},
+		},
+		Root: s.dir + "/lib", State: s.dir + "/run", Shared: s.shared, Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -156,5 +156,5 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 		return p, fmt.Errorf("RuntimeClass %q asks for the runtime handler %q, %w", p.Class, p.Handler, why)
 	}
 	p.Features = set.Features(p.Handler)
-	return p, nil
+	return p, n.admitDevices(ctx, pod)
 }

@@ -35,7 +35,7 @@ func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (ma
 			break
 		}
 		if inUse {
-			why = s.whyNot(ctx, id)
+			why = s.whyNot(ctx, id, why)
 		}
 		timer := time.NewTimer(askEvery)
 		select {
@@ -47,17 +47,24 @@ func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (ma
 		}
 		timer.Stop()
 	}
+	return s.metadata(ctx, id)
+}
+
+// metadata is what the driver is told of a volume that is attached.
+func (s *Storage) metadata(ctx context.Context, id csi.ID) (map[string]string, error) {
 	var p pace.Pace
-	for {
+	for why := error(nil); ; {
 		a, err := s.attachment(ctx, id)
-		if err == nil && a.Status.Attached && a.DeletionTimestamp == nil {
+		switch {
+		case err == nil && a.Status.Attached && a.DeletionTimestamp == nil:
 			return a.Status.AttachmentMetadata, nil
+		case err == nil:
+			why = fmt.Errorf("%s: %w", describe(a), errdefs.ErrUnavailable)
+		case ctx.Err() == nil || why == nil: // what was cut off tells nothing
+			why = err
 		}
-		if err == nil {
-			err = fmt.Errorf("%s: %w", describe(a), errdefs.ErrUnavailable)
-		}
-		if !pace.Sleep(ctx, p.After(err)) {
-			return nil, err
+		if !pace.Sleep(ctx, p.After(why)) {
+			return nil, why
 		}
 	}
 }
@@ -66,12 +73,15 @@ func isAttached(node *corev1.Node, id csi.ID) bool {
 	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == UniqueName(id) })
 }
 
-// whyNot says why the volume is not attached, as far as that is known.
-func (s *Storage) whyNot(ctx context.Context, id csi.ID) string {
-	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+// whyNot says why the volume is not attached, as far as that is known, or else what was
+// known before.
+func (s *Storage) whyNot(ctx context.Context, id csi.ID, before string) string {
+	within, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
-	a, err := s.attachment(ctx, id)
+	a, err := s.attachment(within, id)
 	switch {
+	case ctx.Err() != nil:
+		return before
 	case apierrors.IsNotFound(err):
 		return "nobody has begun to attach it; does the controller manager run?"
 	case err != nil:

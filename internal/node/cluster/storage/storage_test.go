@@ -193,12 +193,19 @@ func TestAttached(t *testing.T) {
 		if tt.a != nil {
 			server.Put(attachments, tt.a)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		var got map[string]string
+		var err error
+		go func() {
+			defer close(ended)
+			got, err = s.Attached(ctx, pv)
+		}()
 		if tt.want != "" {
+			asked(s, server, tt.node)
 			cancel()
-			ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 		}
-		got, err := s.Attached(ctx, pv)
+		<-ended
 		cancel()
 		if tt.want == "" && (err != nil || got["device"] != "sdb") {
 			t.Errorf("%s: %v %v", tt.name, got, err)
@@ -220,6 +227,23 @@ func TestAttached(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// asked waits until what is known was asked for twice: then it counts once, at least.
+func asked(s *Storage, server *apiserver.Server, n *corev1.Node) {
+	if n == nil || len(n.Status.VolumesInUse) == 0 {
+		return // there is nothing to ask for
+	}
+	for {
+		asked := server.Count(func(c apiserver.Call) bool { return c.Resource == "volumeattachments" })
+		if asked > 1 {
+			return
+		}
+		if asked > 0 {
+			s.See(n)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

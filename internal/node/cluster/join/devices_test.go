@@ -1,0 +1,101 @@
+package join
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"fairlead.run/internal/node/devices/devicetest"
+)
+
+const gpu = corev1.ResourceName("example.com/gpu")
+
+// TestDevices has a plugin whose devices the node counts and gives to containers, each to
+// one; they keep them when agent and plugin are killed.
+func TestDevices(t *testing.T) {
+	s := newSite(t)
+	short, err := os.MkdirTemp("", "node") // a path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	s.shared = short
+	folder := filepath.Join(short, "device-plugins")
+	plugin := devicetest.New(string(gpu), "a", "b")
+	serve := func() {
+		s.await("the node's socket", func() bool { _, err := os.Stat(filepath.Join(folder, "kubelet.sock")); return err == nil })
+		plugin.Serve(t, folder)
+		if err := plugin.Register(t, folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := func(all, work int64) func() bool {
+		return func() bool {
+			o := s.Get(nodesOf, "n")
+			if o == nil {
+				return false
+			}
+			n := into[corev1.Node](t, o)
+			has, left := n.Status.Capacity[gpu], n.Status.Allocatable[gpu]
+			return has.Value() == all && left.Value() == work
+		}
+	}
+	bind := func(name string, n int64) {
+		s.bindWith("n", name, func(p *corev1.Pod) {
+			q := *resource.NewQuantity(n, resource.DecimalSI)
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: q}, Requests: corev1.ResourceList{gpu: q}}
+		})
+	}
+	s.boot()
+	serve()
+	s.await("the devices", counts(2, 2))
+	bind("a", 1)
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	cfg := s.fake.Config("a/c")[0]
+	has := map[string]string{}
+	for _, e := range cfg.Envs {
+		has[e.Key] = string(e.Value)
+	}
+	var mounts []string
+	for _, m := range cfg.Mounts {
+		mounts = append(mounts, m.ContainerPath)
+	}
+	if len(cfg.Devices) != 1 || cfg.Devices[0].HostPath != "/dev/host-a" || cfg.CDIDevices[0].Name != "example.com/gpu=a" || has["DEVICES"] != "a" || cfg.Annotations["example.com/devices"] != "a" {
+		t.Errorf("%v %v %v %v, mounts %v", cfg.Devices, cfg.CDIDevices, has, cfg.Annotations, mounts)
+	}
+	bind("greedy", 2)
+	s.await("the refusal", func() bool { return s.status("greedy").Phase == corev1.PodFailed })
+	if st := s.status("greedy"); st.Reason != "UnexpectedAdmissionError" || len(s.fake.Calls("run greedy")) > 0 {
+		t.Errorf("%+v", st)
+	}
+	plugin.Set("b", false)
+	s.await("one that does not work", counts(2, 1))
+	s.stop()
+	plugin.Stop()
+	s.boot()
+	s.await("no word of a plugin", counts(0, 0))
+	s.fake.Exit("a/c", 1)
+	s.await("the restart", func() bool { return s.runs("a", 1) })
+	if again := s.fake.Config("a/c"); again[len(again)-1].Devices[0].HostPath != "/dev/host-a" {
+		t.Errorf("%v", again[len(again)-1].Devices)
+	}
+	bind("next", 1) // waits for the plugin
+	plugin.Set("b", true)
+	serve()
+	s.await("the devices", counts(2, 2))
+	s.await("the next pod", func() bool { return s.runs("next", 0) })
+	if got := s.fake.Config("next/c")[0].Devices[0].HostPath; got != "/dev/host-b" {
+		t.Error(got)
+	}
+	for _, name := range []string{"a", "next", "greedy"} {
+		s.Delete(podsOf, "default/"+name)
+	}
+	s.await("the end", func() bool { return len(s.fake.Sandboxes()) == 0 })
+	s.await("no page", func() bool {
+		left, _ := filepath.Glob(filepath.Join(s.dir, "lib/agent-devices/0*.json"))
+		return len(left) == 0
+	})
+}

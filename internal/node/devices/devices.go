@@ -1,0 +1,143 @@
+// Package devices gives containers the devices that they ask for by name, such as
+// example.com/gpu. Device plugins have them: they register as with a kubelet, say which
+// ones there are and whether they work, and how a container is given one.
+//
+// Which container has which devices is on disk, in a file for each pod, before a plugin
+// is asked for them. What a node has, and what of it is free, is in memory alone:
+// plugins tell it again.
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config is what a Manager works with. All fields are required.
+type Config struct {
+	// Sockets is the folder in which plugins look for the node's socket and put theirs.
+	Sockets string
+	// Folder is where it is kept who has which devices.
+	Folder string
+	// Ended says of a pod that it needs no devices any more, or is not here.
+	Ended func(types.UID) bool
+	// Changed is that Capacity may be another; it must not wait.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Manager has the devices of a node. Make it by New.
+type Manager struct {
+	cfg   Config
+	fresh chan struct{} // there is a plugin that nobody follows yet
+
+	mu      sync.Mutex
+	began   time.Time
+	plugins map[string]*plugin // by resource
+	names   map[string]bool    // of resources that there have been
+	pods    map[types.UID]*page
+}
+
+// New makes a Manager, which finds what one before it has given. What cannot be read is
+// told, and counts as not given.
+func New(cfg Config) *Manager {
+	m := &Manager{cfg: cfg, fresh: make(chan struct{}, 1), began: time.Now(), plugins: map[string]*plugin{}}
+	var err error
+	if m.names, m.pods, err = load(cfg.Folder); err != nil {
+		cfg.Log.Warn("it is not known of all devices whether they are in use", "error", err)
+	}
+	return m
+}
+
+// Run serves plugins until ctx ends. What containers have stays theirs.
+func (m *Manager) Run(ctx context.Context) error {
+	if err := os.MkdirAll(m.cfg.Sockets, 0o750); err != nil {
+		return fmt.Errorf("make the folder of device plugins: %w", err)
+	}
+	if err := clearSockets(m.cfg.Sockets); err != nil {
+		return fmt.Errorf("clear the folder of device plugins: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	defer running.Wait()
+	failed := make(chan error, 1)
+	running.Go(func() {
+		if err := m.serve(ctx); err != nil {
+			failed <- err
+		}
+	})
+	for {
+		for _, p := range m.unattended(ctx) {
+			running.Go(func() { m.attend(p) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			cancel()
+			return err
+		case <-m.fresh:
+		}
+	}
+}
+
+// clearSockets takes away what an agent before this one has left, as a kubelet does:
+// plugins see that there is a new one, and register again.
+func clearSockets(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Type() == os.ModeSocket {
+			errs = append(errs, os.Remove(filepath.Join(folder, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Owns says that a resource is given out here.
+func (m *Manager) Owns(name corev1.ResourceName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.names[string(name)]
+}
+
+// Capacity is how many devices there are, and how many of them work. Of a plugin that is
+// away none do. A resource that there was once stays, with 0: left out, its old numbers
+// would count.
+func (m *Manager) Capacity() (all, work corev1.ResourceList) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all, work = corev1.ResourceList{}, corev1.ResourceList{}
+	for name := range m.names {
+		n, healthy := m.plugins[name].count()
+		all[corev1.ResourceName(name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		work[corev1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+	}
+	return all, work
+}
+
+// count is how many devices a plugin has, which may be nil, and how many of them work.
+func (p *plugin) count() (all, work int) {
+	if p == nil {
+		return 0, 0
+	}
+	for _, works := range p.devices {
+		if works && p.connected {
+			work++
+		}
+	}
+	return len(p.devices), work
+}

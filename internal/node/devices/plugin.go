@@ -1,0 +1,277 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/validation"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/plugins"
+)
+
+// PluginType is what device plugins call themselves that register as other plugins do.
+const PluginType = "DevicePlugin"
+
+// socketName is the socket that plugins look for.
+const socketName = "kubelet.sock"
+
+// plugin has the devices of one resource. The manager's mu guards what may change.
+type plugin struct {
+	resource, socket string
+	options          *api.DevicePluginOptions
+	conn             *grpc.ClientConn
+	client           api.DevicePluginClient
+
+	stop      context.CancelFunc // nil until it is followed
+	stopped   bool
+	connected bool
+	lost      time.Time       // since when it is not
+	devices   map[string]bool // by id: whether it works
+}
+
+const (
+	// A plugin that ends is called again, first soon and then less so. Most register
+	// anew when they start.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+	// patience is how long a plugin may take over a call. It is the kubelet's for
+	// PreStartContainer.
+	patience = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+)
+
+// serve has plugins register at the node's own socket.
+func (m *Manager) serve(ctx context.Context) error {
+	l, err := net.Listen("unix", filepath.Join(m.cfg.Sockets, socketName))
+	if err != nil {
+		return fmt.Errorf("serve device plugins: %w", err)
+	}
+	server := grpc.NewServer()
+	api.RegisterRegistrationServer(server, registration{m: m})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case <-ctx.Done():
+		server.Stop()
+		<-ended
+		return nil
+	case err := <-ended:
+		return fmt.Errorf("serve device plugins: %w", err)
+	}
+}
+
+type registration struct {
+	api.UnimplementedRegistrationServer
+	m *Manager
+}
+
+// Register implements the plugins' side of the protocol.
+func (r registration) Register(_ context.Context, q *api.RegisterRequest) (*api.Empty, error) {
+	err := checkVersion([]string{q.GetVersion()})
+	name := q.GetEndpoint()
+	if err == nil && (name == "" || name == "." || name == ".." || name != filepath.Base(name)) {
+		err = fmt.Errorf("the endpoint %q is not the name of a socket in the folder of device plugins: %w", name, errdefs.ErrInvalidArgument)
+	}
+	if err == nil {
+		_, err = os.Lstat(filepath.Join(r.m.cfg.Sockets, name)) // it may have been there too early; see clearSockets
+	}
+	if err == nil {
+		err = r.m.add(q.GetResourceName(), filepath.Join(r.m.cfg.Sockets, name), q.GetOptions())
+	}
+	if err != nil {
+		r.m.cfg.Log.Warn("a device plugin is not taken", "resource", q.GetResourceName(), "error", err)
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &api.Empty{}, nil
+}
+
+func checkVersion(versions []string) error {
+	if !slices.Contains(versions, api.Version) {
+		return fmt.Errorf("it serves the versions %q of the interface of device plugins, and this node calls them by %s: %w", versions, api.Version, errdefs.ErrUnimplemented)
+	}
+	return nil
+}
+
+// Register implements plugins.Kind.
+func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
+	if err := checkVersion(p.Versions); err != nil {
+		return err
+	}
+	conn, err := dial(p.Endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	options, err := api.NewDevicePluginClient(conn).GetDevicePluginOptions(ctx, &api.Empty{})
+	if err != nil {
+		return fmt.Errorf("ask the plugin for its options: %w", err)
+	}
+	return m.add(p.Name, p.Endpoint, options)
+}
+
+// Unregister implements plugins.Kind. A plugin that has taken its place meanwhile stays.
+func (m *Manager) Unregister(p plugins.Plugin) {
+	m.mu.Lock()
+	has := m.plugins[p.Name]
+	if has != nil && has.socket == p.Endpoint {
+		m.end(has)
+	}
+	m.mu.Unlock()
+	m.cfg.Changed()
+}
+
+func dial(socket string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", socket, err)
+	}
+	return conn, nil
+}
+
+// isExtended says whether a name is one of resources that are no Kubernetes' own.
+func isExtended(name string) bool {
+	domain, _, ok := strings.Cut(name, "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && len(validation.IsQualifiedName(name)) == 0
+}
+
+// add takes a plugin in the place of one before it.
+func (m *Manager) add(name, socket string, options *api.DevicePluginOptions) error {
+	if !isExtended(name) {
+		return fmt.Errorf("%q is no name of a resource; it is to be like example.com/gpu: %w", name, errdefs.ErrInvalidArgument)
+	}
+	conn, err := dial(socket)
+	if err != nil {
+		return err
+	}
+	p := &plugin{resource: name, socket: socket, options: options, conn: conn, client: api.NewDevicePluginClient(conn), devices: map[string]bool{}, lost: time.Now()}
+	m.mu.Lock()
+	if old := m.plugins[name]; old != nil {
+		m.end(old)
+		p.devices = old.devices // until it has told its own
+	}
+	m.plugins[name] = p
+	known := m.names[name]
+	m.names[name] = true
+	names := maps.Clone(m.names)
+	m.mu.Unlock()
+	if !known {
+		err = writeNames(m.cfg.Folder, names)
+	}
+	select {
+	case m.fresh <- struct{}{}:
+	default:
+	}
+	m.cfg.Changed()
+	return err
+}
+
+// end ends what follows a plugin. The caller holds mu.
+func (m *Manager) end(p *plugin) {
+	p.stopped = true
+	m.disconnect(p)
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+func (m *Manager) disconnect(p *plugin) {
+	if p.connected {
+		p.connected, p.lost = false, time.Now()
+	}
+}
+
+// followed is a plugin with the context of who follows it.
+type followed struct {
+	*plugin
+	run func(follow func(context.Context))
+}
+
+// unattended are the plugins that nobody follows yet.
+func (m *Manager) unattended(ctx context.Context) []followed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []followed
+	for _, p := range m.plugins {
+		if p.stop != nil || p.stopped {
+			continue
+		}
+		own, stop := context.WithCancel(ctx)
+		p.stop = stop
+		out = append(out, followed{p, func(follow func(context.Context)) {
+			defer stop()
+			follow(own)
+		}})
+	}
+	return out
+}
+
+// attend follows what a plugin says of its devices until it is replaced or gone.
+func (m *Manager) attend(f followed) {
+	defer func() { _ = f.conn.Close() }()
+	f.run(func(ctx context.Context) {
+		told := ""
+		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+			began := time.Now()
+			err := m.follow(ctx, f.plugin)
+			if ctx.Err() != nil {
+				return
+			}
+			m.mu.Lock()
+			m.disconnect(f.plugin)
+			m.mu.Unlock()
+			m.cfg.Changed()
+			if text := err.Error(); text != told {
+				m.cfg.Log.Warn("a device plugin does not say any more which devices it has, and is called again", "resource", f.resource, "socket", f.socket, "error", err)
+				told = text
+			}
+			if time.Since(began) > lastRetry {
+				pause = firstRetry
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// follow listens to a plugin until that ends.
+func (m *Manager) follow(ctx context.Context, p *plugin) error {
+	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
+	if err != nil {
+		return fmt.Errorf("ask for devices: %w", err)
+	}
+	for {
+		list, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("listen for devices: %w", err)
+		}
+		devices := map[string]bool{}
+		for _, d := range list.GetDevices() {
+			devices[d.GetID()] = d.GetHealth() == api.Healthy
+		}
+		m.mu.Lock()
+		if !p.stopped {
+			p.devices, p.connected = devices, true
+		}
+		m.mu.Unlock()
+		m.cfg.Changed()
+	}
+}
+
+// errAway is that nobody can be asked for devices now.
+var errAway = errors.New("its device plugin is away")
