@@ -195,8 +195,10 @@ func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error
 	if err != nil {
 		return nil, err
 	}
-	if driver != nil && !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
-		return nil, fmt.Errorf("CSI driver %s makes no volumes for single pods; use a PersistentVolumeClaim: %w", source.Driver, errdefs.ErrInvalidArgument)
+	// A driver has to say that it does: whoever may create pods could else have it mount
+	// any volume that it knows.
+	if driver == nil || !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
+		return nil, fmt.Errorf("CSI driver %s makes no volumes for single pods, as no CSIDriver object says so (volumeLifecycleModes); use a PersistentVolumeClaim: %w", source.Driver, errdefs.ErrInvalidArgument)
 	}
 	v := csi.Volume{
 		Driver: source.Driver, Inline: true, Attributes: maps.Clone(source.VolumeAttributes),

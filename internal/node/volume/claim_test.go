@@ -293,6 +293,10 @@ func TestInlineVolumeOfADriver(t *testing.T) {
 	}}))
 	c.Pod.UID = "pod-uid"
 	dirs := m.pod(t, "pod-uid")
+	if _, err := Prepare(t.Context(), c, dirs, m.around); err == nil || !strings.Contains(err.Error(), "makes no volumes for single pods") {
+		t.Errorf("without an object: %v", err)
+	}
+	m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}
 	s, err := Prepare(t.Context(), c, dirs, m.around)
 	if err != nil {
 		t.Fatal(err)

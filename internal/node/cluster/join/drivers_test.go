@@ -250,6 +250,20 @@ func TestClaim(t *testing.T) {
 	d.clean()
 }
 
+// TestClaimWithoutAttachment has a volume that nobody attaches.
+func TestClaimWithoutAttachment(t *testing.T) {
+	d := newDepot(t)
+	d.Put(csiDriversOf, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}})
+	d.boot()
+	d.claim("a", nil)
+	d.await("the pod", func() bool { return d.runs("a", 0) })
+	if d.inUse() || d.mounts()[d.target("a")] == 0 {
+		t.Errorf("in use %v, calls %q", d.inUse(), d.names())
+	}
+	d.Delete(podsOf, "default/a")
+	d.clean()
+}
+
 // TestEndedPodGivesItsVolumeBack though its object stays.
 func TestEndedPodGivesItsVolumeBack(t *testing.T) {
 	d := newDepot(t)
