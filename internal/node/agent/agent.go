@@ -25,6 +25,7 @@ import (
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/slots"
 	"fairlead.run/internal/node/tally"
+	"fairlead.run/internal/node/userids"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -94,13 +95,12 @@ type Detailed interface {
 
 // Agent keeps pods.
 type Agent struct {
-	cfg       Config
-	starts    *slots.Slots // for what starts sandboxes and containers
-	probes    *slots.Slots
-	ledger    ledger.Ledger
-	transient bool          // it was given its name
-	poked     chan struct{} // there is something to arrange
-	stats     *tally.Tally
+	cfg    Config
+	starts *slots.Slots // for what starts sandboxes and containers
+	probes *slots.Slots
+	memory
+	poked chan struct{} // there is something to arrange
+	stats *tally.Tally
 
 	mu      sync.Mutex
 	wanted  []*corev1.Pod // the last Set
@@ -110,6 +110,13 @@ type Agent struct {
 	workers map[types.UID]*worker
 	done    map[types.UID]bool // pods that are gone, and still asked to go
 	queue   map[types.UID]bool // pods that wait for others of their name
+}
+
+// memory is what outlives an agent.
+type memory struct {
+	ledger    ledger.Ledger
+	ids       *userids.Pool
+	transient bool // it was given its name, and has no ledger
 }
 
 // What begins at a time: sandboxes and containers that start, and probes; and how long
@@ -134,8 +141,9 @@ func New(cfg Config) *Agent {
 		cfg.Name, book = "run-"+string(uuid.NewUUID()), ledger.Ledger{}
 	}
 	return &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes), ledger: book, transient: transient,
-		poked: make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
+		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes),
+		memory: memory{ledger: book, ids: userids.New(userids.In(cfg.Root)), transient: transient},
+		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
 	}
 }
 

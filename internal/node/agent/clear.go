@@ -32,6 +32,9 @@ func (w *worker) clear(ctx context.Context) error {
 	if err == nil { // what still runs may still use its volumes
 		err = volume.Remove(ctx, w.dirs, w.a.cfg.CSI)
 	}
+	if err == nil { // and after that nothing of it belongs to its users any more
+		err = w.a.ids.Free(w.uid)
+	}
 	if err == nil { // what is left the next agent has to find
 		err = w.a.ledger.Remove(w.uid)
 	}

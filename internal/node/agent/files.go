@@ -50,7 +50,7 @@ func (w *worker) mounts(ctx context.Context, ct *corev1.Container, attempt uint3
 	if err != nil {
 		return nil, err
 	}
-	return append(mounts, words), nil
+	return podspec.Mapped(w.spec, append(mounts, words)), nil
 }
 
 func (w *worker) note(ct *corev1.Container, attempt uint32) lastwords.Note {

@@ -87,8 +87,21 @@ func (f *Runtime) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandbox
 		Labels: r.Config.Labels, Annotations: r.Config.Annotations, RuntimeHandler: r.RuntimeHandler,
 		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: Address},
 	}
+	f.tell(id, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	f.tell(id, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// SandboxConfig is what the sandbox of a pod that is there was made of; nil if there is none.
+func (f *Runtime) SandboxConfig(pod string) *runtimeapi.PodSandboxConfig {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, s := range f.state.sandboxes {
+		if s.GetMetadata().GetName() == pod && s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return f.state.configs[id]
+		}
+	}
+	return nil
 }
 
 // nameOf is the pod of a sandbox, or the id of one that is not there. The caller does not

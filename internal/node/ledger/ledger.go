@@ -69,6 +69,9 @@ type Place struct {
 	// What the handler could do.
 	RecursiveReadOnlyMounts bool `json:"recursiveReadOnlyMounts,omitempty"`
 	UserNamespaces          bool `json:"userNamespaces,omitempty"`
+	// HostIDs is the first of the node's ids that the pod has in its user namespace; 0 for
+	// one without.
+	HostIDs uint32 `json:"hostIDs,omitempty"`
 }
 
 func (l Ledger) path(uid types.UID) (string, error) {

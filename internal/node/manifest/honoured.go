@@ -49,7 +49,7 @@ var podFields = slices.Concat(
 		{Path: "spec.serviceAccountName", Note: "a name and no more: there is no API server that its token would be good for"},
 		{Path: "spec.serviceAccount", Note: "as serviceAccountName"},
 		{Path: "spec.schedulerName", Only: []string{"default-scheduler"}},
-		{Path: "spec.hostUsers", Only: []string{"true"}},
+		{Path: "spec.hostUsers", Note: "`false` needs a handler with user namespaces"},
 		{Path: "spec.os.name", Only: []string{"linux"}},
 
 		{Path: "spec.securityContext.runAsUser"},

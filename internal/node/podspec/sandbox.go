@@ -122,7 +122,7 @@ func namespaces(c *Context) *runtimeapi.NamespaceOption {
 	if spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE
 	}
-	if spec.HostUsers != nil && !*spec.HostUsers {
+	if OwnUsers(c.Pod) {
 		n.UsernsOptions = c.Userns
 	}
 	return n

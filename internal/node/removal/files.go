@@ -2,8 +2,12 @@ package removal
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/node/userids"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -13,12 +17,12 @@ func Dirs(root, state, uid string) volume.Dirs {
 	return volume.Dirs{Disk: filepath.Join(root, "run", uid), Memory: filepath.Join(state, "run", uid)}
 }
 
-// Files removes what was prepared for a pod: volumes and logs.
+// Files removes what was prepared for a pod: volumes, logs and ids of its users.
 func Files(ctx context.Context, root, state, uid string) error {
 	if !IsUID(uid) {
 		return nil // not one of ours
 	}
-	return volume.Remove(ctx, Dirs(root, state, uid), nil)
+	return errors.Join(volume.Remove(ctx, Dirs(root, state, uid), nil), userids.New(userids.In(root)).Free(types.UID(uid)))
 }
 
 // IsUID keeps a sandbox's free text from naming a folder.

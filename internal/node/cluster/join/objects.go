@@ -121,8 +121,6 @@ func (r reviews) ReviewAccess(ctx context.Context, review *authorizationv1.Subje
 	return out, err
 }
 
-const noUserNamespaces = "UserNamespacesNotSupported"
-
 // place finds the handler of a pod by its class. The API server has admitted the pod
 // by then. A class that is gone is a refusal. For a handler that is not here the pod
 // waits, as upstream's specs want it: the next one may be installed at any time.
@@ -130,10 +128,6 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	p := agent.Placement{Overhead: pod.Spec.Overhead}
 	if err := n.cfg.Sysctls.Check(pod); err != nil {
 		return p, &agent.Refusal{Reason: sysctl.Forbidden, Message: err.Error()}
-	}
-	if users := pod.Spec.HostUsers; users != nil && !*users { // nobody gives pods ids of their own here, and root is not to be the node's
-		return p, &agent.Refusal{Reason: noUserNamespaces, Message: "the pod asks for a user namespace (hostUsers: false), which this node agent does not make; " +
-			"have it run on a node with a kubelet, or without that field"}
 	}
 	if err := volume.Unsupported(pod); err != nil {
 		return p, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}

@@ -99,7 +99,7 @@ func TestFromRuntime(t *testing.T) {
 	want := Runtime{
 		NotReady: []string{"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no conflist"},
 		Handlers: []corev1.NodeRuntimeHandler{
-			{Name: "runc", Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: new(false), UserNamespaces: new(false)}}, {Name: "bare"},
+			{Name: "runc", Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: new(false), UserNamespaces: new(true)}}, {Name: "bare"},
 		},
 		Features: &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)},
 	}

@@ -27,7 +27,7 @@ func FromRuntime(answer *runtimeapi.StatusResponse, err error) Runtime {
 		if f := h.GetFeatures(); f != nil {
 			one.Features = &corev1.NodeRuntimeHandlerFeatures{
 				RecursiveReadOnlyMounts: new(f.GetRecursiveReadOnlyMounts()),
-				UserNamespaces:          new(false), // whatever the handler can: the node gives pods no ids of their own
+				UserNamespaces:          new(f.GetUserNamespaces()),
 			}
 		}
 		out.Handlers = append(out.Handlers, one)

@@ -1,0 +1,83 @@
+package run
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const users = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  runtimeClassName: CLASS
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {fsGroup: 7}
+  volumes: [{name: data, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory}}, {name: conf, configMap: {name: conf}}]
+  containers:
+  - name: main
+    image: IMAGE
+    command: [sh, -c, "touch /data/mine /memory/mine; trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+    volumeMounts: [{name: data, mountPath: /data}, {name: memory, mountPath: /memory}, {name: conf, mountPath: /conf}]
+    readinessProbe: {periodSeconds: 1, exec: {command: [test, -e, /memory/mine]}}
+`
+
+// TestUpUsers has pods with user namespaces: each has ids of its own, through kill -9, and
+// its volumes belong to whom they belong in any other pod.
+func TestUpUsers(t *testing.T) {
+	onBoth(t, func(t *testing.T, m *machine, class string) {
+		// Root of a pod, who is nobody here, follows paths to what the runtime keeps.
+		if err := os.Chmod(m.dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+		j := m.up()
+		conf := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {greeting: hello}\n"
+		text := fill(strings.Replace(users, "NAME", "first", 1)+"---"+strings.Replace(users, "NAME", "second", 1)+conf, class)
+		m.want(0, "apply", "-f", m.dir+"/classes.yaml", "-f", m.write("users.yaml", text))
+		m.await("the pods, or why they cannot be", func(pods map[string]corev1.Pod) bool {
+			p := pods["first"]
+			return ready(p) && ready(pods["second"]) || strings.Contains(p.Status.Message, "has no userNamespaces")
+		})
+		if p := m.pods()["first"]; !ready(p) {
+			t.Skip(p.Status.Message)
+		}
+		seen := func(name string) string {
+			t.Helper()
+			ids := strings.Fields(m.want(0, "exec", name, "--", "cat", "/proc/self/uid_map").out)
+			if len(ids) != 3 || ids[0] != "0" || ids[1] == "0" || ids[2] != "65536" {
+				t.Errorf("%s: the users are mapped by %q", name, ids)
+			}
+			if got := m.want(0, "exec", name, "--", "stat", "-c", "%n %u:%g", "/data", "/data/mine", "/memory", "/memory/mine").out; got != "/data 0:7\n/data/mine 0:7\n/memory 0:7\n/memory/mine 0:7\n" {
+				t.Errorf("%s: volumes are of %q", name, got)
+			}
+			if got := m.want(0, "exec", name, "--", "cat", "/conf/greeting").out; got != "hello" {
+				t.Errorf("%s: it reads %q", name, got)
+			}
+			return strings.Join(ids, " ")
+		}
+		first, second := seen("first"), seen("second")
+		if first == second {
+			t.Errorf("both have the users %q", first)
+		}
+		j.signal(syscall.SIGKILL)
+		j.ends(-1)
+		j = m.up()
+		m.await("the same pods", func(pods map[string]corev1.Pod) bool { return ready(pods["first"]) && ready(pods["second"]) })
+		if a, b := seen("first"), seen("second"); a != first || b != second {
+			t.Errorf("they had %q and %q, and have %q and %q", first, second, a, b)
+		}
+		m.want(0, "delete", "-f", m.dir+"/users.yaml")
+		m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
+		if left, err := os.ReadDir(m.dir + "/lib/userids"); err != nil || len(left) > 0 {
+			t.Errorf("ids are left: %v, %v", left, err)
+		}
+		m.want(0, "delete", "runtimeclass", "on-runc", "on-crun")
+		j.signal(syscall.SIGINT)
+		j.ends(0)
+	})
+}
