@@ -38,7 +38,7 @@ func TestManifests(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, values := range map[string][]string{"as it comes": nil, "everything": {"../../build/chart/testdata/everything.yaml"}} {
+	for name, values := range map[string][]string{"as it comes": nil, "everything": {"../../build/chart/testdata/everything.yaml"}, "garden": {"../../deploy/charts/manifests-garden.yaml"}} {
 		t.Run("chart "+name, func(t *testing.T) { taken(t, rendered(t, values...)) })
 	}
 	t.Run("a field that is none", func(t *testing.T) {

@@ -1,0 +1,85 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// shoots is as much of Gardener's API as an API server needs to have Shoots.
+const shoots = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: shoots.core.gardener.cloud}
+spec:
+  group: core.gardener.cloud
+  scope: Namespaced
+  names: {kind: Shoot, plural: shoots, singular: shoot}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+func aShoot(name, workers string) string {
+	return fmt.Sprintf("apiVersion: core.gardener.cloud/v1beta1\nkind: Shoot\nmetadata: {name: %s, namespace: default, finalizers: [tests.fairlead.run/kept]}\nspec: {provider: {type: aws%s}}\n", name, workers)
+}
+
+// API servers ask the webhook of a garden cluster about Shoots that have or had container
+// runtimes and stay, and about no others: those must not need it. Here nobody answers.
+func TestGardenConfiguration(t *testing.T) {
+	const (
+		plain = ", workers: [{name: a}, {name: b, cri: {name: containerd}}]"
+		asks  = ", workers: [{name: a}, {name: b, cri: {name: containerd, containerRuntimes: [{type: gvisor}]}}]"
+	)
+	kubectlInput(t, shoots, "apply", "-f", "-")
+	t.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), "delete", "crd", "shoots.core.gardener.cloud", "--timeout", patience.String()); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl(t, "wait", "--for=condition=Established", "crd/shoots.core.gardener.cloud", "--timeout", patience.String())
+	for _, name := range []string{"going", "had"} {
+		eventually(t, func() error {
+			_, err := node.KubectlInput(t.Context(), aShoot(name, asks), "apply", "-f", "-")
+			return err
+		})
+	}
+	kubectl(t, "delete", "shoot", "going", "--wait=false")
+	applyFiles(t, "../../deploy/garden/30-configurations.yaml")
+	try := func(shoot string) error {
+		out, err := node.KubectlInput(t.Context(), shoot, "apply", "-f", "-")
+		if err != nil && !strings.Contains(err.Error(), `failed calling webhook "shoots.validate.fairlead.run"`) {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return err
+	}
+	eventually(t, func() error {
+		if try(aShoot("asks", asks)) == nil {
+			kubectl(t, "patch", "shoot", "asks", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+			return fmt.Errorf("a Shoot with runtimes was taken without the webhook")
+		}
+		return nil
+	})
+	for _, workers := range []string{"", ", workers: []", plain} {
+		if err := try(aShoot("plain", workers)); err != nil {
+			t.Errorf("a Shoot without runtimes (%q): %v", workers, err)
+		}
+	}
+	if err := try(aShoot("plain", asks)); err == nil {
+		t.Error("a Shoot that gets runtimes was taken")
+	}
+	if err := try(aShoot("had", plain)); err == nil {
+		t.Error("a Shoot that loses its runtimes was taken")
+	}
+	// What is on its way out must be able to go.
+	kubectl(t, "patch", "shoot", "going", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	kubectl(t, "delete", "validatingwebhookconfiguration", "fairlead-webhook")
+	for _, name := range []string{"plain", "had"} {
+		eventually(t, func() error {
+			_, err := node.Kubectl(t.Context(), "patch", "shoot", name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+			return err
+		})
+	}
+}
