@@ -707,6 +707,35 @@ func TestLostSandbox(t *testing.T) {
 	})
 }
 
+// TestLostSandboxAlone ends what still runs as with the end of its pod, with its preStop
+// hook and its grace period, before there is a new sandbox, and tells how it has ended.
+func TestLostSandboxAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		p.Spec.TerminationGracePeriodSeconds = new(int64(20))
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"pre"}}}}
+		n.boot(t, p)
+		n.LoseSandboxAlone("p1")
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if got := n.Of("p1/x"); got != "create, start, exec pre, stop in 20s, create, start" {
+			t.Errorf("%q", got)
+		}
+		calls := n.Calls("")
+		if stop, again := slices.Index(calls, "stop p1/x in 20s"), slices.Index(calls, "stop sandbox p1"); stop < 0 || again < stop {
+			t.Errorf("%q", calls)
+		}
+		c := n.of("p1").ContainerStatuses[0]
+		if end := c.LastTerminationState.Terminated; c.RestartCount != 1 || end == nil || end.FinishedAt.IsZero() {
+			t.Errorf("%+v", c)
+		}
+		n.stop()
+	})
+}
+
 // TestChanged restarts a container whose image is changed, and no other.
 func TestChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -45,6 +45,18 @@ func (f *Runtime) LoseSandbox(pod string) {
 	}
 }
 
+// LoseSandboxAlone ends the sandboxes of a pod, and leaves what runs in them.
+func (f *Runtime) LoseSandboxAlone(pod string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, s := range f.state.sandboxes {
+		if s.GetMetadata().GetName() == pod {
+			f.state.sandboxes[id] = with(s, func(s *runtimeapi.PodSandboxStatus) { s.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
+			f.tell(id, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		}
+	}
+}
+
 // Annotate gives the sandboxes of a pod another annotation.
 func (f *Runtime) Annotate(pod, key, value string) {
 	f.mu.Lock()

@@ -237,13 +237,17 @@ func (p *planner) restartsAll() *corev1.Container {
 	return nil
 }
 
-// renewSandbox makes a sandbox, and what comes first in it. Init containers run
-// again, as what they prepared was the old sandbox's.
+// renewSandbox makes a sandbox, and what comes first in it. What still runs of the old
+// one ends first, as it does with the pod: it knows nothing of what has happened, and
+// may have something to save. Init containers run again, as what they prepared was the
+// old sandbox's.
 func (p *planner) renewSandbox() {
+	const why = "the sandbox of the pod is gone, and is made anew"
 	attempt := uint32(0)
+	p.stopContainers(why)
 	if p.Sandbox != nil {
 		attempt = p.Sandbox.Attempt + 1
-		p.do(Action{Verb: StopSandbox, ID: p.Sandbox.ID, Why: "the sandbox of the pod is gone, and is made anew"})
+		p.do(Action{Verb: StopSandbox, ID: p.Sandbox.ID, Why: why})
 		p.next()
 	}
 	p.do(Action{Verb: RunSandbox, Attempt: attempt})

@@ -190,6 +190,10 @@ func TestNext(t *testing.T) {
 		{"the sandbox is lost", wanted("i1 s1 a"), "sandbox:gone i1:0 s1:137 a:137", "StopSandbox | RunSandbox3 | Start i15", "Running"},
 		{"the sandbox is lost, Never", wanted("a b", never), "sandbox:gone a:137", "", "Failed"},
 		{"the sandbox is lost, OnFailure", wanted("a b", onFailure), "sandbox:gone a:0 b:137", "StopSandbox | RunSandbox3 | Start b5", "Running"},
+		{"the sandbox is lost under what runs", wanted("i1 s1 s2 a b e1", hooked("s1", "a")), "sandbox:gone i1:0 s1:up s2:up a:ready b:unknown e1:running", "Stop e1 Stop a Stop b PreStop s1 | Stop s2 | Stop s1 | StopSandbox | RunSandbox3 | Start i15", "Running"},
+		{"the sandbox is lost under one that runs, OnFailure", wanted("a b", onFailure), "sandbox:gone a:0 b:up", "Stop b | StopSandbox | RunSandbox3 | Start b5", "Running"},
+		{"the sandbox is removed under what runs", wanted("a"), "a@old:up", "Stop a | RunSandbox0 | Start a5", "Running"},
+		{"the sandbox is lost under what runs, Never", wanted("a", never), "sandbox:gone a:up", "Stop a", "Failed"},
 		{"the sandbox is lost before anything ran, Never", wanted("a", never), "sandbox:gone", "StopSandbox | RunSandbox3 | Start a0", "Pending"},
 		{"in the new sandbox", wanted("i1 a"), "sandbox i1@old:0 a@old:137", "Start i15", "Running"},
 

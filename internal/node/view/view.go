@@ -169,7 +169,7 @@ func (p *Pod) lookAtContainer(ctx context.Context, name string, attempts []*runt
 	if len(attempts) == 1 {
 		return nil
 	}
-	if before := attempts[1]; c.Last.GetId() != before.GetId() {
+	if before := attempts[1]; c.Last.GetId() != before.GetId() || c.Last.GetState() != before.GetState() {
 		s, err := p.Ask(ctx, before.GetId())
 		if err != nil {
 			return fmt.Errorf("ask about container %s: %w", name, err)
