@@ -310,11 +310,11 @@ func (f *nodeFlags) certificate(cfg *join.Config, log *slog.Logger) (keep []func
 			func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
 	default:
-		c, err := certificates.SelfSigned(f.folder("fairlead-self"), names, ips, time.Now())
+		c, err := certificates.NewSelf(f.folder("fairlead-self"), names, ips, log)
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate in %s: %w", filepath.Clean(f.certDir), err)
 		}
-		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, nil }
+		cfg.Certificate = c.GetCertificate
 	}
 	return keep, nil
 }

@@ -2,18 +2,10 @@ package certificates
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -114,45 +106,4 @@ func (b Bootstrap) write() error {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil
-}
-
-// selfSignedLife is that of a certificate that nobody vouches for.
-const selfSignedLife = 365 * 24 * time.Hour
-
-// SelfSigned is a serving certificate that nobody vouches for, kept in a folder. It
-// is made anew when it is due, or for other names.
-func SelfSigned(folder Folder, names []string, ips []net.IP, now time.Time) (*tls.Certificate, error) {
-	wants := &x509.CertificateRequest{DNSNames: names, IPAddresses: ips}
-	if len(names) > 0 {
-		wants.Subject.CommonName = names[0]
-	}
-	if has, err := folder.Current(); err == nil && now.Before(due(has.Leaf)) && covers(has.Leaf, wants) {
-		return has, nil
-	}
-	if err := os.MkdirAll(folder.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of certificates: %w", err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: wants.Subject, DNSNames: names, IPAddresses: ips,
-		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(selfSignedLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("sign a certificate: %w", err)
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return folder.Put(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), now)
 }

@@ -297,6 +297,50 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
+// TestSelfRenews has a process that serves for longer than its certificate is good renew
+// that, and go on with the old one while it cannot.
+func TestSelfRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "pki")
+		s, err := NewSelf(Folder{dir, "kubelet"}, []string{"n"}, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func() *x509.Certificate {
+			t.Helper()
+			c, err := s.GetCertificate(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Leaf
+		}
+		first := get()
+		time.Sleep(100 * 24 * time.Hour)
+		if !get().Equal(first) {
+			t.Error("it is made anew long before its end")
+		}
+		time.Sleep(260 * 24 * time.Hour)
+		second := get()
+		if second.Equal(first) || !time.Now().Before(due(second)) {
+			t.Errorf("five days before its end it is as good as until %v", second.NotAfter)
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(360 * 24 * time.Hour)
+		if !get().Equal(second) {
+			t.Error("nothing could be written, and it is another one")
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * look)
+		if get().Equal(second) {
+			t.Error("it is not tried again")
+		}
+	})
+}
+
 // A broken folder is as good as none.
 func TestHalfWrittenFiles(t *testing.T) {
 	dir := t.TempDir()
