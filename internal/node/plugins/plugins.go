@@ -70,21 +70,24 @@ func (r *Registry) Run(ctx context.Context) error {
 	if err := os.MkdirAll(r.cfg.Folder, 0o750); err != nil {
 		return fmt.Errorf("make the folder of plugins: %w", err)
 	}
-	every, w := audit, &fsnotify.Watcher{}
-	if made, err := fsnotify.NewWatcher(); err != nil {
-		every = unheard
-		r.cfg.Log.Warn("the folder of plugins cannot be watched, and is looked at every few seconds; see the sysctl fs.inotify.max_user_instances", "error", err)
-	} else {
-		w = made
+	w, err := fsnotify.NewWatcher()
+	watch := func(folder string) error { return err }
+	if err == nil {
 		defer func() { _ = w.Close() }()
+		watch = w.Add
+	} else {
+		w = &fsnotify.Watcher{} // of which nothing is heard
 	}
-	for {
-		r.look(ctx, func(folder string) error {
-			if w.Events == nil {
-				return nil
+	for deaf := false; ; {
+		if err := r.look(ctx, watch); (err != nil) != deaf {
+			if deaf = err != nil; deaf {
+				r.cfg.Log.Warn("the folder of plugins cannot be watched, and is looked at every few seconds; see the sysctls fs.inotify.max_user_instances and max_user_watches", "error", err)
 			}
-			return w.Add(folder)
-		})
+		}
+		every := audit
+		if deaf {
+			every = unheard
+		}
 		timer := time.NewTimer(every)
 		select {
 		case <-ctx.Done():
@@ -105,27 +108,30 @@ type identity struct {
 	made          unix.Timespec
 }
 
-// look begins with the sockets that are new, and ends with those that are gone.
-func (r *Registry) look(ctx context.Context, watch func(folder string) error) {
-	found, err := r.sockets(watch)
-	if err != nil { // what was not seen may be there
-		r.cfg.Log.Warn("cannot look through the folder of plugins, and try again", "folder", r.cfg.Folder, "error", err)
+// look begins with the sockets that are new, and ends with those that are gone. An error
+// is that not all folders can be watched.
+func (r *Registry) look(ctx context.Context, watch func(folder string) error) error {
+	seen := r.sockets(watch)
+	if seen.failed != nil { // what was not seen may be there
+		r.cfg.Log.Warn("cannot look through the folder of plugins, and try again", "folder", r.cfg.Folder, "error", seen.failed)
 	}
 	for path, s := range r.sessions {
-		if is, there := found[path]; there && is == s.is || !there && err != nil {
+		is, there := seen.sockets[path]
+		if there && is == s.is || !there && seen.failed != nil {
 			continue
 		}
 		delete(r.sessions, path)
 		s.end()
-		if _, there := found[path]; there {
-			r.begin(ctx, path, found[path], s.done)
+		if there {
+			r.begin(ctx, path, is, s.done)
 		}
 	}
-	for path, is := range found {
+	for path, is := range seen.sockets {
 		if r.sessions[path] == nil {
 			r.begin(ctx, path, is, nil)
 		}
 	}
+	return seen.unwatched
 }
 
 // begin has a socket attended to, once what attends to the one before it has ended.
@@ -141,12 +147,18 @@ func (r *Registry) begin(ctx context.Context, path string, is identity, before <
 	})
 }
 
-// sockets are those in the folder and below it. Folders are watched before they are
-// read, so that nothing is missed in between.
-func (r *Registry) sockets(watch func(folder string) error) (map[string]identity, error) {
-	out := map[string]identity{}
-	var errs []error
-	err := filepath.WalkDir(r.cfg.Folder, func(path string, d fs.DirEntry, err error) error {
+// sight is what there is in the folder and below it.
+type sight struct {
+	sockets   map[string]identity // by path
+	unwatched error               // why nothing is heard of a folder
+	failed    error               // why not all was seen
+}
+
+// sockets looks what there is. Folders are watched before they are read, so that nothing
+// is missed in between.
+func (r *Registry) sockets(watch func(folder string) error) sight {
+	out := sight{sockets: map[string]identity{}}
+	out.failed = filepath.WalkDir(r.cfg.Folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -158,15 +170,15 @@ func (r *Registry) sockets(watch func(folder string) error) (map[string]identity
 			}
 		case d.IsDir():
 			if err := watch(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
+				out.unwatched = errors.Join(out.unwatched, fmt.Errorf("watch %s: %w", path, err))
 			}
 		case d.Type() == fs.ModeSocket:
 			var st unix.Stat_t
 			if err := unix.Lstat(path, &st); err == nil {
-				out[path] = identity{st.Dev, st.Ino, st.Mtim}
+				out.sockets[path] = identity{st.Dev, st.Ino, st.Mtim}
 			}
 		}
 		return nil
 	})
-	return out, errors.Join(append(errs, err)...)
+	return out
 }
