@@ -40,6 +40,12 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 		return nil, fmt.Errorf("claim %s, volume %s: %w", pvc.Name, pv.Name, err)
 	}
 	m.claim = pvc.Name
+	if m.driven != nil { // what does not grow is tried again, and the pod has what there is
+		if err := s.grow(ctx, pvc, pv, *m.driven); err != nil {
+			m.old, m.again = fmt.Errorf("claim %s: %w", pvc.Name, err), time.Now().Add(retryAfter)
+		}
+		m.grows = time.Now().Add(growEvery)
+	}
 	return m, nil
 }
 
@@ -161,6 +167,9 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	if v.PublishSecrets, err = s.secretOf(ctx, source.NodePublishSecretRef); err != nil {
 		return nil, err
 	}
+	if v.ExpandSecrets, err = s.secretOf(ctx, source.NodeExpandSecretRef); err != nil {
+		return nil, err
+	}
 	driver, err := s.driver(source.Driver)
 	if err != nil {
 		return nil, err
@@ -168,7 +177,11 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	if s.around.Attached != nil && (driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired) {
 		v.Attach = func(ctx context.Context) (map[string]string, error) { return s.around.Attached(ctx, pv) }
 	}
-	return s.publishCSI(ctx, v, driver)
+	m, err := s.publishCSI(ctx, v, driver)
+	if err == nil && !v.ReadOnly && s.around.Grown != nil {
+		m.driven = &v
+	}
+	return m, err
 }
 
 // keep has what is mounted already when it cannot be published again, so that
@@ -352,7 +365,7 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 	if err != nil {
 		return time.Time{}, err
 	}
-	m.again = fresh.again
+	m.again, m.driven, m.grows = fresh.again, fresh.driven, fresh.grows
 	return m.again, fresh.old
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -282,6 +283,70 @@ func TestClaimOfADriver(t *testing.T) {
 	}
 	if left := mountsBelow(t, m.root); len(left) > 0 {
 		t.Errorf("left: %v", left[0].Mountpoint)
+	}
+}
+
+// TestClaimsThatGrow has a driver grow what is mounted, when the pod starts and while it
+// runs, and tries again what fails.
+func TestClaimsThatGrow(t *testing.T) {
+	can := []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_EXPAND_VOLUME}
+	m := newDrivers(t, &csitest.Driver{Abilities: can})
+	of := func(size string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	}
+	has := csiClaims()
+	has.claim.Spec.Resources.Requests, has.claim.Status.Capacity, has.pv.Spec.Capacity = of("2Gi"), of("1Gi"), of("2Gi")
+	has.pv.Spec.CSI.NodeExpandSecretRef = &corev1.SecretReference{Namespace: "kube-system", Name: "s"}
+	m.around.Claims = has
+	var told []string
+	m.around.Grown = func(_ context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+		told = append(told, size.String())
+		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
+		return nil
+	}
+	grows := func(s *Set) {
+		t.Helper()
+		if s.volumes["v"].grows.Before(time.Now()) {
+			t.Error("it is not looked at again")
+		}
+		s.volumes["v"].grows, s.volumes["v"].again = time.Now(), time.Time{}
+	}
+	dirs := m.pod(t, "pod-uid")
+	m.Fail("NodeExpandVolume", status.Error(codes.Internal, "not now"))
+	s, err := Prepare(t.Context(), claimPod(false), dirs, m.around)
+	if err != nil || len(told) > 0 {
+		t.Fatal(err, told)
+	}
+	s.volumes["v"].again = time.Now()
+	update(t, s, false) // tries again
+	if r, ok := m.Calls()[len(m.Calls())-1].(*spec.NodeExpandVolumeRequest); !ok || r.GetCapacityRange().GetRequiredBytes() != 2<<30 ||
+		r.GetVolumePath() != s.volumes["v"].path || !strings.HasSuffix(r.GetStagingTargetPath(), "globalmount") || r.GetSecrets()["p"] != "secret" {
+		t.Errorf("%v", m.Calls())
+	}
+	calls := len(m.Calls())
+	grows(s)
+	update(t, s, false) // nothing new
+	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = of("3Gi"), of("3Gi")
+	update(t, s, false) // not looked at yet
+	if !slices.Equal(told, []string{"2Gi"}) || len(m.Calls()) != calls {
+		t.Errorf("told %q, %d calls more", told, len(m.Calls())-calls)
+	}
+	grows(s)
+	update(t, s, false)
+	if !slices.Equal(told, []string{"2Gi", "3Gi"}) || len(m.Calls()) != calls+1 {
+		t.Errorf("told %q, %d calls more", told, len(m.Calls())-calls)
+	}
+	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = of("4Gi"), of("4Gi")
+	m.Fail("NodeExpandVolume", status.Error(codes.Internal, "no more"))
+	grows(s)
+	if _, _, err := s.Update(t.Context()); err == nil || !strings.Contains(err.Error(), "claim data: CSI driver test.csi: NodeExpandVolume") {
+		t.Error(err)
+	}
+	m.Abilities = can[:1] // this driver does not do that at all
+	grows(s)
+	update(t, s, false)
+	if len(told) != 2 {
+		t.Errorf("told %q", told)
 	}
 }
 

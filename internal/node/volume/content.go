@@ -379,6 +379,10 @@ func (s *Set) update(ctx context.Context, v *corev1.Volume, m *mounted) (changed
 		next, err := s.republish(ctx, v, m)
 		return false, next, err
 	}
+	if m.driven != nil {
+		next, err := s.regrow(ctx, v, m)
+		return false, next, err
+	}
 	if !hasContent(v) {
 		return false, time.Time{}, nil
 	}

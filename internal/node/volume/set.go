@@ -49,6 +49,8 @@ type Around struct {
 	// Attached waits until a volume is attached to this node, and returns what the
 	// attachment says for the driver. Nil where nothing is attached.
 	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)
+	// Grown is told of volumes that were made larger; nil grows none.
+	Grown Grown
 }
 
 // With adds the folder in which drivers mount the volumes of a pod.
@@ -78,6 +80,8 @@ type Claims interface {
 type Plugin interface {
 	Publish(ctx context.Context, v csi.Volume) (csi.Published, error)
 	Unpublish(ctx context.Context, target string) error
+	// Expand grows what is mounted, if the driver does that.
+	Expand(ctx context.Context, v csi.Volume, size int64) (bool, error)
 	// Holds says whether the target was published and is mounted.
 	Holds(target string) bool
 }
@@ -102,6 +106,9 @@ type mounted struct {
 	claim    string    // name of the PersistentVolumeClaim
 	again    time.Time // when its driver is to be asked again; zero for never
 	old      error     // why it is as it was before
+
+	driven *csi.Volume // what a driver was asked for that may grow; nil else
+	grows  time.Time   // when to look whether it has to
 }
 
 // Prepare makes the volumes of a pod, or finds those that are there already: it

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -259,6 +260,34 @@ func TestClaimWithoutAttachment(t *testing.T) {
 	d.await("the pod", func() bool { return d.runs("a", 0) })
 	if d.inUse() || d.mounts()[d.target("a")] == 0 {
 		t.Errorf("in use %v, calls %q", d.inUse(), d.names())
+	}
+	d.Delete(podsOf, "default/a")
+	d.clean()
+}
+
+// TestClaimGrows has the driver grow what is mounted, and the claim say so.
+func TestClaimGrows(t *testing.T) {
+	d := newDepot(t)
+	d.Abilities = append(d.Abilities, spec.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	of := func(size string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	}
+	claim, pv := into[corev1.PersistentVolumeClaim](t, d.Get(claimsOf, "default/data")), into[corev1.PersistentVolume](t, d.Get(volumesOf, "pv"))
+	claim.Spec.Resources.Requests, claim.Status.Capacity, pv.Spec.Capacity = of("2Gi"), of("1Gi"), of("2Gi")
+	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending}
+	claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: "True"}, {Type: "Others", Status: "True"}}
+	d.Put(claimsOf, claim)
+	d.Put(volumesOf, pv)
+	d.boot()
+	d.claim("a", nil)
+	d.attach()
+	d.await("the pod", func() bool { return d.runs("a", 0) })
+	st := into[corev1.PersistentVolumeClaim](t, d.Get(claimsOf, "default/data")).Status
+	if size := st.Capacity[corev1.ResourceStorage]; size.String() != "2Gi" || len(st.Conditions) != 1 || st.Conditions[0].Type != "Others" || len(st.AllocatedResourceStatuses) > 0 || st.Phase != corev1.ClaimBound {
+		t.Errorf("%+v", st)
+	}
+	if got := d.names(); got != "Stage Publish Expand" {
+		t.Errorf("calls %q", got)
 	}
 	d.Delete(podsOf, "default/a")
 	d.clean()

@@ -68,6 +68,7 @@ type Volume struct {
 	Attach         func(context.Context) (map[string]string, error)
 	StageSecrets   map[string]string
 	PublishSecrets map[string]string
+	ExpandSecrets  map[string]string
 	Group          *int64 // that is to have the files; nil for none
 }
 
