@@ -70,7 +70,8 @@ func (s *Set) findClaim(ctx context.Context, v *corev1.Volume) (*corev1.Persiste
 	if v.Ephemeral != nil && !metav1.IsControlledBy(pvc, pod) {
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s was not made for this pod; delete it, or rename the pod: %w", pod.Namespace, name, errdefs.ErrPrecondition)
 	}
-	if pvc.DeletionTimestamp != nil {
+	// Whoever has it already keeps it from being deleted, and goes on when the agent does.
+	if pvc.DeletionTimestamp != nil && pod.Status.Phase != corev1.PodRunning {
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is being deleted: %w", pod.Namespace, name, errdefs.ErrPrecondition)
 	}
 	return pvc, nil

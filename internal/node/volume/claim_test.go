@@ -143,6 +143,19 @@ func TestClaimsThatCannotBeHad(t *testing.T) {
 	}
 }
 
+// TestClaimThatIsBeingDeleted stays with a pod that runs, also when another agent finds it.
+func TestClaimThatIsBeingDeleted(t *testing.T) {
+	has := bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+	has.claim.DeletionTimestamp = &metav1.Time{}
+	for phase, may := range map[corev1.PodPhase]bool{"": false, corev1.PodPending: false, corev1.PodRunning: true} {
+		c := claimPod(false)
+		c.Pod.Status.Phase = phase
+		if _, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has}); (err == nil) != may {
+			t.Errorf("phase %q: %v", phase, err)
+		}
+	}
+}
+
 func TestEphemeralClaims(t *testing.T) {
 	c := podContext(source(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}))
 	c.Pod.UID = "pod-uid"
