@@ -100,6 +100,7 @@ type Agent struct {
 	probes *slots.Slots
 	memory
 	poked chan struct{} // there is something to arrange
+	pulse pulse
 	stats *tally.Tally
 
 	mu      sync.Mutex
@@ -248,16 +249,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
+	a.pulse.beat()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
 	all.Go(func() { watcher.Run(ctx) })
 	found, err := a.survey(ctx)
 	for err == nil {
 		a.tellQueue(a.arrange(ctx, &all, found))
-		select {
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-a.poked:
-		}
+		err = a.pulse.until(ctx, a.poked)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -376,3 +374,6 @@ func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 
 // Metrics writes what the agent has counted, in the text format of Prometheus.
 func (a *Agent) Metrics(to io.Writer) error { return a.stats.Write(to) }
+
+// ProbeMetrics writes how the probes of the pods that are here have ended.
+func (a *Agent) ProbeMetrics(to io.Writer) error { return a.stats.Probes.Write(to) }

@@ -42,6 +42,7 @@ func (w *worker) clear(ctx context.Context) error {
 		return fmt.Errorf("remove the pod: %w", err)
 	}
 	w.gone = true
+	w.a.stats.Probes.Forget(string(w.uid))
 	w.a.cfg.Gone(w.pod)
 	return nil
 }

@@ -2,12 +2,15 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/tend"
 	"fairlead.run/internal/node/view"
 )
@@ -83,6 +86,14 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 // noted passes on what happened beside a container.
 func (w *worker) noted(n tend.Note) {
 	w.event(corev1.EventTypeWarning, n.Reason, "container "+n.Container+": "+n.Message)
+}
+
+// tried counts a probe.
+func (w *worker) tried(container string, k probe.Kind, o probe.Outcome) {
+	p := w.in.Pod()
+	w.a.stats.Probes.Add(tally.Probe{
+		Namespace: p.Namespace, Pod: p.Name, UID: string(p.UID), Container: container, Type: strings.ToUpper(string(k[:1])) + string(k[1:]),
+	}, map[probe.Outcome]string{probe.Success: "successful", probe.Failure: "failed", probe.Unknown: "unknown"}[o])
 }
 
 // event tells what happened to the pod. It may be called from any goroutine that

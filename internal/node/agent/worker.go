@@ -91,7 +91,7 @@ func newWorker(a *Agent, p *corev1.Pod) *worker {
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.spec.Pulled = func(image string) string { return w.pulled[image] }
-	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted}
+	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted, Tried: w.tried}
 	w.view = view.New(view.Config{
 		Runtime: a.cfg.Runtime, UID: p.UID, Mine: a.Mine, Tend: w.tend, Words: w.lastWords, Told: func() *corev1.Pod { return w.given },
 	})

@@ -28,9 +28,10 @@ type Watch struct {
 // Told is who hears of a Watch. They are called from its goroutine and must not
 // wait.
 type Told struct {
-	Changed func()             // after each change of the status
-	Warned  func(Kind, string) // of a success that is not what it should be; not twice in a row
-	Failed  func(Kind, string) // of each try that failed; nil if nobody listens
+	Changed func()              // after each change of the status
+	Warned  func(Kind, string)  // of a success that is not what it should be; not twice in a row
+	Failed  func(Kind, string)  // of each try that failed; nil if nobody listens
+	Tried   func(Kind, Outcome) // of each try; nil if nobody listens
 }
 
 // NewWatch makes the watch over a container that began to run then.
@@ -127,6 +128,9 @@ func (w *Watch) take(a answer) {
 		warning, w.warned[a.Kind] = a.Message, a.Message
 	}
 	w.mu.Unlock()
+	if w.told.Tried != nil {
+		w.told.Tried(a.Kind, a.Outcome)
+	}
 	if warning != "" {
 		w.told.Warned(a.Kind, warning)
 	}

@@ -1,4 +1,5 @@
-// Package tally counts the sandboxes that an agent runs, under a kubelet's names.
+// Package tally counts the sandboxes that an agent runs, and its probes, under a kubelet's
+// names.
 package tally
 
 import (
@@ -13,6 +14,7 @@ type Tally struct {
 	registry  telemetry.Registry
 	durations *telemetry.Histogram
 	errors    *telemetry.Counter
+	Probes    Probes
 }
 
 // New makes one that has counted nothing.

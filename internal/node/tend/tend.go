@@ -27,6 +27,8 @@ type Pod struct {
 	// wait, nor must Told.
 	Wake func()
 	Told func(Note)
+	// Tried hears of each probe; nil if nobody listens.
+	Tried func(container string, k probe.Kind, o probe.Outcome)
 
 	tasks sync.WaitGroup
 }
@@ -126,6 +128,11 @@ func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 	if probe.Any(a.Container) {
 		c.watch = probe.NewWatch(t, a.Began, p.Slots, probe.Told{
 			Changed: p.Wake,
+			Tried: func(k probe.Kind, o probe.Outcome) {
+				if p.Tried != nil {
+					p.Tried(a.Container.Name, k, o)
+				}
+			},
 			Warned: func(k probe.Kind, text string) {
 				p.Told(Note{a.Container.Name, ProbeWarning, "its " + string(k) + " probe passes, but " + text})
 			},

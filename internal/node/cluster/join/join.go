@@ -180,7 +180,8 @@ func (n *Node) newServer() (*server.Server, error) {
 	}
 	return server.New(server.Config{
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
-		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics},
+		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics}, Probes: n.agent.ProbeMetrics,
+		Health: []server.Check{{Name: "syncloop", Check: n.agent.Healthy}}, Configz: n.configuration,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -78,7 +79,7 @@ func (s *site) boot() *Node {
 	n, err := New(ctx, Config{
 		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
 		Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}}, Stock: stock.Default,
-		API: API{Address: "127.0.0.1:0", AlwaysAllow: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		API: API{Address: "127.0.0.1:0", AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
 		Resources: resources.Settings{ // whatever the machine of the tests runs short of
@@ -318,4 +319,38 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// TestNodeAPI answers what the node holds to, how probes end, and whether the agent goes on.
+func TestNodeAPI(t *testing.T) {
+	s := newSite(t)
+	n := s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bindWith("n", "a", func(p *corev1.Pod) {
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ask"}}}, PeriodSeconds: 1}
+	})
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		n.server.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	var shown struct {
+		Config struct {
+			MaxPods       int `json:"maxPods"`
+			Authorization struct{ Mode string }
+		} `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal([]byte(get("/configz")), &shown); err != nil || shown.Config.MaxPods != 110 || shown.Config.Authorization.Mode != "AlwaysAllow" {
+		t.Errorf("%+v, %v", shown, err)
+	}
+	s.await("a probe", func() bool {
+		return strings.Contains(get("/metrics/probes"), `prober_probe_total{container="c",namespace="default",pod="a",pod_uid="`+string(uidOf("a"))+`",probe_type="Readiness",result="successful"}`)
+	})
+	if got := get("/healthz/syncloop"); got != "ok" {
+		t.Errorf("%q", got)
+	}
 }

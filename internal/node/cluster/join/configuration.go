@@ -1,0 +1,62 @@
+package join
+
+import (
+	"cmp"
+	"net"
+	"strconv"
+	"time"
+
+	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/eviction"
+)
+
+// configuration is what holds for the node, under the names of a kubelet's configuration,
+// for /configz. What a kubelet has and the node does not is left out.
+func (n *Node) configuration() any {
+	c := &n.cfg
+	address, text, _ := net.SplitHostPort(c.Address)
+	port, _ := strconv.Atoi(text) // it was read before
+	mode := "Webhook"
+	if c.AlwaysAllow {
+		mode = "AlwaysAllow"
+	}
+	out := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"address": address, "port": port, "enableProfilingHandler": c.Profiling,
+		"authentication": map[string]any{
+			"x509": map[string]any{"clientCAFile": c.ClientCA}, "anonymous": map[string]any{"enabled": c.Anonymous}, "webhook": map[string]any{"enabled": true},
+		},
+		"authorization": map[string]any{"mode": mode},
+		"staticPodPath": c.Static.Folder, "staticPodURL": c.Static.URL,
+		"clusterDNS": c.Node.ClusterDNS, "clusterDomain": c.Node.ClusterDomain, "podLogsDir": c.Logs,
+		"registerWithTaints": c.Taints,
+	}
+	n.limits(out)
+	n.stocked(out)
+	return out
+}
+
+// limits are those of pods and of the node.
+func (n *Node) limits(out map[string]any) {
+	r := &n.cfg.Resources
+	hard := r.Eviction.Hard
+	if hard == nil {
+		hard = eviction.DefaultHard
+	}
+	out["maxPods"], out["podsPerCore"] = cmp.Or(r.Capacity.MaxPods, capacity.DefaultPods), r.Capacity.PodsPerCPU
+	out["systemReserved"], out["kubeReserved"] = r.Capacity.SystemReserved, r.Capacity.KubeReserved
+	out["cgroupsPerQOS"], out["cgroupRoot"], out["podPidsLimit"], out["cpuCFSQuota"] = !r.Cgroups.Off, r.Cgroups.Root, r.Cgroups.PodPids, !r.Cgroups.NoQuota
+	out["evictionHard"], out["evictionSoft"], out["evictionSoftGracePeriod"], out["evictionMinimumReclaim"] = hard, r.Eviction.Soft, r.Eviction.SoftGrace, r.Eviction.MinimumReclaim
+	out["evictionPressureTransitionPeriod"] = r.Eviction.Transition.String()
+	out["evictionMaxPodGracePeriod"] = int64(r.Eviction.MaxGrace / time.Second)
+	out["shutdownGracePeriod"], out["shutdownGracePeriodCriticalPods"] = r.Shutdown.Period.String(), r.Shutdown.Critical.String()
+}
+
+// stocked is how images are kept.
+func (n *Node) stocked(out map[string]any) {
+	s := &n.cfg.Stock
+	out["serializeImagePulls"], out["maxParallelImagePulls"] = s.Parallel == 1, s.Parallel
+	out["imageGCHighThresholdPercent"], out["imageGCLowThresholdPercent"] = s.Images.HighPercent, s.Images.LowPercent
+	out["imageMinimumGCAge"], out["imageMaximumGCAge"] = s.Images.MinAge.String(), s.Images.MaxAge.String()
+	out["imagePullCredentialsVerificationPolicy"], out["preloadedImagesVerificationAllowlist"] = s.Verify, s.Allowlist
+}
