@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/cli/show"
 	"fairlead.run/internal/node/machine"
 	"fairlead.run/internal/node/manifest"
 )
@@ -92,44 +93,21 @@ func namespaceFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVarP(to, "namespace", "n", "default", "namespace")
 }
 
-// shortKinds are those that a machine keeps, by the names that people use for them.
-var shortKinds = map[string]string{
-	"po": "Pod", "deploy": "Deployment", "ds": "DaemonSet", "sts": "StatefulSet", "rs": "ReplicaSet", "cj": "CronJob", "cm": "ConfigMap",
-	"pvc": "PersistentVolumeClaim", "svc": "Service", "sa": "ServiceAccount", "ns": "Namespace",
-}
-
-// kindOf is the kind that people call that.
-func kindOf(text string) (string, error) {
-	low := strings.ToLower(text)
-	if k := shortKinds[low]; k != "" {
-		return k, nil
-	}
-	for _, k := range []string{
-		"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CronJob", "ConfigMap", "Secret", "RuntimeClass",
-		"PersistentVolumeClaim", "Service", "ServiceAccount", "Namespace",
-	} {
-		if l := strings.ToLower(k); low == l || low == l+"s" || low == l+"es" {
-			return k, nil
-		}
-	}
-	return "", usageError{fmt.Errorf("%q is no kind of object; say pod, deployment, job, configmap and so on", text)}
-}
-
 func (a *app) toDelete(cmd *cobra.Command, list, files []string, namespace string) ([]manifest.Single, error) {
 	if (len(list) > 0) == (len(files) > 0) || len(list) == 1 {
 		return nil, usageError{fmt.Errorf("give a kind and names, or manifests with -f; see %s --help", cmd.CommandPath())}
 	}
 	var out []manifest.Single
 	if len(list) > 0 {
-		kind, err := kindOf(list[0])
+		kind, err := show.Find(list[0])
 		if err != nil {
-			return nil, err
+			return nil, usageError{err}
 		}
-		if kind == "RuntimeClass" {
+		if kind.Unspaced {
 			namespace = ""
 		}
 		for _, name := range list[1:] {
-			out = append(out, manifest.Single{Kind: kind, Key: manifest.Key{Namespace: namespace, Name: name}})
+			out = append(out, manifest.Single{Kind: kind.Name, Key: manifest.Key{Namespace: namespace, Name: name}})
 		}
 		return out, nil
 	}
@@ -165,31 +143,6 @@ func (a *app) deleteAll(ctx context.Context, objects []manifest.Single) error {
 	return errors.Join(errs...)
 }
 
-func (a *app) getCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "get {pods | problems} [NAME...]",
-		Short: "Show the pods that fairlead up keeps, or what is wrong with their manifests",
-		Args:  args("WHAT", "NAME..."),
-	}
-	cmd.Args = cobra.MinimumNArgs(1)
-	var namespace string
-	cmd.RunE = func(cmd *cobra.Command, list []string) error {
-		if err := a.checkOutput(); err != nil {
-			return err
-		}
-		switch list[0] {
-		case "pods", "pod", "po":
-			return a.getPods(cmd.Context(), namespace, list[1:])
-		case "problems":
-			return a.getProblems(cmd.Context())
-		}
-		return usageError{fmt.Errorf("there are pods and problems to get, and no %q; for events see fairlead events", list[0])}
-	}
-	a.outputFlag(cmd)
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only of this namespace")
-	return cmd
-}
-
 // podsOf asks for pods: those that are named, or all. What is not there is an error.
 func (c *machineClient) podsOf(ctx context.Context, namespace string, names []string) ([]corev1.Pod, error) {
 	var list corev1.PodList
@@ -215,67 +168,6 @@ func (c *machineClient) podsOf(ctx context.Context, namespace string, names []st
 		}
 	}
 	return out, nil
-}
-
-func (a *app) getPods(ctx context.Context, namespace string, names []string) error {
-	c, err := a.machine()
-	if err != nil {
-		return err
-	}
-	pods, err := c.podsOf(ctx, namespace, names)
-	if err != nil {
-		return err
-	}
-	var shown any = corev1.PodList{Items: pods}
-	if len(names) == 1 && len(pods) == 1 {
-		shown = pods[0]
-	}
-	return a.print(shown, func() [][]string {
-		rows := [][]string{{"POD", "READY", "STATUS", "RESTARTS", "CLASS", "ADDRESS", "AGE"}}
-		for i := range pods {
-			rows = append(rows, podRow(&pods[i]))
-		}
-		return rows
-	})
-}
-
-func podRow(p *corev1.Pod) []string {
-	ready, total, why := readiness(p, p.Status)
-	status := string(p.Status.Phase)
-	if p.Status.Reason != "" {
-		status = p.Status.Reason
-	} else if why != "" {
-		status = strings.SplitN(strings.TrimPrefix(why, "container "), ": ", 3)[1]
-	}
-	restarts, class, began := int32(0), "", ""
-	for _, c := range p.Status.ContainerStatuses {
-		restarts += c.RestartCount
-	}
-	if p.Spec.RuntimeClassName != nil {
-		class = *p.Spec.RuntimeClassName
-	}
-	if t := p.Status.StartTime; t != nil {
-		began = age(t.Time)
-	}
-	return []string{podName(p.Namespace, p.Name), fmt.Sprintf("%d/%d", ready, total), status, fmt.Sprint(restarts), class, p.Status.PodIP, began}
-}
-
-func (a *app) getProblems(ctx context.Context) error {
-	c, err := a.machine()
-	if err != nil {
-		return err
-	}
-	var list []machine.Problem
-	if err := c.get(ctx, http.MethodGet, "/problems", nil, &list); err != nil {
-		return err
-	}
-	return a.print(list, func() [][]string {
-		rows := [][]string{{"ORIGIN", "PROBLEM"}}
-		for _, p := range list {
-			rows = append(rows, []string{p.Origin, p.Error})
-		}
-		return rows
-	})
 }
 
 func (a *app) eventsCommand() *cobra.Command {

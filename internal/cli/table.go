@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"fairlead.run/internal/cli/show"
 	"fairlead.run/internal/node/foreground"
 )
 
@@ -92,16 +93,7 @@ func age(since time.Time) string {
 	if since.IsZero() || since.Unix() <= 0 {
 		return ""
 	}
-	d := time.Since(since)
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return show.Age(time.Since(since))
 }
 
 // size is a number of bytes as people read it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -130,8 +131,8 @@ func (h *herald) say(format string, args ...any) {
 }
 
 // Changed implements machine.Watcher.
-func (h *herald) Changed(p *corev1.Pod, s corev1.PodStatus) {
-	text := "pod " + podName(p.Namespace, p.Name) + ": " + describeStatus(p, s)
+func (h *herald) Changed(p *corev1.Pod, s corev1.PodStatus, why string) {
+	text := "pod " + podName(p.Namespace, p.Name) + ": " + describeStatus(p, s, why)
 	h.mu.Lock()
 	known := h.last[p.Namespace+"/"+p.Name] == text
 	h.last[p.Namespace+"/"+p.Name] = text
@@ -168,9 +169,11 @@ func (h *herald) Problems(list []source.Problem) {
 	}
 }
 
-// describeStatus is the state of a pod in a few words.
-func describeStatus(p *corev1.Pod, s corev1.PodStatus) string {
+// describeStatus is the state of a pod in a few words. What its agent says of why it is
+// not ready says more than its status.
+func describeStatus(p *corev1.Pod, s corev1.PodStatus, reason string) string {
 	ready, total, why := readiness(p, s)
+	why = cmp.Or(reason, why)
 	text := string(s.Phase)
 	if s.Phase == corev1.PodRunning {
 		text += fmt.Sprintf(", %d of %d ready", ready, total)

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/manifest"
@@ -79,6 +80,18 @@ func (m *Machine) handler() http.Handler {
 			list.Items = append(list.Items, *p)
 		}
 		answer(w, list, nil)
+	})
+	mux.HandleFunc("GET /objects/{kind}", func(w http.ResponseWriter, r *http.Request) {
+		list, err := m.list(r.PathValue("kind"))
+		answer(w, list, err)
+	})
+	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
+		out := map[types.UID]string{}
+		m.beside.whys.Range(func(uid, why any) bool {
+			out[uid.(types.UID)] = why.(string)
+			return true
+		})
+		answer(w, out, nil)
 	})
 	mux.HandleFunc("GET /events", m.tellEvents)
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) {

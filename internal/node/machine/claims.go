@@ -20,10 +20,15 @@ func (c claims) Claim(_ context.Context, namespace, name string) (*corev1.Persis
 	if claim == nil {
 		return nil, nil
 	}
-	bound := claim.DeepCopy()
-	bound.Spec.VolumeName = namespace + "/" + name
-	bound.Status.Phase = corev1.ClaimBound
-	return bound, nil
+	return bound(claim), nil
+}
+
+// bound is a claim as it is once it has its folder.
+func bound(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	out := claim.DeepCopy()
+	out.Spec.VolumeName = claim.Namespace + "/" + claim.Name
+	out.Status.Phase = corev1.ClaimBound
+	return out
 }
 
 // Volume implements volume.Claims.

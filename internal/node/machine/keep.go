@@ -28,7 +28,7 @@ func (m *Machine) keep(ctx context.Context) error {
 		return err
 	}
 	for _, p := range m.agent.Remembered() {
-		m.remembered.Store(p.UID, p)
+		m.beside.remembered.Store(p.UID, p)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -51,6 +51,9 @@ func (m *Machine) keep(ctx context.Context) error {
 			continue
 		}
 		records = all.Records
+		m.mu.Lock()
+		m.statuses = all.Statuses
+		m.mu.Unlock()
 		pods := m.wanted(objects, all)
 		if len(unread) == 0 {
 			m.forgetOthers(pods)
@@ -65,11 +68,11 @@ func (m *Machine) keep(ctx context.Context) error {
 
 // forgetOthers forgets the ends of pods that nobody asks for any more.
 func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
-	m.remembered.Range(func(uid, _ any) bool {
+	m.beside.remembered.Range(func(uid, _ any) bool {
 		if slices.ContainsFunc(wanted, func(p *corev1.Pod) bool { return p.UID == uid }) {
 			return true
 		}
-		m.remembered.Delete(uid) // and the agent what is left of it
+		m.beside.remembered.Delete(uid) // and the agent what is left of it
 		return true
 	})
 }
@@ -108,7 +111,7 @@ func (m *Machine) seen() []workload.Seen {
 	for _, p := range pods {
 		there[p.UID] = true
 	}
-	m.remembered.Range(func(uid, p any) bool {
+	m.beside.remembered.Range(func(uid, p any) bool {
 		if !there[uid.(types.UID)] {
 			pods = append(pods, p.(*corev1.Pod))
 		}

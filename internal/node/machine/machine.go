@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/workload"
 )
 
 // Name marks the pods of a machine; see agent.Config.
@@ -48,8 +50,9 @@ type Config struct {
 
 // Watcher is told what happens, for people. Calls come from many goroutines.
 type Watcher interface {
-	// Changed tells the new status of a pod.
-	Changed(pod *corev1.Pod, status corev1.PodStatus)
+	// Changed tells the new status of a pod, and what keeps it from being ready beyond
+	// what that says.
+	Changed(pod *corev1.Pod, status corev1.PodStatus, why string)
 	// Event tells what happened to a pod.
 	Event(pod *corev1.Pod, kind, reason, message string)
 	// Gone tells that nothing of a pod is left.
@@ -68,12 +71,16 @@ type Machine struct {
 	sources *gather.Sources
 	events  journal
 	changed chan struct{} // manifests or pods have
-	// remembered are pods that have ended before the agent was started, by UID.
-	remembered sync.Map
+	// beside is what is known of pods beside what the agent has, by UID.
+	beside struct {
+		remembered sync.Map // pods that have ended before the agent was started
+		whys       sync.Map // what keeps pods from being ready; see agent.Detail
+	}
 
 	mu       sync.Mutex
-	objects  *manifest.Objects // nil before the manifests were read
-	unread   []string          // sources
+	objects  *manifest.Objects          // nil before the manifests were read
+	unread   []string                   // sources
+	statuses map[string]workload.Status // see workload.All
 	problems []source.Problem
 	set      *handlers.Set // what the runtime can do, as it was last asked
 	asked    time.Time
@@ -277,10 +284,20 @@ func (m *Machine) Problems() []source.Problem {
 // reporter tells both the journal and the watcher.
 type reporter struct{ m *Machine }
 
-func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) {
+// Detail implements agent.Detailed.
+func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d agent.Detail) {
+	why := strings.Join(slices.DeleteFunc([]string{d.Why, d.Trouble}, func(text string) bool { return text == "" }), "; ")
+	if why == "" {
+		r.m.beside.whys.Delete(p.UID)
+	} else {
+		r.m.beside.whys.Store(p.UID, why)
+	}
 	r.m.poke()
-	r.m.cfg.Changed(p, s)
+	r.m.cfg.Changed(p, s, why)
 }
+
+// Changed implements agent.Reporter; Detail is told in its place.
+func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.Detail(p, s, agent.Detail{}) }
 
 func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.m.events.add(ofPod(p), kind, reason, message)
@@ -288,7 +305,8 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 }
 
 func (r reporter) Gone(p *corev1.Pod) {
-	r.m.remembered.Delete(p.UID)
+	r.m.beside.remembered.Delete(p.UID)
+	r.m.beside.whys.Delete(p.UID)
 	r.m.poke()
 	r.m.cfg.Gone(p)
 }

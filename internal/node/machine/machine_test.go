@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
@@ -37,9 +38,9 @@ type heard struct {
 	problems []string
 }
 
-func (*heard) Changed(*corev1.Pod, corev1.PodStatus)     {}
-func (*heard) Event(*corev1.Pod, string, string, string) {}
-func (*heard) Gone(*corev1.Pod)                          {}
+func (*heard) Changed(*corev1.Pod, corev1.PodStatus, string) {}
+func (*heard) Event(*corev1.Pod, string, string, string)     {}
+func (*heard) Gone(*corev1.Pod)                              {}
 func (h *heard) Problems(list []source.Problem) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +80,11 @@ func (p *place) make() *Machine {
 	m, err := New(p.t.Context(), Config{
 		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
 		Manifests: gather.Config{Folder: p.dir + "/manifests", Address: gather.Address{URL: p.url}}, Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
-		Resources: resources.Settings{Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}},
+		// The disk of the computer that tests run on is no reason to evict pods.
+		Resources: resources.Settings{
+			Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110},
+			Eviction: resources.Eviction{Settings: eviction.Settings{Hard: map[string]string{}}},
+		},
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -162,6 +162,11 @@ func (m *merger) add(name string, o *Objects) {
 			m.objects.Workloads = append(m.objects.Workloads, w)
 		}
 	}
+	for _, s := range o.Shown {
+		if !lost[id(s.Kind, s.key())] {
+			m.objects.Shown = append(m.objects.Shown, s)
+		}
+	}
 	keep(m.objects.Claims, o.Claims, func(k Key) bool { return lost[id("PersistentVolumeClaim", k)] })
 	keep(m.objects.ConfigMaps, o.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
 	keep(m.objects.Secrets, o.Secrets, func(k Key) bool { return lost[id("Secret", k)] })

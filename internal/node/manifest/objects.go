@@ -96,11 +96,22 @@ type Objects struct {
 	// Workloads are those whose pods come and go. None are left for a run in the
 	// foreground.
 	Workloads []*Workload
+	// Shown are those that need nothing but to be shown: Deployments, ReplicaSets and
+	// DaemonSets, whose pods are among Pods, and those of kinds that mean nothing here.
+	Shown []Shown
 	// Notes are things that are right but may surprise.
 	Notes []string
 
 	claims map[string]claim // by id, to find duplicates
 }
+
+// Shown is an object that is shown as it is written.
+type Shown struct {
+	Kind string
+	metav1.Object
+}
+
+func (s Shown) key() Key { return Key{s.GetNamespace(), s.GetName()} }
 
 // MaxPods bounds the pods of one run. A node of Kubernetes takes 110 by
 // default; this is for machines that are larger than that.

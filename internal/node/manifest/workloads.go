@@ -25,10 +25,11 @@ func (d *decoder) sound(t *target, found ...[]string) bool {
 }
 
 // expand adds the pods that an object stands for.
-func (d *decoder) expand(t *target, pods []*corev1.Pod) {
+func (d *decoder) expand(t *target, o metav1.Object, pods []*corev1.Pod) {
 	if !d.add(t) {
 		return
 	}
+	d.objects.Shown = append(d.objects.Shown, Shown{t.kind, o})
 	origin := t.origin(t.doc.first())
 	for _, pod := range pods {
 		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
@@ -57,7 +58,7 @@ func (d *decoder) deployment(doc *document, table []Field, version string) {
 	}
 	r := check.Replicated{Kind: "Deployment", Replicas: dep.Spec.Replicas, Most: MaxPods, Selector: dep.Spec.Selector, Template: &dep.Spec.Template}
 	if ok && d.sound(t, r.Check()) {
-		d.expand(t, template.Replicas(&dep.ObjectMeta, &dep.Spec.Template, template.Number(dep.Spec.Replicas, 1)))
+		d.expand(t, dep, template.Replicas(&dep.ObjectMeta, &dep.Spec.Template, template.Number(dep.Spec.Replicas, 1)))
 	}
 }
 
@@ -69,7 +70,7 @@ func (d *decoder) replicaSet(doc *document, table []Field, _ string) {
 	}
 	r := check.Replicated{Kind: "ReplicaSet", Replicas: set.Spec.Replicas, Most: MaxPods, Selector: set.Spec.Selector, Template: &set.Spec.Template}
 	if d.sound(t, r.Check()) {
-		d.expand(t, template.Replicas(&set.ObjectMeta, &set.Spec.Template, template.Number(set.Spec.Replicas, 1)))
+		d.expand(t, set, template.Replicas(&set.ObjectMeta, &set.Spec.Template, template.Number(set.Spec.Replicas, 1)))
 	}
 }
 
@@ -81,7 +82,7 @@ func (d *decoder) daemonSet(doc *document, table []Field, _ string) {
 	}
 	r := check.Replicated{Kind: "DaemonSet", Selector: set.Spec.Selector, Template: &set.Spec.Template}
 	if d.sound(t, r.Check()) {
-		d.expand(t, template.Replicas(&set.ObjectMeta, &set.Spec.Template, 1)) // there is one node
+		d.expand(t, set, template.Replicas(&set.ObjectMeta, &set.Spec.Template, 1)) // there is one node
 	}
 }
 
@@ -140,7 +141,7 @@ var without = map[string]string{
 func (d *decoder) ignored(doc *document, table []Field, _ string) {
 	kind, _ := doc.tree["kind"].(string)
 	t := &target{doc: doc, kind: kind}
-	var out any
+	var out metav1.Object
 	switch kind {
 	case "Namespace":
 		o := &corev1.Namespace{}
@@ -153,6 +154,7 @@ func (d *decoder) ignored(doc *document, table []Field, _ string) {
 		t.meta, out = &o.ObjectMeta, o
 	}
 	if d.into(t, table, out) && d.add(t) {
+		d.objects.Shown = append(d.objects.Shown, Shown{kind, out})
 		d.objects.Notes = append(d.objects.Notes, fmt.Sprintf("%s: is left out: %s", t.origin(doc.first()), without[kind]))
 	}
 }
