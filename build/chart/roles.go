@@ -119,8 +119,8 @@ func allowed(words []string) error {
 const pageHead = `# What Fairlead may do in a cluster
 
 Made from the manifests in deploy by ` + "`make generate`" + `; each reason is the comment beside the verb there. There are no other roles, and the account of the pods that change nodes has none at all. No account has
-a ` + "`*`" + `, or a right over roles, bindings or the tokens of others: the page cannot be made then. Tests run webhook and operator and compare what they ask for with these tables, so that a right that nothing needs is found; those in a seed
-are compared with what the code asks for by people alone.
+a ` + "`*`" + `, or a right over roles, bindings or the tokens of others: the page cannot be made then. Tests run webhook and operator and compare what they ask for with these tables, so that a right that nothing
+needs is found; in a seed that is a server in memory, which stands for Gardener's.
 `
 
 // rolesPage is docs/rbac.md: the roles in manifests, those of the webhook in a garden

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -64,11 +65,11 @@ func Main(ctx context.Context, o options.Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	config, err := cluster.Config(o.Kubeconfig, o.Context)
+	to, err := cluster.Config(o.Kubeconfig, o.Context)
 	if err != nil {
 		return err
 	}
-	return Run(ctx, config, o, logger(o))
+	return Run(ctx, to, o, logger(o))
 }
 
 func logger(o options.Options) *slog.Logger {
@@ -82,11 +83,11 @@ func logger(o options.Options) *slog.Logger {
 }
 
 // Run runs the operator until ctx ends, or it leads no more.
-func Run(ctx context.Context, config *rest.Config, o options.Options, l *slog.Logger) error {
+func Run(ctx context.Context, to *rest.Config, o options.Options, l *slog.Logger) error {
 	log.SetLogger(logr.FromSlogHandler(l.Handler()))
-	m, err := manager.New(config, managerOptions(o))
+	m, err := manager.New(to, managerOptions(o))
 	if err != nil {
-		return fmt.Errorf("make a manager for %s: %w", config.Host, err)
+		return fmt.Errorf("make a manager for %s: %w", to.Host, err)
 	}
 	if err := complete(m); err != nil {
 		return err
@@ -121,6 +122,8 @@ func managerOptions(o options.Options) manager.Options {
 		HealthProbeBindAddress: o.Health, LivenessEndpointName: "/livez", ReadinessEndpointName: "/readyz",
 		LeaderElection: o.Elect, LeaderElectionID: lease, LeaderElectionNamespace: o.Namespace, LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{ByObject: by, DefaultTransform: cache.TransformStripManagedFields()},
+		// Names are for metrics; only tests have more than one operator in a process.
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		// They are written, and read again only to compare.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 	}

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // serve finds the resource and the verb.
@@ -187,8 +189,14 @@ func tell(out *json.Encoder, r *http.Request, e event) {
 	}
 }
 
-// selects knows the fields that clients here select by.
+// selects knows labels, and the fields that clients here select by.
 func selects(r *http.Request, o Object) bool {
+	if text := r.URL.Query().Get("labelSelector"); text != "" {
+		selector, err := labels.Parse(text)
+		if err != nil || !selector.Matches(labelsOf(o)) {
+			return false
+		}
+	}
 	text := r.URL.Query().Get("fieldSelector")
 	if text == "" {
 		return true
@@ -203,6 +211,15 @@ func selects(r *http.Request, o Object) bool {
 	node, _ := inSpec["nodeName"].(string)
 	name, _ := metaOf(o)["name"].(string)
 	return selector.Matches(fields.Set{"status.phase": phase, "metadata.name": name, "spec.nodeName": node})
+}
+
+func labelsOf(o Object) labels.Set {
+	all, _ := metaOf(o)["labels"].(map[string]any)
+	out := labels.Set{}
+	for key, value := range all {
+		out[key], _ = value.(string)
+	}
+	return out
 }
 
 // one serves requests for a single object.
@@ -231,7 +248,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, call Call, of *reso
 			status(w, http.StatusConflict, "Conflict")
 			return
 		}
-		s.drop(of, key)
+		s.end(of, key)
 		answer(w, http.StatusOK, Object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 		return
 	}
@@ -269,7 +286,34 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c change) {
 		return
 	}
 	s.store(c.of, c.now)
+	// A pod has a time of deletion and no finalizer for as long as its node takes.
+	if meta := metaOf(c.now); meta["deletionTimestamp"] != nil && c.had != nil && held(metaOf(c.had)) && !held(meta) {
+		s.drop(c.of, keyOf(c.now))
+	}
 	answer(w, code, c.now)
+}
+
+// held says that an object stays until somebody has done something about its deletion.
+func held(meta map[string]any) bool {
+	all, _ := meta["finalizers"].([]any)
+	return len(all) > 0
+}
+
+// end deletes an object, or marks one that is held.
+func (s *Server) end(of *resource, key string) {
+	had := of.objects[key]
+	if !held(metaOf(had)) {
+		s.drop(of, key)
+		return
+	}
+	if metaOf(had)["deletionTimestamp"] != nil {
+		return
+	}
+	now, meta := maps.Clone(had), maps.Clone(metaOf(had))
+	generation, _ := meta["generation"].(float64)
+	meta["deletionTimestamp"], meta["generation"] = time.Now().UTC().Format(time.RFC3339), generation+1
+	now["metadata"] = meta
+	s.store(of, now)
 }
 
 // differs says that a client insists on another value.

@@ -189,11 +189,11 @@ func (s *Server) All(r Resource) map[string]Object {
 	return nil
 }
 
-// Delete takes an object away.
+// Delete takes an object away, or marks it if it has finalizers.
 func (s *Server) Delete(r Resource, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(s.resources[r.Path], key)
+	s.end(s.resources[r.Path], key)
 }
 
 func (s *Server) drop(of *resource, key string) {

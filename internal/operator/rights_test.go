@@ -1,0 +1,361 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/template"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/options"
+	"fairlead.run/test/apiserver"
+)
+
+const (
+	chartFolder = "../../deploy/charts/fairlead"
+	operatorsIn = "fairlead-nodes"
+)
+
+// right is a verb on a resource, in one namespace or in all.
+type right struct {
+	verb, resource, namespace string
+	named                     []string
+}
+
+func (r right) allows(c apiserver.Call) bool {
+	return r.verb == c.Verb && r.resource == resourceOf(c) && (r.namespace == "" || r.namespace == c.Namespace) && (len(r.named) == 0 || slices.Contains(r.named, c.Name))
+}
+
+func resourceOf(c apiserver.Call) string { return path.Join(c.Group, c.Resource, c.Subresource) }
+
+// granted are the rights that the chart gives the operator.
+func granted(t *testing.T, inGardener bool) []right {
+	t.Helper()
+	var values map[string]any
+	text, err := os.ReadFile(chartFolder + "/values.yaml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &values)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := values["operator"].(map[string]any)
+	of["enabled"], of["gardener"] = true, inGardener
+	roles, err := template.ParseFiles(chartFolder + "/templates/operator/10-rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rendered bytes.Buffer
+	if err := roles.Execute(&rendered, map[string]any{"Values": values}); err != nil {
+		t.Fatal(err)
+	}
+	var out []right
+	for document := range bytes.SplitSeq(rendered.Bytes(), []byte("\n---\n")) {
+		var role rbacv1.ClusterRole // a Role has the same fields
+		if err := yaml.Unmarshal(document, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					out = append(out, right{verb, path.Join(rule.APIGroups[0], resource), role.Namespace, rule.ResourceNames})
+				}
+			}
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("the chart grants nothing")
+	}
+	return out
+}
+
+// kinds are what the API server of these tests has.
+var kinds = map[string]apiserver.Resource{}
+
+func init() {
+	for _, r := range []apiserver.Resource{
+		{Path: "api/v1/nodes", Kind: "Node"},
+		{Path: "api/v1/pods", Kind: "Pod", Namespaced: true},
+		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
+		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
+		{Path: "api/v1/events", Kind: "Event", Namespaced: true},
+		{Path: "apis/events.k8s.io/v1/events", Kind: "Event", Namespaced: true},
+		{Path: "apis/apps/v1/daemonsets", Kind: "DaemonSet", Namespaced: true},
+		{Path: "apis/node.k8s.io/v1/runtimeclasses", Kind: "RuntimeClass"},
+		{Path: "apis/coordination.k8s.io/v1/leases", Kind: "Lease", Namespaced: true},
+		{Path: "apis/fairlead.run/v1alpha1/workerpools", Kind: "WorkerPool"},
+		{Path: "apis/fairlead.run/v1alpha1/runtimepayloads", Kind: "RuntimePayload"},
+		{Path: "apis/extensions.gardener.cloud/v1alpha1/containerruntimes", Kind: "ContainerRuntime", Namespaced: true},
+		{Path: "apis/extensions.gardener.cloud/v1alpha1/operatingsystemconfigs", Kind: "OperatingSystemConfig", Namespaced: true},
+		{Path: "apis/extensions.gardener.cloud/v1alpha1/workers", Kind: "Worker", Namespaced: true},
+		{Path: "apis/resources.gardener.cloud/v1alpha1/managedresources", Kind: "ManagedResource", Namespaced: true},
+	} {
+		kinds[r.Kind+" "+path.Dir(r.Path)] = r
+		kinds[r.Kind] = r
+	}
+}
+
+// discovery answers what an API server is asked about itself.
+func discovery(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
+	at := strings.Trim(r.URL.Path, "/")
+	groups, resources := map[string]string{}, []metav1.APIResource{}
+	for _, one := range kinds {
+		version := path.Dir(one.Path)
+		if words := strings.Split(version, "/"); len(words) == 3 {
+			groups[words[1]] = words[2]
+		}
+		name := path.Base(one.Path)
+		if version == at && !slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) {
+			resources = append(resources, metav1.APIResource{Name: name, Kind: one.Kind, Namespaced: one.Namespaced, Verbs: metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"}})
+		}
+	}
+	var out any
+	switch {
+	case at == "api":
+		out = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case at == "apis":
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for _, name := range slices.Sorted(maps.Keys(groups)) {
+			v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + groups[name], Version: groups[name]}
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		}
+		out = list
+	case len(resources) > 0:
+		_, version, _ := strings.Cut(at, "/")
+		out = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version, APIResources: resources}
+	default:
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out)
+	return true
+}
+
+// bound is an operator that has the rights of the chart and no others.
+type bound struct {
+	*apiserver.Server
+	t      *testing.T
+	rights []right
+
+	mu      sync.Mutex
+	refused []string
+}
+
+func startBound(t *testing.T, inGardener bool) *bound {
+	var all []apiserver.Resource
+	for key, r := range kinds {
+		if strings.Contains(key, " ") {
+			all = append(all, r)
+		}
+	}
+	b := &bound{Server: apiserver.New(t, all...), t: t, rights: granted(t, inGardener)}
+	b.Intercept(discovery)
+	b.FailWith(func(c apiserver.Call) int {
+		if slices.ContainsFunc(b.rights, func(r right) bool { return r.allows(c) }) {
+			return 0
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.refused = append(b.refused, fmt.Sprintf("%+v", c))
+		return http.StatusForbidden
+	})
+	config := b.Config()
+	config.ContentType = "application/json"
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Health: "0", Metrics: "0", Elect: true}
+	go func() { ended <- Run(ctx, config, o, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// until waits for something, and says what is missing if it never comes.
+func (b *bound) until(what string, is func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.t.Fatalf("%s: not within a minute; refused was %v; there are %v", what, b.refused, b.All(kinds["ContainerRuntime"]))
+		}
+	}
+}
+
+// read decodes an object; it is false if there is none.
+func (b *bound) read(kind, key string, into any) bool {
+	had := b.Get(kinds[kind], key)
+	if had == nil {
+		return false
+	}
+	text, err := json.Marshal(had)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return true
+}
+
+// state is that of a ContainerRuntime.
+func (b *bound) state(key string) gardener.LastOperation {
+	var c gardener.ContainerRuntime
+	if !b.read("ContainerRuntime", key, &c) || c.Status.LastOperation == nil {
+		return gardener.LastOperation{}
+	}
+	return *c.Status.LastOperation
+}
+
+// unneeded are rights that were not asked for. A cache may be filled by a watch alone.
+func (b *bound) unneeded(but ...string) []string {
+	calls := b.Calls()
+	var out []string
+	for _, r := range b.rights {
+		used := slices.ContainsFunc(calls, func(c apiserver.Call) bool {
+			list := r
+			list.verb = "watch"
+			return r.allows(c) || r.verb == "list" && list.allows(c)
+		})
+		if name := r.verb + " " + r.resource; !used && !slices.Contains(but, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (b *bound) judge(but ...string) {
+	b.t.Helper()
+	// That it leads is told in the background.
+	b.until("events", func() bool { return len(b.All(kinds["Event api/v1"])) > 0 })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.refused) > 0 {
+		b.t.Errorf("the chart does not allow: %v", b.refused)
+	}
+	if out := b.unneeded(but...); len(out) > 0 {
+		b.t.Errorf("the chart allows what nothing needs: %v", out)
+	}
+}
+
+// In a seed the operator needs what the chart gives it there, and nothing else.
+func TestRightsInASeed(t *testing.T) {
+	b := startBound(t, true)
+	b.Put(kinds["RuntimePayload"], aPayload("gvisor", "1", "runsc"))
+	b.Put(kinds["OperatingSystemConfig"], config(t, "now", "reconcile", "a").Object)
+	key := shootNamespace + "/gvisor-a"
+	c := inShoot("a")
+	b.Put(kinds["ContainerRuntime"], c)
+	b.until("entries", func() bool { return b.state(key).State == gardener.StateSucceeded })
+	// Another overhead is written into the Secret that is there.
+	b.read("ContainerRuntime", key, c)
+	c.Generation, c.Spec.ProviderConfig = 1, settings(`{"overhead":{"memory":"64Mi"}}`)
+	b.Put(kinds["ContainerRuntime"], c)
+	b.until("another overhead", func() bool {
+		var secret corev1.Secret
+		return b.read("Secret", shootNamespace+"/extension-runtime-gvisor-fairlead", &secret) && bytes.Contains(secret.Data["runtimeclass-gvisor.yaml"], []byte("64Mi"))
+	})
+	b.Delete(kinds["ContainerRuntime"], key)
+	b.until("the end", func() bool {
+		return len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["Secret"]))+len(b.All(kinds["ManagedResource"])) == 0
+	})
+	b.judge("update coordination.k8s.io/leases") // it is renewed after two seconds
+}
+
+// kubelet stands for the pods of the DaemonSets on a node.
+func (b *bound) kubelet(node string) {
+	var n corev1.Node
+	if !b.read("Node", node, &n) {
+		return
+	}
+	for key := range b.All(kinds["DaemonSet"]) {
+		var ds appsv1.DaemonSet
+		if !b.read("DaemonSet", key, &ds) {
+			continue
+		}
+		had := b.Get(kinds["Pod"], key)
+		switch wants := fits(ds.Spec.Template.Spec.NodeSelector, n.Labels); {
+		case had == nil && wants:
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: ds.Name, Namespace: ds.Namespace, Labels: ds.Spec.Template.Labels, Annotations: ds.Spec.Template.Annotations}}
+			p.Spec.NodeName = node
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			b.Put(kinds["Pod"], p)
+		case had != nil && (!wants || metaOf(had)[names.AnnotationRevision] != ds.Spec.Template.Annotations[names.AnnotationRevision]):
+			b.Delete(kinds["Pod"], key)
+		}
+	}
+}
+
+// metaOf is the annotations of a stored object.
+func metaOf(o apiserver.Object) map[string]any {
+	meta, _ := o["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	return annotations
+}
+
+// In a cluster of its own it needs what the chart gives it, and nothing else.
+func TestRightsOnNodes(t *testing.T) {
+	b := startBound(t, false)
+	put := func(version string, handlers ...string) {
+		p := aPayload("gvisor", version, handlers...)
+		p.Spec.Image = strings.Replace(p.Spec.Image, "sha256:ab", "sha256:a"+version, 1)
+		p.Generation = int64(version[0])
+		b.Put(kinds["RuntimePayload"], p)
+	}
+	put("1", "runsc")
+	b.Put(kinds["Node"], &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"group": "a"}}})
+	pool := func(memory string, generation int64) {
+		p := aPool("a", "gvisor")
+		b.read("WorkerPool", "a", p)
+		p.Spec.CRI.ContainerRuntimes[0].ProviderConfig, p.Generation = settings(`{"overhead":{"memory":"`+memory+`"}}`), generation
+		b.Put(kinds["WorkerPool"], p)
+	}
+	pool("48Mi", 1)
+	key := operatorsIn + "/gvisor-a"
+	done := func(says string) func() bool {
+		return func() bool {
+			b.kubelet("n")
+			last := b.state(key)
+			return last.State == gardener.StateSucceeded && strings.Contains(last.Description, says)
+		}
+	}
+	b.until("the first release", done("gvisor 1 was verified on 1 of 1 nodes"))
+	put("2", "runsc")
+	b.until("the second", done("gvisor 2 was verified on 1 of 1 nodes"))
+	pool("64Mi", 2)
+	b.until("another overhead", func() bool {
+		text, _ := json.Marshal(b.Get(kinds["RuntimeClass"], "gvisor"))
+		return bytes.Contains(text, []byte("64Mi"))
+	})
+	b.until("it is told of", done("gvisor 2"))
+	b.Delete(kinds["WorkerPool"], "a")
+	b.until("the end", func() bool {
+		b.kubelet("n")
+		return len(b.All(kinds["WorkerPool"]))+len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["RuntimeClass"])) == 0
+	})
+	// The last is what some API servers want of who makes what others own.
+	b.judge("update coordination.k8s.io/leases", "update extensions.gardener.cloud/containerruntimes/finalizers")
+}
