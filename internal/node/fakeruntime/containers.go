@@ -202,6 +202,16 @@ func (f *Runtime) UpdateContainerResources(ctx context.Context, r *runtimeapi.Up
 	return &runtimeapi.UpdateContainerResourcesResponse{}, err
 }
 
+// ReopenContainerLog implements runtimeapi.RuntimeServiceClient.
+func (f *Runtime) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest, _ ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
+	err := f.begin(ctx, "reopen "+f.containerName(r.ContainerId))
+	defer f.mu.Unlock()
+	if c := f.state.containers[r.ContainerId]; c != nil && err == nil {
+		err = os.WriteFile(c.status.GetLogPath(), nil, 0o640)
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, err
+}
+
 // UpdatePodSandboxResources implements runtimeapi.RuntimeServiceClient.
 func (f *Runtime) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	err := f.begin(ctx, "resize sandbox "+f.nameOf(r.PodSandboxId))

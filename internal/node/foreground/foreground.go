@@ -19,11 +19,12 @@ import (
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
 )
 
-// Config is what a Run works with. All fields are required.
+// Config is what a Run works with. All fields but Rotation are required.
 type Config struct {
 	Endpoint    *endpoint.Endpoint
 	Puller      images.Puller
@@ -31,6 +32,8 @@ type Config struct {
 	Node        podspec.Node
 	Observer    Observer
 	Root, State string // persistent folder, and one on a tmpfs
+	// Rotation says how large logs become; what it is done with is set here.
+	Rotation rotate.Config
 }
 
 // Plan is a pod whose handler is known.
@@ -122,7 +125,9 @@ func (r *Run) Start(ctx context.Context, plans []Plan) error {
 		wanted = append(wanted, p.pod)
 	}
 	r.agent.Set(wanted)
-	r.keep(ctx)
+	if err := r.keep(ctx); err != nil {
+		return err
+	}
 	err := r.await(ctx, r.started)
 	if err == nil {
 		r.nameHandlers(ctx)
@@ -136,18 +141,24 @@ func (r *Run) Start(ctx context.Context, plans []Plan) error {
 	return errors.Join(err, r.Stop(context.WithoutCancel(ctx), now))
 }
 
-// keep has the agent run beside, also when ctx has ended: it is needed to end the pods.
-func (r *Run) keep(ctx context.Context) {
+// keep has the agent run beside, also when ctx has ended: it is needed to end the pods. So
+// has it what keeps their logs small.
+func (r *Run) keep(ctx context.Context) error {
+	rotation := r.cfg.Rotation
+	rotation.Runtime, rotation.List, rotation.Log = r.cfg.Endpoint.Runtime, r.agent.Running, slog.New(slog.DiscardHandler)
+	logs, err := rotate.New(rotation)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = r.agent.Run(ctx) // it ends with the context, and for nothing else
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.agent.Run(ctx) }) // it ends with the context, and for nothing else
+	running.Go(func() { _ = logs.Run(ctx) })    // as does this
 	r.end = sync.OnceFunc(func() {
 		cancel()
-		<-ended
+		running.Wait()
 	})
+	return nil
 }
 
 // await waits until something is so, or has failed.
