@@ -124,6 +124,26 @@ var (
 	targetLabels = []string{"job", "instance", "namespace", "pod"}
 )
 
+// foreign are metrics of the library that the operator is built on. Others are built on
+// it, too, so that queries have to say whose they mean.
+var foreign = map[string]metric{
+	"leader_election_master_status":             {kind: "gauge", labels: []string{"name"}, literals: map[string]bool{"fairlead-operator": true}},
+	"controller_runtime_reconcile_errors_total": {kind: "counter", labels: []string{"controller"}},
+	"controller_runtime_reconcile_panics_total": {kind: "counter", labels: []string{"controller"}},
+}
+
+// known is a metric that a query asks for; it is false for what is none.
+func known(all map[string]metric, piece string) (m metric, ok, is bool) {
+	if m, ok := foreign[piece]; ok {
+		return m, true, true
+	}
+	if !strings.HasPrefix(piece, "fairlead_") {
+		return metric{}, false, false
+	}
+	m, ok = family(all, piece)
+	return m, ok, true
+}
+
 // tokens are a query in pieces, without white space; nil if it cannot be read.
 func tokens(expr string) ([]string, string) {
 	var out, open []string
@@ -180,10 +200,10 @@ func faults(all map[string]metric, expr string) (wrong, asked []string) {
 	}
 	labels := slices.Clone(targetLabels)
 	for i, piece := range pieces {
-		if !strings.HasPrefix(piece, "fairlead_") {
+		m, ok, is := known(all, piece)
+		if !is {
 			continue
 		}
-		m, ok := family(all, piece)
 		if !ok {
 			add("no program has the metric %s", piece)
 			continue
@@ -205,7 +225,7 @@ func faults(all map[string]metric, expr string) (wrong, asked []string) {
 	}
 	labels = append(labels, "__name__")
 	for _, piece := range pieces {
-		if worded.MatchString(piece) && !strings.HasPrefix(piece, "fairlead_") && !slices.Contains(vocabulary, piece) && !slices.Contains(labels, piece) {
+		if _, _, is := known(all, piece); worded.MatchString(piece) && !is && !slices.Contains(vocabulary, piece) && !slices.Contains(labels, piece) {
 			add("what is %s?", piece)
 		}
 	}
@@ -260,19 +280,20 @@ func TestFaultyQueriesAreFound(t *testing.T) {
 		`max by (class) (fairlead_a{state="open"}) > 0`:                                       "",
 		`histogram_quantile(0.9, sum by (webhook, le) (rate(fairlead_b_seconds_bucket[5m])))`: "",
 		`sum(rate(fairlead_b_seconds_count[$__rate_interval])) or vector(0)`:                  "",
-		`max(fairlead_c)`:                         "no program has the metric fairlead_c",
-		`max(fairlead_b_seconds)`:                 "no program has the metric fairlead_b_seconds",
-		`max(fairlead_a_count)`:                   "no program has the metric fairlead_a_count",
-		`max(fairlead_a`:                          "no )",
-		`max(fairlead_a))`:                        "a ) too many",
-		`max(fairlead_a{state="shut"})`:           `state is never "shut"`,
-		`max(fairlead_a{state=~"open|shut"})`:     `state is never "shut"`,
-		`max(fairlead_a{kind="open"})`:            "it has no label kind",
-		`max(fairlead_a{state})`:                  "cannot read {state}",
-		`max by (webhook) (fairlead_a)`:           "no metric here has label webhook",
-		`maximum(fairlead_a)`:                     "what is maximum?",
-		`max(fairlead_a) § 2`:                     "what is § 2",
-		`rate(fairlead_b_seconds_sum[5 minutes])`: "what is [5 minutes])",
+		`max(fairlead_c)`:                                    "no program has the metric fairlead_c",
+		`max(fairlead_b_seconds)`:                            "no program has the metric fairlead_b_seconds",
+		`max(fairlead_a_count)`:                              "no program has the metric fairlead_a_count",
+		`max(fairlead_a`:                                     "no )",
+		`max(fairlead_a))`:                                   "a ) too many",
+		`max(fairlead_a{state="shut"})`:                      `state is never "shut"`,
+		`max(fairlead_a{state=~"open|shut"})`:                `state is never "shut"`,
+		`max(fairlead_a{kind="open"})`:                       "it has no label kind",
+		`max(fairlead_a{state})`:                             "cannot read {state}",
+		`max by (webhook) (fairlead_a)`:                      "no metric here has label webhook",
+		`max(leader_election_master_status{name="another"})`: `name is never "another"`,
+		`maximum(fairlead_a)`:                                "what is maximum?",
+		`max(fairlead_a) § 2`:                                "what is § 2",
+		`rate(fairlead_b_seconds_sum[5 minutes])`:            "what is [5 minutes])",
 	} {
 		wrong, _ := faults(all, expr)
 		if got := strings.Join(wrong, "; "); want == "" && got != "" || !strings.Contains(got, want) {
