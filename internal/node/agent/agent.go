@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
+	"fairlead.run/internal/node/pulse"
 	"fairlead.run/internal/node/slots"
 	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/userids"
@@ -100,7 +101,7 @@ type Agent struct {
 	probes *slots.Slots
 	memory
 	poked chan struct{} // there is something to arrange
-	pulse pulse
+	pulse pulse.Pulse
 	stats *tally.Tally
 
 	mu      sync.Mutex
@@ -249,13 +250,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	a.pulse.beat()
+	a.pulse.Beat()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
 	all.Go(func() { watcher.Run(ctx) })
 	found, err := a.survey(ctx)
 	for err == nil {
 		a.tellQueue(a.arrange(ctx, &all, found))
-		err = a.pulse.until(ctx, a.poked)
+		err = a.pulse.Await(ctx, a.poked)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -374,6 +375,15 @@ func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 
 // Metrics writes what the agent has counted, in the text format of Prometheus.
 func (a *Agent) Metrics(to io.Writer) error { return a.stats.Write(to) }
+
+// Healthy says that the agent goes on giving pods to their workers. It does not while a
+// runtime has not said yet which pods it has.
+func (a *Agent) Healthy(context.Context) error {
+	if err := a.pulse.Healthy(); err != nil {
+		return fmt.Errorf("the agent does not look for new pods: %w", err)
+	}
+	return nil
+}
 
 // ProbeMetrics writes how the probes of the pods that are here have ended.
 func (a *Agent) ProbeMetrics(to io.Writer) error { return a.stats.Probes.Write(to) }

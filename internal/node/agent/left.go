@@ -3,20 +3,15 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/source"
-	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/strays"
 )
 
 // SourceAPI is the source of pods that come from an API server: those without a
@@ -74,8 +69,7 @@ func (a *Agent) left(list []*runtimeapi.PodSandbox) map[types.UID]*corev1.Pod {
 const nowhere = "nowhere"
 
 // strays adds pods of which no more is known than that they have folders, as when a power
-// cut has left an empty page in the ledger. Others may be about to start pods beside this
-// agent, which keep no page, so that only what an earlier boot has left counts.
+// cut has left an empty page in the ledger.
 func (a *Agent) strays(list []*runtimeapi.PodSandbox, out map[types.UID]*corev1.Pod) {
 	if a.transient {
 		return
@@ -84,32 +78,13 @@ func (a *Agent) strays(list []*runtimeapi.PodSandbox, out map[types.UID]*corev1.
 	for _, s := range list {
 		there[s.GetMetadata().GetUid()] = true
 	}
-	dirs := removal.Dirs(a.cfg.Root, a.cfg.State, "")
-	booted := bootTime()
-	found, err := volume.Leftovers(dirs.Disk, dirs.Memory, func(uid string) bool {
-		return there[uid] || !removal.IsUID(uid) || a.ledger.Knows(types.UID(uid)) || !older(filepath.Join(dirs.Disk, uid), booted) || !older(filepath.Join(dirs.Memory, uid), booted)
-	})
+	found, err := strays.Find(a.cfg.Root, a.cfg.State, func(uid string) bool { return there[uid] || a.ledger.Knows(types.UID(uid)) })
 	if err != nil {
 		a.cfg.Log.Warn("folders that pods may have left stay", "error", err)
 	}
 	for _, uid := range found {
 		out[types.UID(uid)] = leftOver(metav1.ObjectMeta{UID: types.UID(uid)}, nowhere)
 	}
-}
-
-// older says that nobody has changed a folder since, or that there is none.
-func older(path string, than time.Time) bool {
-	info, err := os.Stat(path)
-	return errors.Is(err, os.ErrNotExist) || err == nil && info.ModTime().Before(than)
-}
-
-// bootTime is when the machine was started, by the clock as it is set now.
-func bootTime() time.Time {
-	var now, up unix.Timespec
-	if errors.Join(unix.ClockGettime(unix.CLOCK_REALTIME, &now), unix.ClockGettime(unix.CLOCK_BOOTTIME, &up)) != nil {
-		return time.Time{} // and nothing is older
-	}
-	return time.Unix(0, now.Nano()-up.Nano())
 }
 
 // leftOver is a pod of which nothing is known but its name and where it came from.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/pulse"
 )
 
 // slowRoom holds up whoever asks for room, as a bug would.
@@ -33,7 +35,7 @@ func TestHealthy(t *testing.T) {
 			}
 		}
 		n.Set([]*corev1.Pod{pod(1, corev1.RestartPolicyAlways, "x")})
-		time.Sleep(stuckAfter + pulseEvery)
+		time.Sleep(pulse.StuckAfter + pulse.Every)
 		if err := n.Healthy(t.Context()); err == nil {
 			t.Error("it is held up, and well")
 		}
