@@ -294,3 +294,41 @@ func TestTellsMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// TestPostStartKilled runs the postStart hook of a container whose agent was killed before
+// that had ended, and does not restart the container for it; and of no other.
+func TestPostStartKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, until := newNode(t), make(chan struct{})
+		n.OnExec(func(ctx context.Context, _ string, _ []string) (int32, error) {
+			select {
+			case <-until:
+			case <-ctx.Done():
+			}
+			return 0, ctx.Err()
+		})
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("post")}}
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, false)
+		n.kill()
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, false)
+		if got := n.Of("p1/x"); got != "create, start, exec post, exec post" {
+			t.Errorf("%q", got)
+		}
+		close(until)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if r, _, err := n.ledger.Read(p.UID); err != nil || len(r.Hooks) > 0 {
+			t.Errorf("%v, %v", r.Hooks, err)
+		}
+		n.kill()
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if got := n.Of("p1/x"); got != "create, start, exec post, exec post" {
+			t.Errorf("%q", got)
+		}
+		n.stop()
+	})
+}

@@ -84,6 +84,9 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	}
 	w.view.Made[created.GetContainerId()] = true
 	w.event(corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
+	if err := w.intendHook(ct, created.GetContainerId()); err != nil {
+		return err
+	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
 		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
 		return &notStarted{reason: runError, message: message(err)}

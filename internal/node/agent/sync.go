@@ -297,7 +297,7 @@ func (w *worker) tidy(ctx context.Context) error {
 			errs = append(errs, removal.RemoveSandbox(ctx, w.a.cfg.Runtime, id))
 		}
 	}
-	errs = append(errs, w.dropOld())
+	errs = append(errs, w.dropOld(), w.dropHooks(ctx))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("tidy up: %w", err)
 	}

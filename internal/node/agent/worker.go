@@ -94,6 +94,7 @@ func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted, Tried: w.tried}
 	w.view = view.New(view.Config{
 		Runtime: a.cfg.Runtime, UID: p.UID, Mine: a.Mine, Tend: w.tend, Words: w.lastWords, Told: func() *corev1.Pod { return w.given },
+		Unhooked: w.unhooked,
 	})
 	return w
 }

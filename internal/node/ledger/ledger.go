@@ -53,6 +53,9 @@ type Record struct {
 	Allocated *capacity.Allocation `json:"allocated,omitempty"`
 	// Place is where it was first run; nil before that.
 	Place *Place `json:"place,omitempty"`
+	// Hooks are the containers, by name, whose postStart hook is not known to have ended:
+	// the id of the attempt.
+	Hooks map[string]string `json:"hooks,omitempty"`
 	// Ended is the status of a pod that has ended, so that it is not run again when
 	// its containers are gone; nil for others.
 	Ended *corev1.PodStatus `json:"ended,omitempty"`

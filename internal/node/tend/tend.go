@@ -50,8 +50,9 @@ type Attempt struct {
 	Container *corev1.Container
 	ID        string
 	Began     time.Time
-	// Found says that somebody else has started it, and seen to its postStart hook.
-	Found bool
+	// Found says that somebody else has started it, and seen to its postStart hook unless
+	// it is Unhooked: that is run then, maybe for the second time, as Kubernetes has it.
+	Found, Unhooked bool
 	// Started and Ready are how its probes were told to be then. They are asked anew,
 	// and it stays what it was until they have answered.
 	Started, Ready bool
@@ -114,7 +115,7 @@ func (t *task) await(ctx context.Context, by *removal.Deadline) {
 func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 	c := &Care{pod: p, Attempt: a, leave: func() {}}
 	h := hook.PostStart(a.Container)
-	if a.Found {
+	if a.Found && !a.Unhooked {
 		h = nil
 	}
 	if h == nil && !probe.Any(a.Container) {

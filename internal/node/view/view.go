@@ -34,6 +34,8 @@ type Config struct {
 	Words func(container string, s *runtimeapi.ContainerStatus) string
 	// Told is the pod with the status that its API server has.
 	Told func() *corev1.Pod
+	// Unhooked says that the postStart hook of an attempt is not known to have ended.
+	Unhooked func(container, id string) bool
 }
 
 // Pod is what the runtime has of one. One goroutine uses it.
@@ -213,6 +215,7 @@ func (p *Pod) TakeOver(ctx context.Context, c *Container, s *runtimeapi.Containe
 		if ct := podspec.ContainerOf(p.Tend.Spec.Pod, name); c.Care == nil && ct != nil {
 			a := tend.Attempt{Container: ct, ID: s.GetId(), Began: time.Unix(0, s.GetStartedAt()), Found: !p.Made[s.GetId()]}
 			if a.Found {
+				a.Unhooked = p.Unhooked(name, s.GetId())
 				a.Started, a.Ready = status.WasUp(p.Told(), s.GetId())
 			}
 			c.Care = p.Tend.Begin(ctx, a)
