@@ -39,6 +39,13 @@ apiVersion: v1
 kind: Pod
 metadata: {name: stray}
 spec: {containers: [{name: main, image: "localhost/missing:test"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: busy}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: IMAGE, command: [sh, -c, "while :; do :; done"]}]
 `
 
 // TestUpLooks looks at pods as people do: what they have written, and what they serve.
@@ -48,14 +55,44 @@ func TestUpLooks(t *testing.T) {
 	m.want(0, "apply", "-f", m.write("looked.yaml", fill(looked, "")))
 	m.await("the pods", func(pods map[string]corev1.Pod) bool {
 		w := container(pods["stray"]).State.Waiting
-		return ready(pods["web"]) && container(pods["crashing"]).RestartCount > 0 && w != nil && strings.Contains(w.Reason, "ImagePull")
+		return ready(pods["web"]) && ready(pods["busy"]) && container(pods["crashing"]).RestartCount > 0 && w != nil && strings.Contains(w.Reason, "ImagePull")
 	})
+	m.describes()
+	m.tops()
 	m.logs()
 	m.forwards()
-	m.want(0, "delete", "pod", "crashing", "stray")
+	m.want(0, "delete", "pod", "crashing", "stray", "busy")
 	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
 	j.signal(syscall.SIGINT)
 	j.ends(0)
+}
+
+func (m *machine) describes() {
+	m.t.Helper()
+	out := m.want(0, "describe", "pod", "stray").out
+	for _, want := range []string{"localhost/missing:test", "ImagePull", "Why: ", "Events:", "Failed"} {
+		if !strings.Contains(out, want) {
+			m.t.Errorf("the description lacks %q:\n%s", want, out)
+		}
+	}
+	if r := m.want(0, "get", "po"); !strings.Contains(r.out, "ImagePull") || !strings.Contains(r.err, "pod stray: ") || strings.Contains(r.err, "pod web: ") {
+		m.t.Errorf("%s%s", r.out, r.err)
+	}
+	if out := m.want(0, "get", "node", "-o", "wide").out; !strings.Contains(out, "Ready") || !strings.Contains(out, "fairlead://") {
+		m.t.Errorf("%s", out)
+	}
+}
+
+// tops has numbers the first time.
+func (m *machine) tops() {
+	m.t.Helper()
+	out := m.want(0, "top", "pods", "busy", "--containers").out
+	if use := regexp.MustCompile(`(?m)^busy +main +(\d+)m +\d+Mi$`).FindStringSubmatch(out); len(use) == 0 || len(use[1]) < 2 {
+		m.t.Errorf("a container that never rests:\n%s", out)
+	}
+	if out := m.want(0, "top", "node").out; !regexp.MustCompile(`\d+m +\d+% +\d+Mi +\d+%`).MatchString(out) {
+		m.t.Errorf("%s", out)
+	}
 }
 
 func (m *machine) logs() {

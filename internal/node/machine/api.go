@@ -33,6 +33,7 @@ var kinds = []struct {
 	{errdefs.ErrAlreadyExists, http.StatusConflict},
 	{errdefs.ErrPrecondition, http.StatusPreconditionFailed},
 	{errdefs.ErrInvalidArgument, http.StatusBadRequest},
+	{errdefs.ErrUnavailable, http.StatusServiceUnavailable},
 }
 
 // serve answers commands until ctx ends.
@@ -92,6 +93,10 @@ func (m *Machine) handler() http.Handler {
 			return true
 		})
 		answer(w, out, nil)
+	})
+	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
+		summary, err := m.keeper.Usage(r.Context())
+		answer(w, summary, err)
 	})
 	mux.HandleFunc("GET /events", m.tellEvents)
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 const written = `
@@ -128,4 +129,20 @@ func TestWhy(t *testing.T) {
 		_, text := p.ask(http.MethodGet, "/why", "")
 		return text == "{}" && len(p.pods()) == 0
 	})
+}
+
+// TestUsage tells rates to who asks first.
+func TestUsage(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	var code int
+	var text string
+	p.await("an answer", func() bool { // the agent may still be about to start
+		code, text = p.ask(http.MethodGet, "/usage", "")
+		return code == http.StatusOK
+	})
+	var s statsv1.Summary
+	if err := json.Unmarshal([]byte(text), &s); err != nil || s.Node.NodeName != "n" || s.Node.CPU == nil || s.Node.CPU.UsageNanoCores == nil {
+		t.Errorf("%v: %s", err, text)
+	}
 }

@@ -36,7 +36,7 @@ func (e evictor) Pods(ctx context.Context, short bool) ([]eviction.Pod, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	summary, err := e.k.usage.Summary(ctx, false)
+	summary, err := e.k.usage.Load().Summary(ctx, false)
 	if err != nil {
 		return nil, fmt.Errorf("measure pods: %w", err)
 	}

@@ -97,8 +97,8 @@ type Keeper struct {
 	eviction *eviction.Manager
 	shutdown *shutdown.Manager
 	observer eviction.Observer
-	wake     chan struct{} // have the next look at the node now
-	usage    *usage.Collector
+	wake     chan struct{}                   // have the next look at the node now
+	usage    atomic.Pointer[usage.Collector] // nil before Run
 	stats    *metrics
 
 	pressure atomic.Pointer[[]corev1.NodeConditionType]
@@ -181,14 +181,15 @@ func (k *Keeper) NotReady() []string {
 }
 
 // Run keeps the pods of an agent until ctx ends.
-func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) (err error) {
+func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) error {
 	k.pods, k.garbage = pods, garbage
-	k.usage, err = usage.New(usage.Config{
+	collector, err := usage.New(usage.Config{
 		NodeName: k.cfg.Name, Runtime: k.cfg.Runtime, Images: k.cfg.Images, Pods: pods.Pods, Root: k.cfg.Folder, Logs: k.cfg.Logs, Log: k.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
+	k.usage.Store(collector)
 	var all sync.WaitGroup
 	defer all.Wait()
 	if k.cgroups != nil {
