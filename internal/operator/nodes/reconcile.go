@@ -276,17 +276,27 @@ func (r *Reconciler) busy(ctx context.Context) func(node, typ string) (bool, err
 	}
 }
 
-// installing asks the API server whether a pod of the installer is on a node: the
-// cache may not have heard of one that has just begun.
+// installing asks the API server on which nodes pods of the installer are, once for all
+// of them: the cache may not have heard of one that has just begun. A node that is asked
+// about was marked before, so that no new pod comes to it.
 func (r *Reconciler) installing(ctx context.Context) func(node, typ string) (bool, error) {
+	on := map[string]map[string]bool{} // nodes, by type
 	return func(node, typ string) (bool, error) {
-		var pods corev1.PodList
-		err := r.Live.List(ctx, &pods, client.InNamespace(r.Namespace),
-			client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ, names.Work: string(names.Install)}, client.MatchingFields{"spec.nodeName": node})
-		if err != nil {
-			return false, fmt.Errorf("list the installer's pods on node %s: %w", node, err)
+		if on[typ] != nil {
+			return on[typ][node], nil
 		}
-		return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !ended(&p) }), nil
+		var pods corev1.PodList
+		err := r.Live.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ, names.Work: string(names.Install)})
+		if err != nil {
+			return false, fmt.Errorf("list the installer's pods of %s: %w", typ, err)
+		}
+		on[typ] = map[string]bool{}
+		for i := range pods.Items {
+			if p := &pods.Items[i]; !ended(p) {
+				on[typ][p.Spec.NodeName] = true
+			}
+		}
+		return on[typ][node], nil
 	}
 }
 
