@@ -177,7 +177,7 @@ func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgr
 	}
 	defer func() { _ = f.tellReady(false) }()
 	log.Info("watching what was installed")
-	w := &installer.Watcher{Installer: i, Sources: sources, Ready: f.tellReady}
+	w := &installer.Watcher{Installer: i, Sources: sources, Ready: f.tellReady, Tell: f.tellEvent}
 	if results := w.Run(ctx); results != nil {
 		return a.report(f, results)
 	}
@@ -276,12 +276,39 @@ func (f *installFlags) tellReady(is bool) error {
 	return os.WriteFile(f.readyFile, nil, 0o644)
 }
 
-// isReady answers a probe: whether another process has left its file.
+// tellEvent leaves a sentence for the next probe.
+func (f *installFlags) tellEvent(text string) error {
+	out, err := os.OpenFile(f.readyFile+eventSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("tell an event: %w", err)
+	}
+	_, err = fmt.Fprintln(out, text)
+	return errors.Join(err, out.Close())
+}
+
+// eventSuffix names the file of events that no probe has told yet.
+const eventSuffix = ".event"
+
+// isReady answers a probe: whether another process has left its file. One probe fails
+// with what there is to tell: the kubelet makes an event of that, for which nobody
+// on the node needs credentials.
 func (f *installFlags) isReady() error {
 	if _, err := os.Stat(f.readyFile); err != nil {
 		return fmt.Errorf("it is not ready: %w", err)
 	}
-	return nil
+	event := f.readyFile + eventSuffix
+	err := os.Rename(event, event+".told") // so that it is told once
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(event + ".told")
+	}
+	if err != nil {
+		return fmt.Errorf("tell an event: %w", err)
+	}
+	return errors.New(strings.TrimSpace(string(text)))
 }
 
 func (a *app) installUpgradeCommand(f *installFlags) *cobra.Command {
@@ -360,15 +387,20 @@ func (a *app) installMonitorCommand(f *installFlags) *cobra.Command {
 		Use:   "monitor",
 		Short: "Restart the node's containerd or CRI-O when it does not answer",
 		Long: "Ask the node's containerd or CRI-O for its status, and restart it when it has not answered for a while, ever\n" +
-			"more rarely if that does not help. deploy/systemd has a unit for this. Where Gardener's own monitor runs, leave\n" +
-			"this one off.",
+			"more rarely if that does not help. CRI-O is restarted, too, and not sent SIGHUP. What was done is left in\n" +
+			"/run/fairlead-installer/monitor.json, and the node's pods of fairlead install make events of it. deploy/systemd\n" +
+			"has a unit for this. Where Gardener's own monitor runs, leave this one off.",
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i, log, err := a.openInstaller(f)
 			if err != nil {
 				return err
 			}
-			m.Ask, m.Restarter, m.Log = i.Answers, i.Restarter(), log
+			if m.Restarter, err = i.Reviver(); err != nil {
+				return err
+			}
+			m.Ask, m.Log = i.Answers, log
+			m.Report = func(e monitor.Event) error { return monitor.Append(i.Events(), e) }
 			return m.Run(cmd.Context())
 		},
 	}

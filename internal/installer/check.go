@@ -3,7 +3,6 @@ package installer
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"fairlead.run/internal/installer/fault"
 )
 
-// checks runs the payloads' own checks, from the folders on the node.
+// checks runs the payloads' own checks on the node, from the folders there.
 func (t *turn) checks(ctx context.Context) error {
 	for _, in := range t.all {
 		for _, c := range in.job.payload.Checks {
@@ -35,9 +34,7 @@ func (t *turn) check(ctx context.Context, j *job, c payload.Check) error {
 	for _, a := range c.Command[1:] {
 		args = append(args, j.fill(a))
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(t.host(j.release.Dir), c.Command[0]), args...)
-	cmd.WaitDelay = time.Second
-	cmd.Dir = "/"
+	cmd := t.command(ctx, t.root(), filepath.Join(j.release.Dir, c.Command[0]), args...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/crio"
@@ -34,16 +38,28 @@ var (
 	restored    = failpoint.Register("install.restored")
 )
 
-// change is a file of the runtime's configuration with its new content; nil takes
-// it away.
+// change is a file of the runtime's configuration with the content that it was
+// planned from, nil if it was not there, and the new one; nil takes it away.
 type change struct {
-	path string
-	data []byte
+	path      string
+	old, data []byte
 }
 
 // plan says what of the runtime's configuration has to change for a type to have
-// the handlers of the job, or none.
+// the handlers of the job, or none, and from what.
 func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]change, error) {
+	all, err := i.compute(seen, kind, owned, j)
+	for n := range all {
+		if err == nil {
+			all[n].old, err = i.content(all[n].path)
+		}
+	}
+	return all, err
+}
+
+// compute says what of the runtime's configuration has to change for a type to have
+// the handlers of the job, or none.
+func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) ([]change, error) {
 	var all []change
 	if i.dist.Runtime == "crio" {
 		c, err := crio.Load(i.dist.CRIO)
@@ -52,7 +68,7 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 		}
 		list, err := c.Plan(kind, j.crio)
 		for _, x := range list {
-			all = append(all, change{x.Path, x.Data})
+			all = append(all, change{path: x.Path, data: x.Data})
 		}
 		return all, err
 	}
@@ -69,7 +85,7 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 	}
 	list, err := c.Plan(d, containerd.Want{Type: kind, Handlers: j.containerd, Owned: owned})
 	for _, x := range list {
-		all = append(all, change{x.Path, x.Data})
+		all = append(all, change{path: x.Path, data: x.Data})
 	}
 	return all, err
 }
@@ -122,6 +138,44 @@ func (i *Installer) writable(path string) error {
 	return nil
 }
 
+// pending refuses to restart the runtime where that would also take handlers away:
+// somebody has taken them out of its files, and it has not read these yet.
+func (i *Installer) pending(seen cri.Seen) error {
+	var gone []string
+	if i.dist.Runtime == "crio" {
+		c, err := crio.Load(i.dist.CRIO)
+		if err != nil {
+			return err
+		}
+		gone = c.Pending(seen.Handlers)
+	} else {
+		c, err := i.load()
+		if err != nil {
+			return err
+		}
+		d := containerd.Daemon{Loaded: seen.Loaded}
+		if d.Major, d.Minor, err = version(seen); err != nil {
+			return err
+		}
+		gone = c.Pending(d)
+	}
+	all, err := i.journal.All()
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		ours := owned(r)
+		for _, old := range r.Old {
+			ours = append(ours, old.Handlers...)
+		}
+		gone = slices.DeleteFunc(gone, func(h string) bool { return slices.Contains(ours, h) })
+	}
+	if len(gone) > 0 {
+		return fault.New(payload.Conflict, "%s serves %s and its configuration no longer does: somebody's change waits for a restart; restart %s, or put that back", seen.Name, strings.Join(gone, " and "), seen.Name)
+	}
+	return nil
+}
+
 // write makes the changes and notes in the record, before it makes one, what was
 // there. What an earlier attempt has noted is what was there.
 func (i *Installer) write(r *journal.Record, changes []change) error {
@@ -157,12 +211,33 @@ func (i *Installer) note(r *journal.Record, c change) error {
 			return nil
 		}
 	}
-	before, err := os.ReadFile(i.host(c.path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keep %s: %w", c.path, err)
-	}
-	r.Files = append(r.Files, journal.File{Path: c.path, Before: before, Absent: err != nil, After: after})
+	r.Files = append(r.Files, journal.File{Path: c.path, Before: c.old, Absent: c.old == nil, After: after})
 	return i.missing(r, filepath.Dir(c.path))
+}
+
+// content is a file of the configuration, nil if it is not there.
+func (i *Installer) content(path string) ([]byte, error) {
+	data, err := os.ReadFile(i.real(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && data == nil {
+		data = []byte{}
+	}
+	return data, err
+}
+
+// unedited refuses to write over what somebody has written since the change was
+// planned.
+func (i *Installer) unedited(c change) error {
+	now, err := i.content(c.path)
+	if err != nil {
+		return err
+	}
+	if (now == nil) != (c.old == nil) || !bytes.Equal(now, c.old) {
+		return fault.New(payload.Conflict, "somebody else has changed %s in this moment, and keeps that", c.path)
+	}
+	return nil
 }
 
 // missing notes the folders above and at a path that are not there.
@@ -179,20 +254,11 @@ func (i *Installer) missing(r *journal.Record, dir string) error {
 		made = append([]string{d}, made...)
 	}
 	for _, d := range made {
-		if !contains(r.Made, d) {
+		if !slices.Contains(r.Made, d) {
 			r.Made = append(r.Made, d)
 		}
 	}
 	return nil
-}
-
-func contains(all []string, s string) bool {
-	for _, x := range all {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 func sum(data []byte) string {
@@ -200,16 +266,17 @@ func sum(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// put replaces one file, or takes it away. Links are followed, mode and owner of
-// what was there stay, and nothing half written is ever in the file's folder:
-// runtimes read everything that is there.
+// put replaces one file, or takes it away. Links are followed as the node means
+// them, mode and owner of what was there stay, and nothing half written is ever in
+// the file's folder: runtimes read everything that is there.
 func (i *Installer) put(c change) error {
-	path := i.host(c.path)
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
+	path := i.real(c.path)
 	if c.data == nil {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := i.unedited(c)
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", c.path, err)
 		}
 		return nil
@@ -222,6 +289,9 @@ func (i *Installer) put(c change) error {
 		return fmt.Errorf("write %s: %w", c.path, err)
 	}
 	err = fill(f, path, c.data)
+	if err == nil {
+		err = i.unedited(c)
+	}
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -279,8 +349,9 @@ func flush(dir string) error {
 func (i *Installer) sweep(changes []change) error {
 	var left []string
 	for _, c := range changes {
-		for _, dir := range []string{filepath.Dir(c.path), filepath.Dir(filepath.Dir(c.path))} {
-			found, err := filepath.Glob(filepath.Join(i.host(dir), ".fairlead-tmp-*"))
+		at := i.real(c.path)
+		for _, dir := range []string{filepath.Dir(at), filepath.Dir(filepath.Dir(at))} {
+			found, err := filepath.Glob(filepath.Join(dir, ".fairlead-tmp-*"))
 			if err != nil {
 				return fmt.Errorf("look for leftovers in %s: %w", dir, err)
 			}
@@ -302,18 +373,21 @@ func (i *Installer) restore(seen cri.Seen, r *journal.Record) error {
 	edited := false
 	for n := len(r.Files) - 1; n >= 0; n-- {
 		f := r.Files[n]
-		now, err := os.ReadFile(i.host(f.Path))
-		absent := errors.Is(err, fs.ErrNotExist)
+		now, err := i.content(f.Path)
+		absent := now == nil
 		switch {
-		case err != nil && !absent:
+		case err != nil:
 			return fmt.Errorf("restore %s: %w", f.Path, err)
+		case f.Shared:
+			edited = true
+			continue
 		case absent && f.Absent, !absent && !f.Absent && string(now) == string(f.Before):
 			continue
 		case absent && f.After != "", !absent && sum(now) != f.After:
 			edited = true
 			continue
 		}
-		back := change{f.Path, f.Before}
+		back := change{f.Path, now, f.Before}
 		if f.Absent {
 			back.data = nil
 		} else if back.data == nil {
@@ -339,7 +413,7 @@ func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
 		return err
 	}
 	if seen.Version == "" {
-		return fmt.Errorf("restore the configuration: somebody has edited it meanwhile, and the runtime does not answer, so that its version is not known")
+		return fmt.Errorf("restore the configuration: somebody has edited it meanwhile, and the runtime does not answer, so that its version is not known: %w", errdefs.ErrUnavailable)
 	}
 	changes, err := i.plan(seen, r.Type, owned(r), old)
 	if err != nil {
@@ -387,12 +461,7 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--config", c.Main, "config", "dump")
-	cmd.WaitDelay = time.Second
-	if root != "/" {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-		cmd.Dir = "/"
-	}
+	cmd := i.command(ctx, root, program, "--config", c.Main, "config", "dump")
 	var said strings.Builder
 	cmd.Stderr = &said
 	err = cmd.Run()
@@ -406,16 +475,28 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	return fmt.Sprintf("containerd could not be asked to read its configuration: %v", err), nil
 }
 
+// command is a program of the node, which has the root directory where all of the node
+// is seen as its own.
+func (i *Installer) command(ctx context.Context, root, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = time.Second // for what it has started, and which holds its output
+	cmd.Dir = "/"
+	if filepath.Clean("/"+root) != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	}
+	return cmd
+}
+
 // program is containerd's, as a path on the node: that of the process, or one of
 // the usual ones.
 func (i *Installer) program(root string) string {
 	if pid, err := i.runtime.PID(); err == nil {
-		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(filepath.Join(root, path)) {
+		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(inroot.Join(root, path)) {
 			return path
 		}
 	}
 	for _, path := range i.dist.Programs {
-		if runnable(filepath.Join(root, path)) {
+		if runnable(inroot.Join(root, path)) {
 			return path
 		}
 	}

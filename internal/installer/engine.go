@@ -15,6 +15,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
@@ -105,8 +106,8 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	if i.dist, err = i.dist.With(o.Override); err != nil {
 		return nil, err
 	}
-	i.journal = journal.Journal{Dir: i.host(o.State)}
-	i.runtime = cri.Client{Socket: i.host(i.dist.Socket)}
+	i.journal = journal.Journal{Dir: i.real(o.State)}
+	i.runtime = cri.Client{Socket: i.real(i.dist.Socket)}
 	return i, i.chooseRestart()
 }
 
@@ -125,14 +126,10 @@ func (i *Installer) chooseRestart() error {
 	}
 	switch method {
 	case restart.BySystemd:
-		unit, err := i.dist.Unit(o.Root)
-		if err != nil {
-			unit, err = i.dist.Unit(i.root())
+		var err error
+		if i.restarter, err = i.systemd(); err != nil {
+			return err
 		}
-		if err != nil {
-			return fault.New(payload.UnsupportedNode, "%w", err)
-		}
-		i.restarter = restart.Systemd{Unit: unit, Bus: i.host("/run/dbus/system_bus_socket")}
 	case restart.BySighup:
 		if i.dist.Runtime != "crio" {
 			return fault.New(payload.ConfigurationProblem, "SIGHUP ends %s; choose systemd, command or none", i.dist.Runtime)
@@ -146,8 +143,22 @@ func (i *Installer) chooseRestart() error {
 	return nil
 }
 
-// host is where a path of the node is seen from here.
-func (i *Installer) host(path string) string { return filepath.Join("/", i.options.Root, path) }
+// systemd restarts the runtime's unit.
+func (i *Installer) systemd() (restart.Restarter, error) {
+	unit, err := i.dist.Unit(i.options.Root)
+	if err != nil {
+		unit, err = i.dist.Unit(i.root())
+	}
+	if err != nil {
+		return nil, fault.New(payload.UnsupportedNode, "%w", err)
+	}
+	return restart.Systemd{Unit: unit, Bus: i.real("/run/dbus/system_bus_socket")}, nil
+}
+
+// host is where a path of the node is seen from here, with the links above it
+// followed; real follows it as well, if it is a link.
+func (i *Installer) host(path string) string { return inroot.JoinParent(i.options.Root, path) }
+func (i *Installer) real(path string) string { return inroot.Join(i.options.Root, path) }
 
 // root is where all of the node is seen. In a container that is no more mounted than
 // what is written: the rest is in the root directory of the runtime's process.
@@ -157,7 +168,9 @@ func (i *Installer) root() string {
 	}
 	if pid, err := i.runtime.PID(); err == nil {
 		root := "/proc/" + strconv.Itoa(pid) + "/root"
-		if _, err := os.Stat(root + "/"); err == nil {
+		there, err := os.Stat(inroot.Join(root, i.dist.Socket))
+		here, failed := os.Stat(i.runtime.Socket)
+		if err == nil && failed == nil && os.SameFile(there, here) { // else it is not the node's
 			return root
 		}
 	}

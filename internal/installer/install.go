@@ -54,6 +54,7 @@ func (i *Installer) Install(ctx context.Context, sources []Source) []payload.Ins
 type turn struct {
 	*Installer
 	all       []*install
+	number    int      // in the journal
 	seen      cri.Seen // before the change
 	restarted bool
 	changed   bool // something was written, so that a failure has to be undone
@@ -76,6 +77,9 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 	if t.seen, err = t.settle(ctx); err != nil {
 		return err
 	}
+	if t.number, err = t.nextTurn(); err != nil {
+		return err
+	}
 	for _, s := range sources {
 		if err := t.preflight(s); err != nil {
 			return err
@@ -86,6 +90,9 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 	}
 	if t.nothingToDo() {
 		return errors.Join(t.checks(ctx), t.collect(ctx))
+	}
+	if err := t.pending(t.seen); err != nil {
+		return err
 	}
 	if err := t.change(ctx); err != nil {
 		return t.fail(ctx, err)
@@ -117,7 +124,7 @@ func (t *turn) preflight(s Source) error {
 		return fault.New(payload.Reason(r.LastReason), "the last %d attempts failed, and the next one is at %s: %s", r.Failed, r.Retry.UTC().Format(time.RFC3339), r.LastError)
 	}
 	for _, d := range j.payload.Devices {
-		if _, err := os.Stat(t.host(d)); err != nil {
+		if _, err := os.Stat(t.real(d)); err != nil {
 			return fault.New(payload.DeviceMissing, "%s needs %s, which this node does not have; choose machines that have it", j.payload.Type, d)
 		}
 	}
@@ -173,8 +180,8 @@ func (i *Installer) drifted(seen cri.Seen, in *install) error {
 // change stages, writes and restarts. What it has done when it fails is in the
 // records.
 func (t *turn) change(ctx context.Context) error {
-	for _, in := range t.all {
-		if err := t.stage(in); err != nil {
+	for place, in := range t.all {
+		if err := t.stage(place, in); err != nil {
 			return err
 		}
 	}
@@ -189,6 +196,9 @@ func (t *turn) change(ctx context.Context) error {
 	}
 	if warning != "" {
 		t.warnings = append(t.warnings, warning)
+	}
+	if t.seen.Loaded == nil {
+		t.warnings = append(t.warnings, t.seen.Name+" does not show the configuration that it runs with, so that of handlers only the names were compared")
 	}
 	if err := t.phase(journal.Restarting); err != nil {
 		return err
@@ -209,7 +219,7 @@ func (t *turn) change(ctx context.Context) error {
 }
 
 // stage puts the payload of one type on the disk.
-func (t *turn) stage(in *install) error {
+func (t *turn) stage(place int, in *install) error {
 	r := in.record
 	r.Phase, r.Base = journal.Staging, filepath.Dir(in.job.release.Dir)
 	next := in.job.release
@@ -221,10 +231,10 @@ func (t *turn) stage(in *install) error {
 			next.Since = same.Since
 		}
 	}
-	r.Next = &next
-	if len(r.Served) == 0 {
-		r.Served = t.seen.Handlers
+	if err := begin(r, t.number, place, t.seen); err != nil {
+		return err
 	}
+	r.Next = &next
 	if err := t.missing(r, r.Base); err != nil {
 		return err
 	}
@@ -235,7 +245,7 @@ func (t *turn) stage(in *install) error {
 	if err := failpoint.Hit(intended); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(t.host(r.Base), 0o755); err != nil {
+	if err := os.MkdirAll(t.real(r.Base), 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", r.Base, err)
 	}
 	if err := in.job.stager.Place(); err != nil {
@@ -284,6 +294,9 @@ func (t *turn) restart(ctx context.Context) error {
 	if now, err := t.runtime.Probe(ctx); err == nil && t.arrived(now) == nil && t.read() {
 		return nil
 	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("restart the runtime: %w", err)
+	}
 	if err := t.rest(ctx); err != nil {
 		return err
 	}
@@ -306,7 +319,7 @@ func (t *turn) read() bool {
 	var last time.Time
 	for _, in := range t.all {
 		for _, f := range in.record.Files {
-			info, err := os.Stat(t.host(f.Path))
+			info, err := os.Stat(t.real(f.Path))
 			if err != nil {
 				return false
 			}
@@ -393,6 +406,12 @@ func served(now cri.Seen, j *job) error {
 			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and ConfigPath %q, and not with what was written", h.Name, l.Type, l.Path, config)
 		}
 	}
+	for _, h := range j.crio {
+		l, ok := now.Loaded[h.Name]
+		if now.Loaded != nil && (!ok || l.Type != h.RuntimeType || l.Path != h.RuntimePath || l.ConfigPath != h.RuntimeConfigPath) {
+			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and runtime_config_path %q, and not with what was written; CRI-O keeps what it had if it does not like its configuration, and its log says why", h.Name, l.Type, l.Path, l.ConfigPath)
+		}
+	}
 	return nil
 }
 
@@ -428,9 +447,9 @@ func (t *turn) commit() error {
 		if r.Now != nil && r.Now.Hash != r.Next.Hash {
 			retire(r, r.Now)
 		}
-		r.Now, r.Next = r.Next, nil
-		r.Phase, r.Files, r.Served = journal.Done, nil, nil
-		r.Failed, r.FailedHash, r.LastError, r.LastReason, r.Retry = 0, "", "", "", time.Time{}
+		r.Now = r.Next
+		r.Settle()
+		r.Failures = journal.Failures{}
 		if err := t.journal.Write(r); err != nil {
 			return err
 		}
@@ -468,6 +487,9 @@ func (t *turn) result(n int, s Source, err error) payload.InstallResult {
 	switch {
 	case !t.changed:
 		r.State = payload.Refused
+	case errors.Is(t.back, errAside):
+		r.State = payload.Failed
+		r.Message += "; " + t.back.Error()
 	case t.back != nil:
 		r.State = payload.Failed
 		r.Message += "; and it could not be undone: " + t.back.Error()

@@ -1,7 +1,9 @@
 package installer
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
@@ -25,37 +28,106 @@ var (
 )
 
 // settle finishes what earlier installers were undoing, and asks the runtime. If
-// that does not answer after a change that was cut off, the change is undone.
+// that does not answer after changes that were cut off, they are undone.
 func (i *Installer) settle(ctx context.Context) (cri.Seen, error) {
-	types, err := i.journal.Types()
+	all, err := i.journal.All()
 	if err != nil {
 		return cri.Seen{}, err
 	}
 	seen, failed := i.look(ctx)
-	for _, kind := range types {
-		r, err := i.journal.Read(kind)
-		if err != nil {
-			return seen, err
+	back := cutOff(all, errors.Is(failed, errdefs.ErrUnavailable))
+	if len(back) == 0 {
+		return seen, failed
+	}
+	i.log.Warn("undoing changes that were cut off", "types", types(back))
+	err = i.undo(ctx, back, true)
+	if err != nil && !errors.Is(err, errAside) {
+		return seen, fmt.Errorf("undo a change of %s that was cut off: %w", types(back), err)
+	}
+	if err != nil {
+		i.log.Error("a change that was cut off is undone, but the runtime is not as it was", "err", err)
+	}
+	return i.look(ctx)
+}
+
+// cutOff are the records that have to be undone before anything else, in the order
+// of their changes: what was being undone, what may be why the runtime is down, and
+// whatever was changed in one turn with either.
+func cutOff(all []*journal.Record, down bool) []*journal.Record {
+	first := func(r *journal.Record) bool {
+		wrote := r.Phase == journal.Writing || r.Phase == journal.Restarting || r.Phase == journal.Removing
+		return r.Phase == journal.RollingBack || down && wrote
+	}
+	turns := map[int]bool{}
+	for _, r := range all {
+		if r.Turn > 0 && first(r) {
+			turns[r.Turn] = true
 		}
-		changing := r.Phase == journal.Writing || r.Phase == journal.Restarting || r.Phase == journal.Removing
-		down := failed != nil && changing
-		if r.Phase != journal.RollingBack && !down {
+	}
+	var back []*journal.Record
+	for _, r := range all {
+		if first(r) || r.InFlight() && turns[r.Turn] {
+			back = append(back, r)
+		}
+	}
+	slices.SortStableFunc(back, func(a, b *journal.Record) int {
+		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Place, b.Place))
+	})
+	return back
+}
+
+// types are those of records, for people.
+func types(all []*journal.Record) string {
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Type)
+	}
+	return strings.Join(names, " and ")
+}
+
+// nextTurn is the number of a turn that begins now. What it writes builds on the
+// files of turns that were cut off, which therefore can no longer be put back whole.
+func (i *Installer) nextTurn() (int, error) {
+	all, err := i.journal.All()
+	if err != nil {
+		return 0, err
+	}
+	last := 0
+	for _, r := range all {
+		last = max(last, r.Turn)
+		if len(r.Files) == 0 {
 			continue
 		}
-		i.log.Warn("undoing a change that was cut off", "type", kind, "phase", r.Phase)
-		if err := i.undo(ctx, []*journal.Record{r}, true); err != nil {
-			return seen, fmt.Errorf("undo a change of %s that was cut off: %w", kind, err)
+		for n := range r.Files {
+			r.Files[n].Shared = true
 		}
-		seen, failed = i.look(ctx)
+		if err := i.journal.Write(r); err != nil {
+			return 0, err
+		}
 	}
-	return seen, failed
+	return last + 1, nil
+}
+
+// begin notes what the runtime was before a turn. A record that was cut off keeps
+// what it was before that, and learns of handlers that others have brought since.
+func begin(r *journal.Record, turn, place int, seen cri.Seen) error {
+	r.Turn, r.Place = turn, place
+	own := owned(r)
+	for _, h := range seen.Handlers {
+		if len(r.Before) == 0 || !slices.Contains(r.Served, h) && !slices.Contains(own, h) {
+			r.Served = append(r.Served, h)
+		}
+	}
+	var err error
+	r.Before, err = json.Marshal(seen)
+	return err
 }
 
 // fail undoes what a turn has done, notes the failure, and returns what is to be
 // reported.
 func (t *turn) fail(ctx context.Context, cause error) error {
 	// The undo has time of its own: the reason may be that there was none left.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.options.Wait+2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*(t.options.Wait+2*time.Minute))
 	defer cancel()
 	t.log.Error("the change failed and is undone", "err", cause)
 	var records []*journal.Record
@@ -64,19 +136,34 @@ func (t *turn) fail(ctx context.Context, cause error) error {
 		if r.Phase == journal.Done {
 			continue
 		}
+		records = append(records, r)
+		if errors.Is(cause, context.Canceled) {
+			continue // somebody has ended it, which says nothing of the payload
+		}
 		if r.FailedHash != in.job.release.Hash {
 			r.Failed, r.FailedHash = 0, in.job.release.Hash
 		}
 		r.Failed++
 		r.LastError, r.LastReason = cause.Error(), string(fault.Of(cause))
 		r.Retry = time.Now().Add(backoff(r.Failed))
-		records = append(records, r)
 	}
 	if len(records) == 0 {
 		return nil // it failed after the last word was written
 	}
 	t.back = t.undo(ctx, records, t.restarted)
+	if errors.Is(t.back, errdefs.ErrUnavailable) && t.others(records) {
+		// It may be of a turn that was cut off before this one that it does not start.
+		_, t.back = t.settle(ctx)
+	}
 	return cause
+}
+
+// others says whether changes other than these are in flight.
+func (i *Installer) others(records []*journal.Record) bool {
+	all, err := i.journal.All()
+	return err == nil && slices.ContainsFunc(all, func(r *journal.Record) bool {
+		return r.InFlight() && !slices.ContainsFunc(records, func(x *journal.Record) bool { return x.Type == r.Type })
+	})
 }
 
 // backoff is how long to wait after a number of failures.
@@ -84,9 +171,14 @@ func backoff(failed int) time.Duration {
 	return min(30*time.Second<<min(failed-1, 10), time.Hour)
 }
 
-// undo puts the configuration back as it was before the records' changes, restarts
-// the runtime if it may have read them, and sees that all handlers of before are
-// served.
+// errAside says that all of the installer's is undone and the runtime works, but not
+// as before: its configuration was changed by somebody before it was restarted.
+var errAside = errors.New("what the installer has changed is undone, and the runtime works, but not as before")
+
+// undo puts the configuration back as it was before the records' changes, which are
+// given in their order, restarts the runtime once if it may have read any of them,
+// and sees that all handlers of before are served. An error that wraps errAside says
+// that nothing is left to be done.
 func (i *Installer) undo(ctx context.Context, records []*journal.Record, restarted bool) error {
 	for _, r := range records {
 		r.Phase = journal.RollingBack
@@ -97,20 +189,23 @@ func (i *Installer) undo(ctx context.Context, records []*journal.Record, restart
 	if err := failpoint.Hit(undoing); err != nil {
 		return err
 	}
-	// Without an answer there is no version, which only an edit by others needs.
-	seen, _ := i.runtime.Probe(ctx)
+	seen, silent := i.runtime.Probe(ctx)
 	for _, r := range slices.Backward(records) {
-		if err := i.restore(seen, r); err != nil {
+		if err := i.restore(known(seen, silent, r), r); err != nil {
 			return err
 		}
 	}
 	whole := func(now cri.Seen) error { return i.whole(now, records) }
+	var aside error
 	if restarted || i.await(ctx, whole) != nil {
 		if err := i.again(ctx, seen); err != nil {
 			return err
 		}
 		if err := i.await(ctx, whole); err != nil {
-			return err
+			if now, failed := i.runtime.Probe(ctx); failed != nil || now.NotReady != "" {
+				return err
+			}
+			aside = fmt.Errorf("%w: %w; look who has changed its configuration", errAside, err)
 		}
 	}
 	if err := failpoint.Hit(undone); err != nil {
@@ -121,7 +216,17 @@ func (i *Installer) undo(ctx context.Context, records []*journal.Record, restart
 			return err
 		}
 	}
-	return nil
+	return aside
+}
+
+// known is what the runtime says of itself, or what it said before the change if it
+// is silent: an edit by others cannot be worked around without its version.
+func known(seen cri.Seen, silent error, r *journal.Record) cri.Seen {
+	var before cri.Seen
+	if silent == nil || json.Unmarshal(r.Before, &before) != nil {
+		return seen
+	}
+	return before
 }
 
 // again restarts the runtime for an undo. One that works is given its minute; one
@@ -144,8 +249,12 @@ func (i *Installer) again(ctx context.Context, seen cri.Seen) error {
 
 // whole says which handler of before is not served as it was.
 func (i *Installer) whole(now cri.Seen, records []*journal.Record) error {
+	var gone []string // with the changes
 	for _, r := range records {
-		if err := kept(now, r.Served, nil); err != nil {
+		gone = append(gone, given(r)...)
+	}
+	for _, r := range records {
+		if err := kept(now, r.Served, gone); err != nil {
 			return err
 		}
 		old, err := i.rendered(r.Now)
@@ -162,13 +271,22 @@ func (i *Installer) whole(now cri.Seen, records []*journal.Record) error {
 	return nil
 }
 
+// given are handlers that only the change in flight has brought.
+func given(r *journal.Record) []string {
+	if r.Next == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Next.Handlers), func(h string) bool { return r.Now != nil && slices.Contains(r.Now.Handlers, h) })
+}
+
 // settled closes a record after an undo. What was staged goes, unless pods are on
 // it already; a record of which nothing is left goes with it.
 func (i *Installer) settled(ctx context.Context, r *journal.Record) error {
 	if r.Next != nil {
 		retire(r, r.Next)
 	}
-	r.Phase, r.Next, r.Files, r.Served = journal.Done, nil, nil, nil
+	gone := given(r)
+	r.Settle()
 	if err := i.journal.Write(r); err != nil {
 		return err
 	}
@@ -184,6 +302,9 @@ func (i *Installer) settled(ctx context.Context, r *journal.Record) error {
 	if r.Failed > 0 {
 		// The failures have to be counted, so the record stays.
 		return i.journal.Write(r)
+	}
+	if err := i.handOver(r, gone); err != nil {
+		return err
 	}
 	return i.journal.Forget(r.Type)
 }
@@ -302,8 +423,11 @@ func (i *Installer) runs(dir string) bool {
 	if err != nil {
 		return false
 	}
+	// The kernel names programs by their place behind all links.
+	behind := filepath.Join("/", strings.TrimPrefix(i.real(dir), filepath.Clean(i.options.Root)))
 	for _, l := range links {
-		if path, err := os.Readlink(l); err == nil && strings.HasPrefix(path, dir+"/") {
+		path, err := os.Readlink(l)
+		if err == nil && (strings.HasPrefix(path, dir+"/") || strings.HasPrefix(path, behind+"/")) {
 			return true
 		}
 	}

@@ -74,8 +74,8 @@ func (i *Installer) prepare(s Source, systemdCgroup bool) (*job, error) {
 		return nil, fault.New(payload.ConfigurationProblem, "settings do not fit the payload %s %s: %w", p.Type, p.Version, errs.ToAggregate())
 	}
 	base := filepath.Join(i.binaryPath, p.Type)
-	j := &job{payload: p, stager: stage.Stager{From: s.Dir, Base: i.host(base), Payload: p, Sum: sum, Arch: i.arch}}
-	j.release = journal.Release{Version: p.Version, Manifest: sum, Dir: filepath.Join(base, p.Version)}
+	j := &job{payload: p, stager: stage.Stager{From: s.Dir, Base: i.real(base), Payload: p, Sum: sum, Arch: i.arch}}
+	j.release = journal.Release{Version: p.Version, Manifest: sum, Dir: filepath.Join(base, stage.Folder(p.Version, sum))}
 	j.config(base, set)
 	if err := j.handlers(i.dist.Runtime, set.Handlers, systemdCgroup); err != nil {
 		return nil, err

@@ -85,11 +85,24 @@ func (i *Installer) Installed(sources []Source) error {
 	return nil
 }
 
-// Answers asks whether the runtime answers and is ready.
-func (i *Installer) Answers(ctx context.Context) error { return i.runtime.Ready(ctx) }
+// Answers asks whether the runtime answers; one that is not ready does.
+func (i *Installer) Answers(ctx context.Context) error { return i.runtime.Answers(ctx) }
 
-// Restarter is how the runtime is restarted.
-func (i *Installer) Restarter() restart.Restarter { return i.restarter }
+// Events is the file of the node in which its monitor leaves what it has done. It
+// goes with the boot.
+func (i *Installer) Events() string { return i.real("/run/fairlead-installer/monitor.json") }
+
+// Reviver is how a runtime that hangs is brought back: other than for a change of
+// its configuration, a signal that it would have to take does not do.
+func (i *Installer) Reviver() (restart.Restarter, error) {
+	if _, ok := i.restarter.(restart.Hangup); !ok {
+		return i.restarter, nil
+	}
+	if i.options.Restart == restart.BySighup {
+		return nil, fault.New(payload.ConfigurationProblem, "one that hangs takes no SIGHUP; choose systemd, command or none")
+	}
+	return i.systemd()
+}
 
 // TypeOf is the type of a payload.
 func TypeOf(dir string) (string, error) {

@@ -77,6 +77,9 @@ func (u *removal) run(ctx context.Context) error {
 	if u.seen, err = u.settle(ctx); err != nil {
 		return err
 	}
+	if u.number, err = u.nextTurn(); err != nil {
+		return err
+	}
 	if u.record, err = u.journal.Read(u.kind); err != nil {
 		return err
 	}
@@ -103,8 +106,11 @@ func (u *removal) handlers() []string {
 // theirs goes.
 func (u *removal) unhook(ctx context.Context) error {
 	r := u.record
-	if len(r.Served) == 0 {
-		r.Served = u.seen.Handlers
+	if err := u.pending(u.seen); err != nil {
+		return err
+	}
+	if err := begin(r, u.number, 0, u.seen); err != nil {
+		return err
 	}
 	changes, err := u.plan(u.seen, u.kind, owned(r), &job{})
 	if err != nil {
@@ -175,13 +181,14 @@ func (u *removal) putBack(ctx context.Context, cause error) error {
 
 // delete removes all files of the type. It can be repeated.
 func (u *removal) delete() error {
-	r := u.record
+	r, handlers := u.record, u.handlers()
 	for _, rel := range []*journal.Release{r.Now, r.Next} {
 		if rel != nil {
 			retire(r, rel)
 		}
 	}
-	r.Phase, r.Now, r.Next, r.Files, r.Served = journal.Deleting, nil, nil, nil, nil
+	r.Settle()
+	r.Phase, r.Now = journal.Deleting, nil
 	if err := u.journal.Write(r); err != nil {
 		return err
 	}
@@ -207,7 +214,7 @@ func (u *removal) delete() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", r.Base, err)
 	}
-	if err := u.handOver(); err != nil {
+	if err := u.handOver(r, handlers); err != nil {
 		return err
 	}
 	if err := u.journal.Forget(u.kind); err != nil {
@@ -216,29 +223,31 @@ func (u *removal) delete() error {
 	return failpoint.Hit(forgotten)
 }
 
-// handOver tells another type of the folders that were made for this one and are
-// still there, so that they go with the last.
-func (u *removal) handOver() error {
-	types, err := u.journal.Types()
+// handOver tells the other types what a type that goes leaves to them: the folders
+// that were made for it and are still there, which go with the last, and that its
+// handlers are not to be waited for.
+func (i *Installer) handOver(gone *journal.Record, handlers []string) error {
+	all, err := i.journal.All()
 	if err != nil {
 		return err
 	}
-	for _, kind := range types {
-		if kind == u.kind {
-			continue
-		}
-		other, err := u.journal.Read(kind)
-		if err != nil {
-			return err
-		}
+	all = slices.DeleteFunc(all, func(r *journal.Record) bool { return r.Type == gone.Type })
+	for n, other := range all {
+		served := len(other.Served)
+		other.Served = slices.DeleteFunc(other.Served, func(h string) bool { return slices.Contains(handlers, h) })
 		var made []string
-		for _, d := range u.record.Made {
-			if _, err := os.Lstat(u.host(d)); err == nil && !slices.Contains(other.Made, d) {
+		for _, d := range gone.Made {
+			if _, err := os.Lstat(i.host(d)); n == 0 && err == nil && !slices.Contains(other.Made, d) {
 				made = append(made, d)
 			}
 		}
+		if len(other.Served) == served && len(made) == 0 {
+			continue
+		}
 		other.Made = append(made, other.Made...)
-		return u.journal.Write(other)
+		if err := i.journal.Write(other); err != nil {
+			return err
+		}
 	}
 	return nil
 }

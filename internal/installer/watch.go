@@ -6,6 +6,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/monitor"
 	"fairlead.run/internal/installer/stage"
 )
 
@@ -25,6 +26,8 @@ type Watcher struct {
 	Every time.Duration
 	// Ready is told whether all is as it was installed.
 	Ready func(bool) error
+	// Tell is told, if it is not nil, what the node's monitor has done.
+	Tell func(string) error
 }
 
 // Run looks after the node until the context ends. Whatever was changed is put
@@ -35,13 +38,14 @@ func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
 	if every == 0 {
 		every = lookEvery
 	}
-	repairs, last, deep := 0, time.Time{}, time.Now()
+	repairs, last, deep, told := 0, time.Time{}, time.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(every):
 		}
+		told = w.tell(told)
 		full := time.Since(deep) > deepEvery
 		why := w.look(ctx, full)
 		if full {
@@ -77,6 +81,27 @@ func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
 			w.log.Error("the readiness could not be told", "err", err)
 		}
 	}
+}
+
+// tell passes on what the monitor has done since a time, and returns the time of the
+// last of it.
+func (w *Watcher) tell(since time.Time) time.Time {
+	all, err := monitor.Read(w.Events())
+	if err != nil {
+		w.log.Error("what the monitor has done is not known", "err", err)
+	}
+	for _, e := range all {
+		if !e.Time.After(since) || w.Tell == nil {
+			continue
+		}
+		w.log.Warn("the monitor has restarted the runtime", "event", e.String())
+		if err := w.Tell(e.String()); err != nil {
+			w.log.Error("what the monitor has done could not be told", "err", err)
+			return since // it is tried again
+		}
+		since = e.Time
+	}
+	return since
 }
 
 // fought is how long to wait before the next repair: the more of them, the longer.

@@ -251,6 +251,19 @@ func (d *containerd) bare() {
 	}
 }
 
+// version is the folder of a version, "" if there is none; several are a failure.
+func (d *containerd) version(kind, version string) string {
+	d.Helper()
+	found, err := filepath.Glob(d.path("usr/" + kind + "/" + version + "-*"))
+	if err != nil || len(found) > 1 {
+		d.Fatalf("version %s of %s is in %v: %v", version, kind, found, err)
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
+
 func TestInstallAndUninstall(t *testing.T) {
 	under(t, func(t *testing.T, d *containerd) {
 		before := d.configFiles()

@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +31,7 @@ func TestPodsAndUpgrades(t *testing.T) {
 		if !d.cri().runs(t, first) {
 			t.Fatal("the upgrade has ended a pod")
 		}
-		if !exists(d.path("usr/kata-containers/1/share/version")) {
+		if d.version("kata-containers", "1") == "" {
 			t.Fatal("the upgrade took the old version away from its pod")
 		}
 		second := d.cri().pod(t, "second", "kata")
@@ -43,7 +42,7 @@ func TestPodsAndUpgrades(t *testing.T) {
 		if r := d.fairlead(nil, "--payload", broken.dir).first(t); r.State != payload.RolledBack {
 			t.Fatalf("%+v", r)
 		}
-		if exists(d.path("usr/kata-containers/3")) {
+		if d.version("kata-containers", "3") != "" {
 			t.Error("the version that failed is left")
 		}
 		if !d.cri().runs(t, first) || !d.cri().runs(t, second) {
@@ -52,7 +51,7 @@ func TestPodsAndUpgrades(t *testing.T) {
 		third := d.cri().pod(t, "third", "kata")
 		d.cri().remove(t, first)
 		d.install(d.kata("2"))
-		if exists(d.path("usr/kata-containers/1")) {
+		if d.version("kata-containers", "1") != "" {
 			t.Error("the old version stays without pods")
 		}
 		for _, id := range []string{second, third, plain} {
@@ -194,9 +193,9 @@ func TestDrift(t *testing.T) {
 			t.Logf("it said:\n%s", data)
 		}
 	}()
-	shim := d.path("usr/test/1/shim")
 	drop := filepath.Join(d.path("etc"), "conf.d/fairlead-test.toml")
-	until(t, "it is ready", func() bool { return exists(d.path("ready")) && exists(shim) })
+	until(t, "it is ready", func() bool { return exists(d.path("ready")) && d.version("test", "1") != "" })
+	shim := filepath.Join(d.version("test", "1"), "shim")
 	if o := run(t, d.command(nil, "--ready")); o.code != 0 {
 		t.Errorf("the probe ended with %d", o.code)
 	}
@@ -237,14 +236,15 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Fatalf("a minute has passed, and not yet so: %s", what)
 }
 
-// A binary that runs is not written to: another payload of the same version gets
-// a folder of its own.
+// A binary that runs is neither written to nor taken away: another payload of the
+// same version has a folder of its own, and one that fails leaves the first.
 func TestBusyBinary(t *testing.T) {
 	d := start(t, releases(t)[0], "")
 	b := small(t, "test", "1")
 	b.addFrom(t, "sleep", "/bin/sleep")
 	d.install(b.save(t))
-	busy := exec.Command(d.path("usr/test/1/sleep"), "600")
+	first := d.version("test", "1")
+	busy := exec.Command(filepath.Join(first, "sleep"), "600")
 	if err := busy.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -252,14 +252,27 @@ func TestBusyBinary(t *testing.T) {
 		_ = busy.Process.Kill()
 		_ = busy.Wait()
 	}()
+	bad := small(t, "test", "1")
+	bad.addFrom(t, "sleep", "/bin/false")
+	bad.Checks = []payload.Check{{Name: "fails", Command: []string{"sleep"}}}
+	if r := d.fairlead(nil, "--payload", bad.save(t).dir).first(t); r.State != payload.RolledBack {
+		t.Fatalf("%+v", r)
+	}
+	if d.version("test", "1") != first {
+		t.Fatalf("after a change that failed there is %s, and was %s", d.version("test", "1"), first)
+	}
 	other := small(t, "test", "1")
 	other.addFrom(t, "sleep", "/bin/true")
 	d.install(other.save(t))
-	if err := exec.Command(d.path("usr/test/1/sleep"), "600").Run(); err != nil {
-		t.Errorf("the new binary is not in place: %v", err)
+	found, err := filepath.Glob(d.path("usr/test/1-*"))
+	if err != nil || len(found) != 2 {
+		t.Fatalf("under a process there are %v: %v", found, err)
 	}
-	if err := busy.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("what ran from the old binary has ended: %v", err)
+	_ = busy.Process.Kill()
+	_ = busy.Wait()
+	d.install(other)
+	if second := d.version("test", "1"); second == first || exec.Command(filepath.Join(second, "sleep"), "600").Run() != nil {
+		t.Errorf("the new binary is not in place: %s", second)
 	}
 }
 

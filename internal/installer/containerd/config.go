@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/tomledit"
 )
@@ -146,7 +147,7 @@ func (c *Config) read(path string) (*file, error) {
 
 // bytes reads a regular file of the node.
 func (c *Config) bytes(path string) ([]byte, error) {
-	at := filepath.Join(c.Root, path)
+	at := inroot.Join(c.Root, path)
 	info, err := os.Stat(at)
 	if err != nil {
 		return nil, fmt.Errorf("read containerd's configuration: %w", err)
@@ -166,18 +167,32 @@ func (c *Config) imports(f *file) ([]string, error) {
 			all = append(all, p)
 			continue
 		}
-		found, err := filepath.Glob(filepath.Join(c.Root, p))
+		found, err := c.glob(p)
 		if err != nil {
 			return nil, fault.New(payload.UnsupportedNode, "%s imports %q, which is no pattern: %w", f.path, p, err)
 		}
-		for _, path := range found {
-			if c.Root != "" && c.Root != "/" {
-				path = strings.TrimPrefix(path, filepath.Clean(c.Root))
-			}
-			all = append(all, path)
-		}
+		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// glob is filepath.Glob on the node: links in folders that the pattern names are
+// followed below the root.
+func (c *Config) glob(pattern string) ([]string, error) {
+	dir := filepath.Dir(pattern)
+	if strings.ContainsAny(dir, `*?[\`) {
+		root := inroot.Join(c.Root, "/")
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		for n := range found {
+			found[n] = filepath.Join("/", strings.TrimPrefix(found[n], root))
+		}
+		return found, err
+	}
+	found, err := filepath.Glob(filepath.Join(inroot.Join(c.Root, dir), filepath.Base(pattern)))
+	for n := range found {
+		found[n] = filepath.Join(dir, filepath.Base(found[n]))
+	}
+	return found, err
 }
 
 // patterns are what a file imports, with absolute paths.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/tomledit"
@@ -253,7 +254,7 @@ func (c *Config) unimport(w Want, dir string) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	left, err := filepath.Glob(filepath.Join(c.Root, dir, ownPattern))
+	left, err := filepath.Glob(filepath.Join(inroot.Join(c.Root, dir), ownPattern))
 	if err != nil {
 		return nil, fmt.Errorf("look for other runtimes in %s: %w", dir, err)
 	}
@@ -353,11 +354,45 @@ func (c *Config) effective(d Daemon) (*file, error) {
 		return m, nil
 	}
 	text := fmt.Sprintf("%sversion = %d\n", madeHere, newest(d))
-	if _, err := os.Stat(filepath.Join(c.Root, c.Main)); err == nil {
+	if _, err := os.Stat(inroot.Join(c.Root, c.Main)); err == nil {
 		return nil, fault.New(payload.UnsupportedNode, "%s could not be read", c.Main)
 	}
 	doc, err := tomledit.Parse(c.Main, []byte(text))
 	return &file{path: c.Main, data: []byte(text), doc: doc, version: newest(d)}, err
+}
+
+// Pending are handlers that containerd serves and would not after a restart, as its
+// files name others and no longer these.
+func (c *Config) Pending(d Daemon) []string {
+	if c.Generated {
+		return nil // its files are written anew before it starts
+	}
+	files := c.files
+	if d.Major < 2 {
+		f, err := c.effective(d)
+		if err != nil {
+			return nil
+		}
+		files = []*file{f}
+	}
+	named := map[string]bool{}
+	for _, f := range files {
+		for name := range f.doc.Table(runtimes(f.version)...) {
+			named[name] = true
+		}
+	}
+	if len(named) == 0 {
+		return nil // it has those that it has by itself
+	}
+	named["runc"] = named["runc"] || d.Major >= 2
+	var gone []string
+	for name := range d.Loaded {
+		if !named[name] {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return gone
 }
 
 // kept are the handlers that containerd has now and would drop as soon as another

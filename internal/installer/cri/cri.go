@@ -41,7 +41,8 @@ type Seen struct {
 	// Handlers are the names of those that it serves, sorted; nil if it does not
 	// say.
 	Handlers []string
-	// Loaded are the settings of its handlers that it has read; containerd says.
+	// Loaded are the settings of its handlers that it has read; nil if it does not
+	// say.
 	Loaded map[string]Loaded
 }
 
@@ -52,6 +53,8 @@ type Loaded struct {
 	Path string `json:"runtimePath"`
 	// Options are those of its shim.
 	Options map[string]any `json:"options"`
+	// ConfigPath is the configuration of the runtime, with CRI-O.
+	ConfigPath string `json:"configPath,omitempty"`
 }
 
 // Sandbox is a pod's sandbox.
@@ -69,39 +72,35 @@ type Sandbox struct {
 func (c Client) Probe(ctx context.Context) (Seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var s Seen
+	var version *runtimeapi.VersionResponse
+	var status *runtimeapi.StatusResponse
 	err := c.ask(func(r runtimeapi.RuntimeServiceClient) error {
-		v, err := r.Version(ctx, &runtimeapi.VersionRequest{})
-		if err != nil {
+		var err error
+		if version, err = r.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
 			return err
 		}
-		s.Name, s.Version = v.GetRuntimeName(), strings.TrimPrefix(v.GetRuntimeVersion(), "v")
-		status, err := r.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
-		if err != nil {
-			return err
-		}
-		return s.read(status)
+		status, err = r.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+		return err
 	})
+	if err != nil {
+		return Seen{}, err
+	}
+	s := Seen{Name: version.GetRuntimeName(), Version: strings.TrimPrefix(version.GetRuntimeVersion(), "v")}
+	if err := s.read(status); err != nil || s.Name != "cri-o" {
+		return s, err
+	}
+	s.Loaded, err = c.inForce(ctx)
 	return s, err
 }
 
-// Ready asks only whether the runtime is ready, and is why not.
-func (c Client) Ready(ctx context.Context) error {
+// Answers asks only for the runtime's status. Without one the error wraps
+// errdefs.ErrUnavailable; a runtime that says that it is not ready has answered.
+func (c Client) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.ask(func(r runtimeapi.RuntimeServiceClient) error {
-		status, err := r.Status(ctx, &runtimeapi.StatusRequest{})
-		if err != nil {
-			return err
-		}
-		var s Seen
-		if err := s.read(status); err != nil {
-			return err
-		}
-		if s.NotReady != "" {
-			return errors.New(s.NotReady)
-		}
-		return nil
+		_, err := r.Status(ctx, &runtimeapi.StatusRequest{})
+		return err
 	})
 }
 
@@ -170,6 +169,7 @@ func (c Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 // maxMessage bounds a reply: a full node's list is some megabytes.
 const maxMessage = 16 << 20
 
+// ask asks one question. Whatever error that returns says that there was no answer.
 func (c Client) ask(question func(runtimeapi.RuntimeServiceClient) error) error {
 	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/tomledit"
 )
@@ -61,7 +62,7 @@ type Change struct {
 func Load(l Layout) (*Config, error) {
 	c := &Config{Layout: l}
 	paths := []string{l.Main}
-	entries, err := os.ReadDir(filepath.Join(l.Root, l.DropIns))
+	entries, err := os.ReadDir(inroot.Join(l.Root, l.DropIns))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
 	}
@@ -83,7 +84,7 @@ func Load(l Layout) (*Config, error) {
 }
 
 func (c *Config) add(path string) error {
-	data, err := os.ReadFile(filepath.Join(c.Root, path))
+	data, err := os.ReadFile(inroot.Join(c.Root, path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -125,11 +126,25 @@ func (c *Config) Program(handler string) string {
 	return program
 }
 
+// Pending are handlers that are served and would not be after CRI-O has read its
+// files again.
+func (c *Config) Pending(served []string) []string {
+	named := c.Handlers()
+	var gone []string
+	for _, h := range served {
+		// CRI-O has these two by itself.
+		if _, ok := named[h]; !ok && h != "crun" && h != "runc" {
+			gone = append(gone, h)
+		}
+	}
+	return gone
+}
+
 // Plan says which files to change for a type; without handlers, all of it is taken
 // out. Owned are handlers that were written for it before.
 func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 	path := filepath.Join(c.DropIns, "99-fairlead-"+kind+".conf")
-	old, err := os.ReadFile(filepath.Join(c.Root, path))
+	old, err := os.ReadFile(inroot.Join(c.Root, path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
 	}

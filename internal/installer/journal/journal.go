@@ -62,6 +62,19 @@ type Record struct {
 	Files []File `json:"files,omitempty"`
 	// Served are the handlers that were served before the change in flight.
 	Served []string `json:"served,omitempty"`
+	// Turn numbers the change in flight, later ones higher; types that are changed
+	// with one restart have the same, and are undone together. Place is which of
+	// them this was. They are 0 if nothing is in flight.
+	Turn  int `json:"turn,omitempty"`
+	Place int `json:"place,omitempty"`
+	// Before is the runtime as it was before the change in flight, for who undoes
+	// that while it does not answer.
+	Before json.RawMessage `json:"before,omitempty"`
+	Failures
+}
+
+// Failures are attempts that failed. In JSON they are fields of the record.
+type Failures struct {
 	// Failed counts attempts at Next's hash that failed, and Retry is the
 	// earliest time of the next one.
 	Failed     int       `json:"failed,omitempty"`
@@ -70,6 +83,15 @@ type Record struct {
 	LastError  string    `json:"lastError,omitempty"`
 	LastReason string    `json:"lastReason,omitempty"`
 }
+
+// Settle says that nothing is in flight any more.
+func (r *Record) Settle() {
+	r.Phase, r.Next, r.Files, r.Served, r.Before = Done, nil, nil, nil, nil
+	r.Turn, r.Place = 0, 0
+}
+
+// InFlight says whether a change was begun and neither finished nor undone.
+func (r *Record) InFlight() bool { return r.Phase != Done && r.Phase != Deleting }
 
 // Release is one version with its settings.
 type Release struct {
@@ -100,6 +122,9 @@ type File struct {
 	Absent bool   `json:"absent,omitempty"`
 	// After is the SHA-256 of what was written; "" if it was removed.
 	After string `json:"after"`
+	// Shared says that another turn has begun since, so that the file cannot be put
+	// back as a whole.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Restarts is when a runtime was last restarted, for all types together.
@@ -215,6 +240,23 @@ func (j Journal) Types() ([]string, error) {
 		}
 	}
 	slices.Sort(all)
+	return all, nil
+}
+
+// All reads the records of all types, in the order of their names.
+func (j Journal) All() ([]*Record, error) {
+	types, err := j.Types()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Record
+	for _, kind := range types {
+		r, err := j.Read(kind)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
 	return all, nil
 }
 

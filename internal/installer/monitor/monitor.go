@@ -25,12 +25,13 @@ const (
 
 // Monitor looks after one runtime.
 type Monitor struct {
-	// Ask is nil if the runtime answers and is ready.
+	// Ask wraps errdefs.ErrUnavailable if the runtime does not answer.
 	Ask func(ctx context.Context) error
 	// Restarter restarts it.
 	Restarter restart.Restarter
-	// Log gets what happens.
-	Log *slog.Logger
+	// Log gets what happens, and Report what is to be told of it, if it is not nil.
+	Log    *slog.Logger
+	Report func(Event) error
 	// Every is how often it is asked, and After how long it may be without an
 	// answer. Zero values are those of this package.
 	Every, After time.Duration
@@ -57,10 +58,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case cameBack:
 			m.Log.Info("the runtime answers again")
 		case restartNow:
-			m.Log.Error("restarting the runtime, which has not answered for too long", "how", m.Restarter.String(), "times", s.restarts, "err", err)
-			if err := m.Restarter.Restart(ctx); err != nil && ctx.Err() == nil {
-				m.Log.Error("the runtime was not restarted", "err", err)
-			}
+			m.restart(ctx, s, err)
 		case nothing:
 		}
 		select {
@@ -68,6 +66,26 @@ func (m *Monitor) Run(ctx context.Context) error {
 			return nil
 		case <-time.After(every):
 		}
+	}
+}
+
+// restart restarts the runtime, and tells that.
+func (m *Monitor) restart(ctx context.Context, s state, why error) {
+	m.Log.Error("restarting the runtime, which has not answered for too long", "how", m.Restarter.String(), "times", s.restarts, "err", why)
+	now := time.Now()
+	e := Event{Time: now, Reason: Restarted, Silent: now.Sub(s.since).Round(time.Second).String(), Times: s.restarts, How: m.Restarter.String()}
+	if err := m.Restarter.Restart(ctx); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		m.Log.Error("the runtime was not restarted", "err", err)
+		e.Reason, e.Error = RestartFailed, err.Error()
+	}
+	if m.Report == nil {
+		return
+	}
+	if err := m.Report(e); err != nil {
+		m.Log.Error("the restart could not be reported", "err", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/fault"
@@ -128,16 +129,16 @@ func same(root, endpoint, socket string) bool {
 	if path == socket || strings.TrimPrefix(path, "/var") == socket {
 		return true
 	}
-	a, err := os.Stat(filepath.Join(root, path))
+	a, err := os.Stat(inroot.Join(root, path))
 	if err != nil {
 		return false
 	}
-	b, err := os.Stat(filepath.Join(root, socket))
+	b, err := os.Stat(inroot.Join(root, socket))
 	return err == nil && os.SameFile(a, b)
 }
 
 func exists(root, path string) bool {
-	_, err := os.Stat(filepath.Join(root, path))
+	_, err := os.Stat(inroot.Join(root, path))
 	return err == nil
 }
 
@@ -150,7 +151,7 @@ func (d Distribution) at(root string) Distribution {
 	// k3s and rke2 make a file of version 3 from a template of its own. Newer ones
 	// import a folder, which needs no template.
 	dir := filepath.Dir(d.Containerd.Main)
-	data, err := os.ReadFile(filepath.Join(root, d.Containerd.Main))
+	data, err := os.ReadFile(inroot.Join(root, d.Containerd.Main))
 	if err == nil && strings.Contains(string(data), ".d/*.toml") {
 		return d
 	}
@@ -195,11 +196,14 @@ func (d Distribution) With(o Override) (Distribution, error) {
 	return d, nil
 }
 
+// UnitDirs are where systemd finds units, the first of one name counts.
+var UnitDirs = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+
 // Unit is the first of the units that there is below root; without one that can be
 // seen, the first.
 func (d Distribution) Unit(root string) (string, error) {
 	for _, u := range d.Units {
-		for _, dir := range []string{"etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "usr/local/lib/systemd/system"} {
+		for _, dir := range UnitDirs {
 			if exists(root, filepath.Join(dir, u)) {
 				return u, nil
 			}

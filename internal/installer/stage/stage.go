@@ -55,7 +55,11 @@ type Stager struct {
 }
 
 // Dir is the folder of the version.
-func (s Stager) Dir() string { return filepath.Join(s.Base, s.Payload.Version) }
+func (s Stager) Dir() string { return filepath.Join(s.Base, Folder(s.Payload.Version, s.Sum)) }
+
+// Folder names the folder of a payload by its version and the hash of its manifest,
+// as a version that was built anew is another one for the pods that are on the first.
+func Folder(version, sum string) string { return version + "-" + sum[:min(12, len(sum))] }
 
 // files are those for the node.
 func (s Stager) files() []payload.File {
@@ -76,7 +80,7 @@ func (s Stager) Check(deep bool) error {
 		return fmt.Errorf("check %s: it is not complete: %w", s.Dir(), err)
 	}
 	if string(mark) != s.Sum+"\n" {
-		return fmt.Errorf("check %s: it is of another payload of the same version", s.Dir())
+		return fmt.Errorf("check %s: its marker is of another payload", s.Dir())
 	}
 	for _, f := range s.files() {
 		if err := s.checkFile(f, deep); err != nil {

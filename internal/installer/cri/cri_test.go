@@ -1,0 +1,105 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/errdefs"
+)
+
+// server answers with what it is given.
+type server struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	conditions []*runtimeapi.RuntimeCondition
+	err        error
+}
+
+func (s *server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: s.conditions}}, s.err
+}
+
+func serve(t *testing.T, s *server) Client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cri")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(g, s)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(func() {
+		g.Stop()
+		_ = os.RemoveAll(dir)
+	})
+	return Client{Socket: filepath.Join(dir, "s")}
+}
+
+// Only silence is a reason to restart a runtime.
+func TestAnswers(t *testing.T) {
+	not := func(kind string) []*runtimeapi.RuntimeCondition {
+		return []*runtimeapi.RuntimeCondition{{Type: kind, Status: false, Reason: "x"}}
+	}
+	for name, c := range map[string]struct {
+		server server
+		silent bool
+	}{
+		"ready":                {server{}, false},
+		"no network":           {server{conditions: not(runtimeapi.NetworkReady)}, false},
+		"not ready":            {server{conditions: not(runtimeapi.RuntimeReady)}, false},
+		"no status":            {server{err: status.Error(codes.Unknown, "not initialized")}, true},
+		"the plugin is absent": {server{err: status.Error(codes.Unimplemented, "unknown service")}, true},
+	} {
+		err := serve(t, &c.server).Answers(t.Context())
+		if c.silent != errors.Is(err, errdefs.ErrUnavailable) || c.silent != (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	gone := Client{Socket: filepath.Join(t.TempDir(), "none")}
+	if err := gone.Answers(t.Context()); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("nobody is there: %v", err)
+	}
+}
+
+// One that takes the connection and says nothing hangs.
+func TestOneThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			cancel() // as the time that it has is over
+			_ = c.Close()
+		}
+	}()
+	if err := (Client{Socket: path}).Answers(ctx); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("it hangs: %v", err)
+	}
+}
+
+func TestReadInForce(t *testing.T) {
+	got, err := readInForce([]byte("[crio]\n[crio.runtime]\n[crio.runtime.runtimes.kata]\nruntime_path = \"/a\"\nruntime_type = \"vm\"\nruntime_config_path = \"/c\"\nother = [1]\n"))
+	if want := map[string]Loaded{"kata": {Type: "vm", Path: "/a", ConfigPath: "/c"}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if _, err := readInForce([]byte("[[")); err == nil {
+		t.Error("garbage was read")
+	}
+}
