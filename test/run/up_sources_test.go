@@ -70,7 +70,8 @@ func TestUpInput(t *testing.T) {
 	m := newMachine(t)
 	up := func(text string) *job {
 		t.Helper()
-		cmd := m.command("up", "--manifests", "-")
+		// As machine.up does, for the disk of a machine that others use.
+		cmd := m.command("up", "--manifests", "-", "--eviction-hard", "memory.available<50Mi")
 		cmd.Stdin = strings.NewReader(text)
 		j := m.start(cmd)
 		t.Cleanup(func() {
