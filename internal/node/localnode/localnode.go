@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/opencontainers/cgroups"
+
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -21,8 +23,10 @@ func Gather(root string) podspec.Node {
 	n.Name = strings.ToLower(n.Name)
 	n.IPs = nodeIPs()
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
-		n.MemoryBytes = memTotal(data)
+		n.MemoryBytes, n.Swap.Bytes = sizeOf(data, "MemTotal:"), sizeOf(data, "SwapTotal:")
 	}
+	n.GroupOOM = cgroups.IsCgroup2UnifiedMode()
+	n.Swap.Counted = n.GroupOOM && swapCounted("/proc/self/cgroup", "/sys/fs/cgroup")
 	n.DNS = nodeDNS("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 	return n
 }
@@ -47,15 +51,32 @@ func nodeIPs() []string {
 	return out
 }
 
-func memTotal(meminfo []byte) int64 {
+// sizeOf is a line of /proc/meminfo, in bytes; 0 if there is no such line.
+func sizeOf(meminfo []byte, name string) int64 {
 	for line := range bytes.Lines(meminfo) {
 		fields := strings.Fields(string(line))
-		if len(fields) >= 2 && fields[0] == "MemTotal:" {
+		if len(fields) >= 2 && fields[0] == name {
 			kib, _ := strconv.ParseInt(fields[1], 10, 64)
 			return kib << 10
 		}
 	}
 	return 0
+}
+
+// swapCounted says whether the kernel counts swap, by the cgroup of this process. The one
+// at the top has no such file, so a process there looks at those below it.
+func swapCounted(own, top string) bool {
+	data, err := os.ReadFile(own)
+	if err != nil {
+		return false
+	}
+	_, path, _ := strings.Cut(strings.TrimSpace(string(data)), "::")
+	for _, pattern := range []string{filepath.Join(top, path, "memory.swap.max"), filepath.Join(top, "*", "memory.swap.max")} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // nodeDNS reads resolv.conf. A server on the node's loopback is out of reach

@@ -40,6 +40,9 @@ type Node struct {
 	// container may use none that it does not ask for.
 	HugePageSizes []string
 	Swap          Swap
+	// GroupOOM says that the kernel ends all processes of a container together when one of
+	// them has used up its memory, which cgroups v2 can do (KEP-3811).
+	GroupOOM bool
 }
 
 // Swap is what containers may use of the node's (KEP-2400).

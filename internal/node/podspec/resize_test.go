@@ -134,6 +134,10 @@ func TestHugePagesAndSwap(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
+	c.Node.GroupOOM = true
+	if got := Resources(c, ct).Unified["memory.oom.group"]; got != "1" {
+		t.Errorf("memory.oom.group is %q", got)
+	}
 	for bytes, want := range map[int64]string{2 << 20: "2MB", 1 << 30: "1GB", 64 << 10: "64KB", 16 << 30: "16GB", 1 << 40: "1024GB"} {
 		if got := pageSize(bytes); got != want {
 			t.Errorf("%d: %s, want %s", bytes, got, want)

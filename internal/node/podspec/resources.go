@@ -36,8 +36,15 @@ func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResou
 		OomScoreAdj:        oomScore(c, ct),
 		HugepageLimits:     hugepages(c, ct),
 	}
+	unified := map[string]string{}
 	if c.Node.Swap.Counted {
-		out.Unified = map[string]string{"memory.swap.max": strconv.FormatInt(swap(c, ct), 10)}
+		unified["memory.swap.max"] = strconv.FormatInt(swap(c, ct), 10)
+	}
+	if c.Node.GroupOOM {
+		unified["memory.oom.group"] = "1"
+	}
+	if len(unified) > 0 {
+		out.Unified = unified
 	}
 	return out
 }

@@ -1,0 +1,45 @@
+package localnode
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestSizeOf(t *testing.T) {
+	text := []byte("MemTotal:       24682700 kB\nSwapCached:            7 kB\nSwapTotal:          2048 kB\nBroken:\n")
+	for name, want := range map[string]int64{"MemTotal:": 24682700 << 10, "SwapTotal:": 2 << 20, "Broken:": 0, "None:": 0} {
+		if got := sizeOf(text, name); got != want {
+			t.Errorf("%s %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestSwapCounted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		own, file string
+		want      bool
+	}{
+		"its own":           {"0::/a/b\n", "a/b/memory.swap.max", true},
+		"not its own":       {"0::/a/b\n", "a/b/memory.max", false},
+		"at the top":        {"0::/\n", "system/memory.swap.max", true},
+		"nothing is known":  {"", "memory.max", false},
+		"not counted there": {"0::/\n", "system/memory.max", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			for path, text := range map[string]string{"proc": tt.own, tt.file: "max\n"} {
+				path = filepath.Join(top, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := swapCounted(filepath.Join(top, "proc"), top); got != tt.want {
+				t.Error(got)
+			}
+		})
+	}
+}
