@@ -189,12 +189,14 @@ func (p *planner) phase() corev1.PodPhase {
 	return cmp.Or(p.endedPhase(started, running, failed), corev1.PodPending)
 }
 
+// endedPhase is nothing while a container has never been started: such a pod is Pending, even
+// if others of it run.
 func (p *planner) endedPhase(started, running, failed int) corev1.PodPhase {
 	switch {
-	case running > 0:
-		return corev1.PodRunning
 	case started < len(p.Pod.Spec.Containers) || started == 0:
 		return ""
+	case running > 0:
+		return corev1.PodRunning
 	case failed > 0:
 		return corev1.PodFailed
 	}

@@ -153,7 +153,7 @@ func TestNext(t *testing.T) {
 		{"a new pod", wanted("a b"), "", "RunSandbox0 | Start a0 Start b0", "Pending"},
 		{"a new pod with init containers", wanted("i1 i2 a"), "", "RunSandbox0 | Start i10", "Pending"},
 		{"all is well", wanted("a b"), "sandbox a:up b:up", "", "Running"},
-		{"one is missing", wanted("a b"), "sandbox a:up", "Start b0", "Running"},
+		{"one is missing", wanted("a b"), "sandbox a:up", "Start b0", "Pending"},
 
 		{"init, the first runs", wanted("i1 i2 a"), "sandbox i1:running", "", "Pending"},
 		{"init, the second", wanted("i1 i2 a"), "sandbox i1:0", "Start i20", "Pending"},
@@ -206,10 +206,10 @@ func TestNext(t *testing.T) {
 		{"rule, the pod has its sandbox though its policy is Never", wanted("a", never, ruled("a", restart, in, 137)), "sandbox:gone a:137", "StopSandbox | RunSandbox3 | Start a5", "Running"},
 
 		{"postStart, those after it wait", wanted("a b c", hooked("b")), "sandbox", "Start a0 Start b0", "Pending"},
-		{"postStart, it runs", wanted("a b c", hooked("b")), "sandbox a:up b:starting", "", "Running"},
-		{"postStart, it has ended", wanted("a b c", hooked("b")), "sandbox a:up b:up", "Start c0", "Running"},
-		{"postStart, it has failed", wanted("a b c", hooked("b")), "sandbox a:up b:sick", "Stop b Start c0", "Running"},
-		{"postStart, its container has ended", wanted("a b c", hooked("b")), "sandbox a:up b:1", "Start b5", "Running"},
+		{"postStart, it runs", wanted("a b c", hooked("b")), "sandbox a:up b:starting", "", "Pending"},
+		{"postStart, it has ended", wanted("a b c", hooked("b")), "sandbox a:up b:up", "Start c0", "Pending"},
+		{"postStart, it has failed", wanted("a b c", hooked("b")), "sandbox a:up b:sick", "Stop b Start c0", "Pending"},
+		{"postStart, its container has ended", wanted("a b c", hooked("b")), "sandbox a:up b:1", "Start b5", "Pending"},
 		{"postStart, of a restart holds nobody", wanted("a b c", hooked("a")), "sandbox a:starting b:1 c:up", "Start b5", "Running"},
 		{"postStart, of a sidecar", wanted("s1 i1 a", hooked("s1")), "sandbox s1:starting", "", "Pending"},
 		{"postStart, of a sidecar has ended", wanted("s1 i1 a", hooked("s1")), "sandbox s1:up", "Start i10", "Pending"},
@@ -250,7 +250,7 @@ func TestEnding(t *testing.T) {
 		"sidecars are left":    {"sandbox s1:up s2:up a:0 b:1", "Stop s2 | Stop s1 | StopSandbox", "Failed"},
 		"nothing is left":      {"sandbox:gone s1:0 s2:0 a:0 b:0", "", "Succeeded"},
 		"nothing ever was":     {"", "", "Pending"},
-		"what nobody knows":    {"sandbox a:unknown", "Stop a | StopSandbox", "Running"},
+		"what nobody knows":    {"sandbox a:unknown", "Stop a | StopSandbox", "Pending"},
 		"nothing is restarted": {"sandbox a:1 b:up", "Stop b | StopSandbox", "Running"},
 	} {
 		t.Run(name, func(t *testing.T) {
