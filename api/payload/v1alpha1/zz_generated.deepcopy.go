@@ -164,6 +164,11 @@ func (in *InstallResult) DeepCopyInto(out *InstallResult) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Served != nil {
+		in, out := &in.Served, &out.Served
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Warnings != nil {
 		in, out := &in.Warnings, &out.Warnings
 		*out = make([]string, len(*in))
