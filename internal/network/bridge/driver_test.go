@@ -239,9 +239,7 @@ func TestOthersFlushTheRuleset(t *testing.T) {
 		out, _, _ := p.Ask(networktest.OutsideIPv4 + ":81")
 		return in == "p" && out == "world"
 	}
-	if !reachable() {
-		t.Fatal("the pod is not reachable to begin with")
-	}
+	networktest.Eventually(t, "the pod is reachable to begin with", reachable)
 	conn, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
