@@ -74,6 +74,15 @@ func apply(c *cgroups.Cgroup) (warnings []string, err error) {
 	if err := m.Apply(-1); err != nil { // no process goes into it
 		return nil, refused(err)
 	}
+	if !c.Systemd {
+		// Runtimes make it also where nothing is limited. They do not try again when the
+		// folder above goes with another pod meanwhile, so it is there before they begin.
+		for _, p := range m.GetPaths() {
+			if err := os.MkdirAll(p, 0o755); err != nil {
+				return nil, err
+			}
+		}
+	}
 	warnings, err = canHave(atCreation, m, c.Resources)
 	if err == nil {
 		err = setLimits(m, c.Resources)

@@ -428,6 +428,12 @@ func TestCgroups(t *testing.T) {
 	m, err := manager.New(own)
 	must(t, err)
 	paths := m.GetPaths()
+	// It is there also where we set nothing: a runtime makes only what is below.
+	for _, p := range paths {
+		if _, err := os.Stat(p); err != nil {
+			t.Error(err)
+		}
+	}
 	if cgroups.IsCgroup2HybridMode() {
 		paths["unified"] = filepath.Join("/sys/fs/cgroup/unified", s.Cgroup)
 	}
