@@ -407,6 +407,14 @@ func (w *world) wants(what, got string, words ...string) {
 	}
 }
 
+// untouched says that nothing of gvisor-a is left, nor on the first node of its pool.
+func (w *world) untouched() {
+	w.t.Helper()
+	if w.runtime("gvisor-a") != nil || len(w.node("a-000").Labels) != 1 {
+		w.t.Errorf("still there: %s, %v", w.operation("gvisor-a"), w.node("a-000").Labels)
+	}
+}
+
 func (w *world) operation(name string) string {
 	c := w.runtime(name)
 	if c == nil || c.Status.LastOperation == nil {
