@@ -342,8 +342,8 @@ func (n *Node) end() {
 	n.RemoveAll()
 	n.Kill(syscall.SIGTERM)
 	_ = n.conn.Close()
-	if strings.Contains(n.Stderr.String(), "DATA RACE") || strings.Contains(n.Stderr.String(), "panic:") {
-		t.Errorf("the daemon raced or panicked")
+	if fault := fault(n.Stderr.String()); fault != "" {
+		t.Errorf("the daemon raced or panicked: %s", fault)
 	}
 	if _, err := net.InterfaceByName(n.CNIBridge()); err == nil { // plugins leave it
 		_ = exec.Command("ip", "link", "delete", n.CNIBridge()).Run()
@@ -385,6 +385,18 @@ func (n *Node) DaemonLog() string {
 		}
 	}
 	return b.String()
+}
+
+// fault is the beginning of the first race or panic that a log tells of, or "".
+func fault(log string) string {
+	const most = 8000
+	for _, word := range []string{"DATA RACE", "panic:"} {
+		if i := strings.Index(log, word); i >= 0 {
+			from := strings.LastIndexByte(log[:i], '\n') + 1
+			return log[from:min(from+most, len(log))]
+		}
+	}
+	return ""
 }
 
 func tail(s string, n int) string {
