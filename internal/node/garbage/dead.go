@@ -29,12 +29,14 @@ type unit struct{ pod, name string }
 // has no pod is not ours to remove. A container that was only created goes
 // only if a later attempt is there; one that nobody could observe stays.
 func Dead(list []*runtimeapi.Container, p ContainerPolicy, now time.Time, wanted func(uid string) bool) []*runtimeapi.Container {
-	units, latest := map[unit][]*runtimeapi.Container{}, map[unit]int64{}
+	units, latest := map[unit][]*runtimeapi.Container{}, map[unit]*runtimeapi.Container{}
 	var order []unit
 	var out []*runtimeapi.Container
 	for _, c := range list {
 		u := unit{c.GetLabels()[podspec.LabelPodUID], c.GetLabels()[podspec.LabelContainerName]}
-		latest[u] = max(latest[u], c.GetCreatedAt())
+		if latest[u] == nil || byAge(c, latest[u]) > 0 {
+			latest[u] = c
+		}
 	}
 	for _, c := range list {
 		u := unit{c.GetLabels()[podspec.LabelPodUID], c.GetLabels()[podspec.LabelContainerName]}
@@ -52,7 +54,7 @@ func Dead(list []*runtimeapi.Container, p ContainerPolicy, now time.Time, wanted
 	}
 	kept := 0
 	shrink := func(u unit, keep int) {
-		newestFirst(units[u])
+		slices.SortStableFunc(units[u], func(a, b *runtimeapi.Container) int { return byAge(b, a) })
 		if n := len(units[u]); n > keep {
 			out = append(out, oldestFirst(units[u][keep:])...)
 			units[u] = units[u][:keep]
@@ -80,13 +82,26 @@ func Dead(list []*runtimeapi.Container, p ContainerPolicy, now time.Time, wanted
 	return out
 }
 
+// aged is a container or a sandbox.
+type aged[M interface{ GetAttempt() uint32 }] interface {
+	GetMetadata() M
+	GetCreatedAt() int64
+}
+
+// byAge compares two attempts at the same thing: the older one is less. Attempts are
+// counted, as a clock may have been set back between them; those of a runtime's clients
+// that do not count go by their times.
+func byAge[M interface{ GetAttempt() uint32 }](a, b aged[M]) int {
+	return cmp.Or(cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()), cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()))
+}
+
 // ended says that a container does not run and will not.
-func ended(c *runtimeapi.Container, latest int64) bool {
+func ended(c, latest *runtimeapi.Container) bool {
 	switch c.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		return true
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return c.GetCreatedAt() < latest
+		return byAge(c, latest) < 0
 	}
 	return false
 }
@@ -109,7 +124,7 @@ func DeadSandboxes(list []*runtimeapi.PodSandbox, containers []*runtimeapi.Conta
 		full[c.GetPodSandboxId()] = true
 	}
 	for _, s := range list {
-		if uid := s.GetMetadata().GetUid(); newest[uid] == nil || s.GetCreatedAt() > newest[uid].GetCreatedAt() {
+		if uid := s.GetMetadata().GetUid(); newest[uid] == nil || byAge(s, newest[uid]) > 0 {
 			newest[uid] = s
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// container reads "pod/name/seconds state": x exited, c created, r runs, u unknown.
+// container reads "pod/name/seconds[/attempt] state": x exited, c created, r runs, u unknown.
 func container(t *testing.T, text string) *runtimeapi.Container {
 	t.Helper()
 	id, state, _ := strings.Cut(text, " ")
@@ -23,8 +23,14 @@ func container(t *testing.T, text string) *runtimeapi.Container {
 	if _, err := fmt.Sscan(parts[2], &seconds); err != nil {
 		t.Fatal(text, err)
 	}
+	var attempt uint32
+	if len(parts) > 3 {
+		if _, err := fmt.Sscan(parts[3], &attempt); err != nil {
+			t.Fatal(text, err)
+		}
+	}
 	return &runtimeapi.Container{
-		Id: id, PodSandboxId: "box of " + parts[0], CreatedAt: epoch.Add(time.Duration(seconds) * time.Second).UnixNano(),
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: parts[1], Attempt: attempt}, PodSandboxId: "box of " + parts[0], CreatedAt: epoch.Add(time.Duration(seconds) * time.Second).UnixNano(),
 		Labels: map[string]string{podspec.LabelPodUID: parts[0], podspec.LabelContainerName: parts[1]},
 		State: map[string]runtimeapi.ContainerState{
 			"x": runtimeapi.ContainerState_CONTAINER_EXITED, "c": runtimeapi.ContainerState_CONTAINER_CREATED,
@@ -57,6 +63,9 @@ func TestDead(t *testing.T) {
 		{"too many: the oldest go", ContainerPolicy{PerPod: 1, OfAllPods: 2}, []string{"a/m/3 x", "b/m/1 x", "c/m/2 x", "d/m/4 x"}, "b/m/1 c/m/2"},
 		{"too many: both", ContainerPolicy{PerPod: -1, OfAllPods: 1}, []string{"a/m/1 x", "a/m/2 x", "b/m/3 x"}, "a/m/1 a/m/2"},
 		{"as many as may be", ContainerPolicy{PerPod: -1, OfAllPods: 2}, []string{"a/m/1 x", "a/m/2 x"}, ""},
+		{"the clock was set back", DefaultContainerPolicy, []string{"a/m/900/0 x", "a/m/500/1 x", "gone/m/900/0 x", "gone/m/500/1 c"}, "gone/m/900/0 a/m/900/0"},
+		{"and an attempt is about to start", DefaultContainerPolicy, []string{"a/m/900/0 x", "a/m/500/1 c"}, ""},
+		{"or was given up", DefaultContainerPolicy, []string{"a/m/900/0 c", "a/m/500/1 x", "a/m/400/2 r"}, "a/m/900/0"},
 		{"none may be", ContainerPolicy{PerPod: -1}, []string{"a/m/1 x", "b/m/2 x"}, "a/m/1 b/m/2"},
 	}
 	for _, tt := range tests {
@@ -76,13 +85,16 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// sandbox reads "pod/seconds", with "!" behind it if it is ready.
+// sandbox reads "pod/seconds[attempt]", with "!" behind it if it is ready.
 func sandbox(text string) *runtimeapi.PodSandbox {
 	id, ready := strings.CutSuffix(text, "!")
 	pod, seconds, _ := strings.Cut(id, "/")
 	s := &runtimeapi.PodSandbox{
 		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: pod}, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
 		CreatedAt: int64(seconds[0]),
+	}
+	if len(seconds) > 1 {
+		s.Metadata.Attempt = uint32(seconds[1] - '0')
 	}
 	if ready {
 		s.State = runtimeapi.PodSandboxState_SANDBOX_READY
@@ -102,6 +114,7 @@ func TestDeadSandboxes(t *testing.T) {
 		{"gone/1", "gone/1", ""},
 		{"a/1 b/1", "", ""},
 		{"/1", "", ""},
+		{"a/90 a/51", "", "a/90"}, // the clock was set back
 	} {
 		var list []*runtimeapi.PodSandbox
 		for _, text := range strings.Fields(tt.list) {

@@ -318,6 +318,23 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestClock probes after the delay, and not much later, though the clock was set back since
+// the container began to run.
+func TestClock(t *testing.T) {
+	now := time.Now()
+	for ago, want := range map[time.Duration]time.Duration{-time.Hour: 30 * time.Second, 10 * time.Second: 20 * time.Second, time.Hour: 0} {
+		w := NewWatch(Target{Container: &corev1.Container{LivenessProbe: probeOf(30, 10, 1, 1)}}, now.Add(-ago).Round(0), NewSlots(1), Told{})
+		if want > 0 {
+			if kinds, _ := w.machine.Begin(now.Add(want - 2*time.Second)); len(kinds) > 0 {
+				t.Errorf("a container that began %s ago is probed %q before its time", ago, kinds)
+			}
+		}
+		if kinds, next := w.machine.Begin(time.Now().Add(want)); len(kinds) != 1 {
+			t.Errorf("a container that began %s ago is probed in %s", ago, next.Sub(now))
+		}
+	}
+}
+
 // TestWatchWarns wants a warning once, however often it is found.
 func TestWatchWarns(t *testing.T) {
 	var asked atomic.Int32

@@ -34,12 +34,20 @@ type Told struct {
 	Tried   func(Kind, Outcome) // of each try; nil if nobody listens
 }
 
-// NewWatch makes the watch over a container that began to run then.
+// NewWatch makes the watch over a container that began to run then, as the runtime says.
 func NewWatch(t Target, began time.Time, s *slots.Slots, told Told) *Watch {
+	began = since(began, time.Now())
 	return &Watch{
 		target: t, slots: s, told: told,
 		machine: NewMachine(t.Container, began), warned: map[Kind]string{},
 	}
+}
+
+// since is that time by a clock that nobody sets, which that of now has. A time to come was
+// told before the clock was set back: nobody knows how long ago that was, and probes must
+// not wait until the clock is there again.
+func since(began, now time.Time) time.Time {
+	return now.Add(-max(now.Sub(began), 0))
 }
 
 // Assume says what the probes had come to before; see Machine.Assume. It is called before

@@ -18,10 +18,12 @@ const (
 )
 
 // Pulse is that of one loop. The zero value is of one that has not begun.
-type Pulse struct{ last atomic.Int64 }
+type Pulse struct {
+	last atomic.Pointer[time.Time] // whole: without its monotonic part, a clock that is set would look like a stuck loop
+}
 
 // Beat is called when the loop begins.
-func (p *Pulse) Beat() { p.last.Store(time.Now().UnixNano()) }
+func (p *Pulse) Beat() { p.last.Store(new(time.Now())) }
 
 // Await waits for something to do, and shows meanwhile that nothing holds the loop up.
 func (p *Pulse) Await(ctx context.Context, poked <-chan struct{}) error {
@@ -42,10 +44,10 @@ func (p *Pulse) Await(ctx context.Context, poked <-chan struct{}) error {
 // Healthy says that the loop goes on, or has not begun.
 func (p *Pulse) Healthy() error {
 	last := p.last.Load()
-	if last == 0 {
+	if last == nil {
 		return nil
 	}
-	if since := time.Since(time.Unix(0, last)); since > StuckAfter {
+	if since := time.Since(*last); since > StuckAfter {
 		return fmt.Errorf("it has been at one thing for %s: %w", since.Round(time.Second), errdefs.ErrUnavailable)
 	}
 	return nil

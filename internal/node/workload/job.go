@@ -159,7 +159,7 @@ func (j *job) count(p jobPod, now time.Time) {
 		}
 		r.Tries[p.slot]++
 		r.Streak++
-		if at.After(r.Fell) {
+		if at.After(r.Fell) || r.Fell.After(now) {
 			r.Fell = at.UTC()
 		}
 	}
@@ -213,7 +213,7 @@ func (j *job) active(now time.Time) map[int]bool {
 			there[p.slot] = true
 		}
 	}
-	wait := j.backoff().After(now)
+	wait := j.waits(now)
 	out := map[int]bool{}
 	parallel := template.Number(j.Spec.Parallelism, 1)
 	for slot, places := 0, parallel; slot < j.slots && places > 0; slot++ {
@@ -234,15 +234,24 @@ func (j *job) active(now time.Time) map[int]bool {
 }
 
 // backoff is when pods are made again.
-func (j *job) backoff() time.Time {
-	if j.record.Streak == 0 {
-		return time.Time{}
+func (j *job) backoff() time.Time { return j.record.Fell.Add(j.pause()) }
+
+// waits says that no pods are to be made before backoff. Where the last one has failed
+// after now, the clock was set back: nobody knows by how much, and the Job must not wait
+// until the clock is there again.
+func (j *job) waits(now time.Time) bool {
+	return j.backoff().After(now) && !j.record.Fell.After(now)
+}
+
+// pause is how long no pods are made after one has failed.
+func (j *job) pause() time.Duration {
+	switch n := j.record.Streak - 1; {
+	case n < 0:
+		return 0
+	case n < 6:
+		return min(firstBackoff<<n, longestBackoff)
 	}
-	wait := longestBackoff
-	if n := j.record.Streak - 1; n < 6 {
-		wait = min(firstBackoff<<n, longestBackoff)
-	}
-	return j.record.Fell.Add(wait)
+	return longestBackoff
 }
 
 func (j *job) soon(t time.Time) { j.again = sooner(j.again, t) }

@@ -83,6 +83,22 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestJobAndTheClock goes on with a Job when the clock is set back after one of its pods
+// has failed, and keeps its pauses by the clock as it is then.
+func TestJobAndTheClock(t *testing.T) {
+	w := newWorld(t, jobOf(t, ""), script("0 f f s"))
+	w.until(start.Add(61 * time.Second)) // the first pod has failed
+	w.now = w.now.Add(-24 * time.Hour)
+	back := w.now
+	w.until(back.Add(5 * time.Minute))
+	if got := w.slots(); got != "0+0s 0+-23h58m59s 0+-23h57m39s" {
+		t.Errorf("made %s", got)
+	}
+	if s := w.last.Status; s.State != Complete || s.Failed != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestJobIsInterrupted takes its pods away half-way: those that had not succeeded run
 // again, as themselves.
 func TestJobIsInterrupted(t *testing.T) {
