@@ -75,7 +75,7 @@ func (i *Installer) prepare(s Source, systemdCgroup bool) (*job, error) {
 	}
 	base := filepath.Join(i.binaryPath, p.Type)
 	j := &job{payload: p, stager: stage.Stager{From: s.Dir, Base: i.real(base), Payload: p, Sum: sum, Arch: i.arch}}
-	j.release = journal.Release{Version: p.Version, Manifest: sum, Dir: filepath.Join(base, stage.Folder(p.Version, sum))}
+	j.release = journal.Release{Version: p.Version, Manifest: sum, Dir: filepath.Join(base, payload.Folder(p.Version, sum))}
 	j.config(base, set)
 	if err := j.handlers(i.dist.Runtime, set.Handlers, systemdCgroup); err != nil {
 		return nil, err
@@ -88,7 +88,6 @@ func (j *job) config(base string, set payload.InstallSettings) {
 	if len(j.payload.Configs) == 0 {
 		return
 	}
-	sum := sha256.New()
 	for _, c := range j.payload.Configs {
 		for _, other := range set.Configs {
 			if other.Path == c.Path {
@@ -96,9 +95,8 @@ func (j *job) config(base string, set payload.InstallSettings) {
 			}
 		}
 		j.configs = append(j.configs, c)
-		_, _ = fmt.Fprintf(sum, "%q %q %q\n", j.release.Dir, c.Path, c.Content)
 	}
-	j.release.Config = filepath.Join(base, payload.ReservedPrefix+hex.EncodeToString(sum.Sum(nil))[:12])
+	j.release.Config = filepath.Join(base, payload.ConfigFolder(j.release.Dir, j.configs))
 	for n := range j.configs {
 		j.configs[n].Content = j.fill(j.configs[n].Content)
 	}

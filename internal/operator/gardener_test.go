@@ -72,7 +72,7 @@ func TestGardener(t *testing.T) {
 	if err := workerpool.Done(c); err != nil {
 		t.Error(err)
 	}
-	w.wants("machines", text("now"), "/etc/theirs", "/var/bin/gvisor/1/shim", "registry.example/gvisor@sha256:", `"runtime_type":"/var/bin/gvisor/1/shim"`, "sandboxImage")
+	w.wants("machines", text("now"), "/etc/theirs", `"path":"/var/bin/gvisor/1-`, "registry.example/gvisor@sha256:", `"runtime_type":"/var/bin/gvisor/1-`, "/shim", "sandboxImage")
 	for _, other := range []string{"birth", "others"} {
 		if strings.Contains(text(other), "gvisor") {
 			t.Errorf("%s: %s", other, text(other))
@@ -85,7 +85,7 @@ func TestGardener(t *testing.T) {
 	fresh.SetResourceVersion(was.GetResourceVersion())
 	w.must(w.client.Update(t.Context(), fresh))
 	act()
-	w.wants("again", text("now"), "/var/bin/gvisor/1/shim")
+	w.wants("again", text("now"), `"path":"/var/bin/gvisor/1-`)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}}
 	if !w.get(secret) {
 		t.Fatal("no Secret with classes")

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -33,6 +36,23 @@ const (
 // ReservedPrefix is what names of versions may not begin with: configs and the
 // installer's own folders do.
 const ReservedPrefix = "etc-"
+
+// hashed is how many letters of a hash are in the name of a folder.
+const hashed = 12
+
+// Folder names the folder of a payload by its version and a hash of what it is, in hex:
+// a version that was built anew is another one for the pods that are on the first.
+func Folder(version, sum string) string { return version + "-" + sum[:min(hashed, len(sum))] }
+
+// ConfigFolder names the folder of configs for the payload in a folder by what is in
+// them, placeholders and all, so that it never changes.
+func ConfigFolder(dir string, all []Config) string {
+	sum := sha256.New()
+	for _, c := range all {
+		_, _ = fmt.Fprintf(sum, "%q %q %q\n", dir, c.Path, c.Content)
+	}
+	return ReservedPrefix + hex.EncodeToString(sum.Sum(nil))[:hashed]
+}
 
 // Validate says what is wrong with the payload, by paths below at.
 func (p *RuntimePayload) Validate(at *field.Path) field.ErrorList {

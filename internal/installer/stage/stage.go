@@ -55,11 +55,7 @@ type Stager struct {
 }
 
 // Dir is the folder of the version.
-func (s Stager) Dir() string { return filepath.Join(s.Base, Folder(s.Payload.Version, s.Sum)) }
-
-// Folder names the folder of a payload by its version and the hash of its manifest,
-// as a version that was built anew is another one for the pods that are on the first.
-func Folder(version, sum string) string { return version + "-" + sum[:min(12, len(sum))] }
+func (s Stager) Dir() string { return filepath.Join(s.Base, payload.Folder(s.Payload.Version, s.Sum)) }
 
 // files are those for the node.
 func (s Stager) files() []payload.File {

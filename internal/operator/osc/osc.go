@@ -7,6 +7,8 @@
 package osc
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -36,8 +38,40 @@ var runtimes = []string{"io.containerd.grpc.v1.cri", "containerd", "runtimes"}
 // base is the folder of the type.
 func (o *Order) base() string { return path.Join(o.BinaryPath, o.Payload.Type) }
 
+// dir is the folder of the files. The same version from another image, or with other
+// files, has another one, as pods run from the first. Nobody compares files with the
+// manifest on these machines, so that the image counts as well.
+func (o *Order) dir() string {
+	sum := sha256.New()
+	_, digest, _ := strings.Cut(o.Image, "@")
+	_, _ = fmt.Fprintf(sum, "%q\n", digest)
+	for _, f := range o.Payload.Files {
+		_, _ = fmt.Fprintf(sum, "%q %q %q %q %q\n", f.Path, f.Source, f.Arch, f.Mode, f.SHA256)
+	}
+	return path.Join(o.base(), payload.Folder(o.Payload.Version, hex.EncodeToString(sum.Sum(nil))))
+}
+
+// configs are those of the payload, as far as the settings have no others.
+func (o *Order) configs() []payload.Config {
+	var out []payload.Config
+	for _, c := range o.Payload.Configs {
+		for _, set := range o.Settings.Configs {
+			if set.Path == c.Path {
+				c = set
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// configDir is the folder of the configs, which their content names.
+func (o *Order) configDir() string {
+	return path.Join(o.base(), payload.ConfigFolder(o.dir(), o.configs()))
+}
+
 func (o *Order) fill(text string) string {
-	return strings.NewReplacer(payload.PayloadDir, path.Join(o.base(), o.Payload.Version), payload.ConfigDir, path.Join(o.base(), payload.ReservedPrefix+o.Payload.Version)).Replace(text)
+	return strings.NewReplacer(payload.PayloadDir, o.dir(), payload.ConfigDir, o.configDir()).Replace(text)
 }
 
 // Files are the entries of spec.files.
@@ -56,18 +90,13 @@ func (o *Order) Files() ([]any, error) {
 			source = f.Path
 		}
 		out = append(out, Entry{
-			"path": path.Join(o.base(), o.Payload.Version, f.Path), "permissions": mode,
+			"path": path.Join(o.dir(), f.Path), "permissions": mode,
 			"content": Entry{"imageRef": Entry{"image": o.Image, "filePathInImage": path.Join("/", source)}},
 		})
 	}
-	for _, c := range o.Payload.Configs {
-		for _, set := range o.Settings.Configs {
-			if set.Path == c.Path {
-				c = set
-			}
-		}
+	for _, c := range o.configs() {
 		out = append(out, Entry{
-			"path": path.Join(o.fill(payload.ConfigDir), c.Path), "permissions": int64(0o644),
+			"path": path.Join(o.configDir(), c.Path), "permissions": int64(0o644),
 			"content": Entry{"inline": Entry{"encoding": "", "data": o.fill(c.Content)}},
 		})
 	}
@@ -112,7 +141,7 @@ func list(words []string) []any {
 func (o *Order) values(h *payload.ContainerdHandler) Entry {
 	c := *h
 	if c.RuntimePath != "" {
-		c.RuntimePath = path.Join(o.base(), o.Payload.Version, c.RuntimePath)
+		c.RuntimePath = path.Join(o.dir(), c.RuntimePath)
 	}
 	c = c.ByPath()
 	v := Entry{"runtime_type": c.RuntimeType}
@@ -160,37 +189,86 @@ type Entries struct {
 }
 
 // Put has the entries of a runtime in an object's spec, in the place of those of
-// another release. All entries of others stay, and everything stays in its order:
-// several types have entries in one object, and none may move those of another.
+// another release. The files of the release that was there just before stay until the
+// next one comes: machines remove what has no entry, and pods run from them.
+// All entries of others stay, and everything stays in its order: several types have
+// entries in one object, and none may move those of another.
 func Put(object Entry, with Entries) error {
 	spec, ok := object["spec"].(map[string]any)
 	if !ok {
 		return fmt.Errorf("read an OperatingSystemConfig: it has no spec")
 	}
-	replace(spec, "files", with.Files, func(e Entry) bool {
-		at, _ := e["path"].(string)
-		return strings.HasPrefix(at, with.Base+"/")
-	})
 	cri, ok := spec["criConfig"].(map[string]any)
 	if !ok {
 		return fmt.Errorf("read an OperatingSystemConfig: it has no spec.criConfig, so that its machines have no containerd of Gardener's")
 	}
 	containerd, ok := cri["containerd"].(map[string]any)
-	if !ok && len(with.Plugins) == 0 {
-		return nil
-	}
 	if !ok {
 		containerd = Entry{}
+	}
+	former := with.tables(containerd)
+	replace(containerd, "plugins", with.Plugins, with.table)
+	if len(containerd) > 0 {
 		cri["containerd"] = containerd
 	}
-	replace(containerd, "plugins", with.Plugins, func(e Entry) bool {
-		words, _ := e["path"].([]any)
-		if len(words) <= len(runtimes) || !slices.Equal(words[:len(runtimes)], list(runtimes)) {
-			return false
-		}
-		return slices.Contains(with.Handlers, fmt.Sprint(words[len(runtimes)])) || within(e["values"], with.Base)
-	})
+	var stay func(Entry) bool
+	switch {
+	case len(with.Files) == 0:
+		stay = func(Entry) bool { return false }
+	case fmt.Sprint(former) == fmt.Sprint(with.tables(containerd)): // what was before these stays what it is
+		stay = func(Entry) bool { return true }
+	default:
+		stay = with.named(spec, former)
+	}
+	replace(spec, "files", with.Files, func(e Entry) bool { return with.file(e) && (with.wants(e) || !stay(e)) })
 	return nil
+}
+
+// file says whether an entry of spec.files is the runtime's.
+func (w Entries) file(e Entry) bool {
+	at, _ := e["path"].(string)
+	return strings.HasPrefix(at, w.Base+"/")
+}
+
+// wants says whether a file is to be there now.
+func (w Entries) wants(e Entry) bool {
+	return slices.ContainsFunc(w.Files, func(f any) bool { return fmt.Sprint(f.(Entry)["path"]) == fmt.Sprint(e["path"]) })
+}
+
+// table says whether an entry of containerd's plugins is the runtime's.
+func (w Entries) table(e Entry) bool {
+	words, _ := e["path"].([]any)
+	if len(words) <= len(runtimes) || !slices.Equal(words[:len(runtimes)], list(runtimes)) {
+		return false
+	}
+	return slices.Contains(w.Handlers, fmt.Sprint(words[len(runtimes)])) || within(e["values"], w.Base)
+}
+
+// tables are the runtime's among containerd's plugins.
+func (w Entries) tables(containerd Entry) (out []any) {
+	all, _ := containerd["plugins"].([]any)
+	for _, one := range all {
+		if e, ok := one.(map[string]any); ok && w.table(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// named tells the files in folders that some tables name, or the configs there.
+func (w Entries) named(spec Entry, tables []any) func(Entry) bool {
+	text := fmt.Sprint(tables)
+	folder := func(e Entry) string {
+		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprint(e["path"]), w.Base+"/"), "/")
+		return path.Join(w.Base, name) + "/"
+	}
+	all, _ := spec["files"].([]any)
+	for _, one := range all {
+		if e, ok := one.(map[string]any); ok && w.file(e) && strings.Contains(text, folder(e)) {
+			text += fmt.Sprint(e["content"])
+		}
+	}
+	return func(e Entry) bool { return strings.Contains(text, folder(e)) }
 }
 
 // within says whether some text in a value is a path below a folder.

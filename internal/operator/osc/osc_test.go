@@ -2,7 +2,9 @@ package osc
 
 import (
 	"encoding/json"
+	"path"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +35,8 @@ func order() *Order {
 // What a machine gets, what of another release goes, and what of others stays.
 func TestPut(t *testing.T) {
 	var had, want map[string]any
+	o := order()
+	folders := strings.NewReplacer("gvisor/1/", "gvisor/"+path.Base(o.dir())+"/", "gvisor/etc-1/", "gvisor/"+path.Base(o.configDir())+"/")
 	for text, into := range map[string]*map[string]any{object: &had, `{"metadata":{"name":"osc"},"spec":{"purpose":"reconcile","files":[
 		{"path":"/etc/a","content":{"inline":{"data":"x"}}},
 		{"path":"/usr/bin/gvisor/1/runsc","permissions":493,"content":{"imageRef":{"image":"registry.example/gvisor@sha256:x","filePathInImage":"/amd64/runsc"}}},
@@ -41,11 +45,10 @@ func TestPut(t *testing.T) {
 		"criConfig":{"name":"containerd","cgroupDriver":"systemd","containerd":{"sandboxImage":"pause","plugins":[{"path":["other"],"values":{"a":1}},
 		{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"runtime_type":"/usr/bin/gvisor/1/runsc",
 		"options":{"TypeUrl":"io.containerd.runsc.v1.options","ConfigPath":"/usr/bin/gvisor/etc-1/runsc.toml"}}}]}}}}`: &want} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
+		if err := json.Unmarshal([]byte(folders.Replace(text)), into); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := order()
 	files, err := o.Files()
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +86,84 @@ func TestPut(t *testing.T) {
 			t.Errorf("%v was taken", bad)
 		}
 	}
+}
+
+// A machine that runs pods of one payload is never told to write another one over it.
+func TestFoldersAreOfOnePayload(t *testing.T) {
+	was := order()
+	for name, change := range map[string]func(*Order){
+		"image":           func(o *Order) { o.Image = "registry.example/gvisor@sha256:y" },
+		"content":         func(o *Order) { o.Payload.Files[0].SHA256 = "aa" },
+		"source":          func(o *Order) { o.Payload.Files[0].Source = "amd64/other" },
+		"version":         func(o *Order) { o.Payload.Version = "2" },
+		"config":          func(o *Order) { o.Payload.Configs[0].Content = "a = 1\n" },
+		"setting":         func(o *Order) { o.Settings.Configs = []payload.Config{{Path: "runsc.toml", Content: "a = 1\n"}} },
+		"another mirror":  func(o *Order) { o.Image = "mirror.example/gvisor@sha256:x" },
+		"another handler": func(o *Order) { o.Payload.Handlers = o.Payload.Handlers[:1] },
+	} {
+		now := order()
+		change(now)
+		moves := !strings.HasPrefix(name, "another")
+		files := moves && name != "config" && name != "setting"
+		if (now.dir() != was.dir()) != files || (now.configDir() != was.configDir()) != moves {
+			t.Errorf("another %s: %s and %s were %s and %s", name, now.dir(), now.configDir(), was.dir(), was.configDir())
+		}
+	}
+}
+
+// What pods may still run from has its entries until the release after the next one.
+func TestFormerReleaseStays(t *testing.T) {
+	had := Entry{"spec": Entry{"criConfig": Entry{}}}
+	put := func(image string, change func(*Order)) *Order {
+		t.Helper()
+		o := order()
+		o.Image = image
+		// Its table names the config alone, and that the program.
+		o.Payload.Handlers[0].Containerd.RuntimePath = ""
+		if change != nil {
+			change(o)
+		}
+		files, err := o.Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugins, err := o.Plugins()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time changes nothing
+			if err := Put(had, Entries{files, plugins, o.base(), []string{"runsc"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return o
+	}
+	has := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range had["spec"].(Entry)["files"].([]any) {
+			if dir := path.Dir(e.(Entry)["path"].(string)); !slices.Contains(got, dir) {
+				got = append(got, dir)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("files are in %q, not in %q", got, want)
+		}
+	}
+	one := put("a@sha256:1", nil)
+	has(one.dir(), one.configDir())
+	two := put("a@sha256:2", nil)
+	has(one.dir(), one.configDir(), two.dir(), two.configDir())
+	three := put("a@sha256:3", nil)
+	has(two.dir(), two.configDir(), three.dir(), three.configDir())
+	set := put("a@sha256:3", func(o *Order) { o.Payload.Configs[0].Content += "# other\n" })
+	has(three.dir(), three.configDir(), set.configDir())
+	if err := Put(had, Entries{nil, nil, one.base(), nil}); err != nil {
+		t.Fatal(err)
+	}
+	has()
 }
 
 // Two types have entries in one object, and both are content in the end: neither moves
