@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/view"
 )
 
 // perform carries out a plan, wave by wave. It ends with the first wave in which
@@ -167,17 +167,17 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	w.slowly(func() { resp, err = w.a.cfg.Runtime.RunPodSandbox(ctx, asks) })
 	w.a.stats.Sandbox(w.place.Handler, w.place.Class, time.Since(began), err)
 	if err != nil {
-		w.hold("", &notStarted{message: message(err)})
+		w.holds.Put("", &holds.NotStarted{Message: view.Message(err)})
 		return w.told("FailedCreatePodSandBox", err)
 	}
-	delete(w.waits, "")
+	delete(w.holds, "")
 	// Only the address is needed before the next look at everything.
 	answer, err := w.a.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: resp.GetPodSandboxId()})
 	if err != nil {
 		return fmt.Errorf("ask for its address: %w", err)
 	}
 	w.view.Box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
-	return w.writeHosts()
+	return w.outfit.WriteHosts()
 }
 
 // patient is a context for what makes a sandbox. A pod that is to end waits for that: a
@@ -195,14 +195,6 @@ func (w *worker) patient(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
-// message is what an error of the runtime says, without grpc's frame.
-func message(err error) string {
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
-}
-
 // resize gives a container that runs the resources of its spec.
 func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	ct := podspec.ContainerOf(w.pod, a.Container)
@@ -210,8 +202,8 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	defer cancel()
 	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
 	if err != nil {
-		w.resizing.failed = message(err)
-		w.event(corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+message(err))
+		w.resizing.failed = view.Message(err)
+		w.event(corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+view.Message(err))
 		return err
 	}
 	w.resizing.failed = ""
@@ -222,5 +214,3 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	w.view.Containers[a.Container].Now = s
 	return nil
 }
-
-func logFolder(path string) error { return os.MkdirAll(filepath.Dir(path), 0o755) }

@@ -18,13 +18,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/changes"
-	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/logs/rotate"
+	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/pulse"
+	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/slots"
+	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/strays"
 	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/userids"
 	"fairlead.run/internal/node/volume"
@@ -39,7 +42,7 @@ type Config struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	// Scheme is how ids of containers begin in statuses: the name of the runtime.
 	Scheme  string
-	Images  Images
+	Images  outfit.Images
 	Objects podspec.Lookup
 	Node    podspec.Node
 	Place   Place
@@ -53,13 +56,6 @@ type Config struct {
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
 	Log    *slog.Logger
-}
-
-// Images has the images of pods here.
-type Images interface {
-	// Ensure has an image here. A failure that is an *images.Error says what the
-	// container waits for, and until when.
-	Ensure(context.Context, images.Request) (images.Image, error)
 }
 
 // Place says where on the node a pod runs. An error that is a *Refusal ends the pod;
@@ -91,7 +87,7 @@ type Reporter interface {
 // in the place of Changed, also when nothing but the detail is new.
 type Detailed interface {
 	Reporter
-	Detail(pod *corev1.Pod, status corev1.PodStatus, d Detail)
+	Detail(pod *corev1.Pod, status corev1.PodStatus, d shown.Detail)
 }
 
 // Agent keeps pods.
@@ -153,7 +149,7 @@ func New(cfg Config) *Agent {
 // none of them. One that has a deletionTimestamp ends within its grace period, and so
 // does one that is not among them any more. It may be called before Run.
 //
-// Unread are the sources of pods (see source.SourceAnnotation; SourceAPI) that nobody
+// Unread are the sources of pods (see source.Of) that nobody
 // could read yet. What an earlier agent has left of their pods stays as it is.
 func (a *Agent) Set(pods []*corev1.Pod, unread ...string) {
 	a.mu.Lock()
@@ -317,7 +313,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	}
 	for uid, left := range found {
 		if wanted[uid] == nil && a.workers[uid] == nil {
-			if from := sourceOf(left); slices.Contains(a.unread, from) || from == nowhere && len(a.unread) > 0 {
+			if from := source.Of(left); slices.Contains(a.unread, from) || from == strays.Nowhere && len(a.unread) > 0 {
 				continue // it may be wanted
 			}
 			w := newWorker(a, left)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/view"
 )
 
 // told is an error of which an event tells already.
@@ -19,7 +20,7 @@ func (t *told) Unwrap() error { return t.error }
 
 // told has an event tell what has failed.
 func (w *worker) told(reason string, err error) error {
-	w.event(corev1.EventTypeWarning, reason, message(err)+hostpath.Advice(err))
+	w.event(corev1.EventTypeWarning, reason, view.Message(err)+hostpath.Advice(err))
 	return &told{err}
 }
 
@@ -32,5 +33,5 @@ func (w *worker) complain(err error) {
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) || code == codes.Canceled || code == codes.Unavailable {
 		return
 	}
-	w.event(corev1.EventTypeWarning, "FailedSync", message(err)+hostpath.Advice(err))
+	w.event(corev1.EventTypeWarning, "FailedSync", view.Message(err)+hostpath.Advice(err))
 }

@@ -75,7 +75,7 @@ func TestUnread(t *testing.T) {
 		old.Annotations = static.Annotations
 		n.boot(t, fromAPI, goes, old)
 		n.kill()
-		n.unread = []string{SourceAPI}
+		n.unread = []string{source.API}
 		n.boot(t, static)
 		n.expect(t, "p3", corev1.PodRunning, true)
 		if !slices.Equal(n.gone, []string{"p4"}) || len(n.Sandboxes()) != 3 || !n.Has(string(goes.UID)) || !n.Has("no pod") {

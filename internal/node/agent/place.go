@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/source"
 )
 
 // findPlace asks which handler runs the pod. A pod that has been refused has failed. One
@@ -72,7 +73,7 @@ func (w *worker) takeIDs(ctx context.Context, place Placement) (uint32, error) {
 		if place.Handler != "" {
 			handler = "the handler " + place.Handler
 		}
-		w.refused = &Refusal{Reason: noUserNamespaces, Again: sourceOf(w.pod) != SourceAPI, Message: "the pod asks for a user namespace (hostUsers: false), which " +
+		w.refused = &Refusal{Reason: noUserNamespaces, Again: source.Of(w.pod) != source.API, Message: "the pod asks for a user namespace (hostUsers: false), which " +
 			handler + " cannot make on this node; name a RuntimeClass whose handler can, or leave that field out"}
 		w.stray = w.refused.Again
 		w.event(corev1.EventTypeWarning, w.refused.Reason, w.refused.Message)

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/status"
 )
 
@@ -32,15 +31,7 @@ func (a *Agent) newIn(queue []queued) []queued {
 func (a *Agent) tellQueue(list []queued) {
 	for _, q := range list {
 		why := "the pod of this name with the UID " + string(q.before) + " has not ended; this one starts when nothing is left of it"
-		in := status.Input{
-			Pod: q.pod, Plan: plan.Plan{Phase: corev1.PodPending}, HostIPs: a.cfg.Node.IPs, Now: time.Now(), Waiting: map[string]corev1.ContainerStateWaiting{},
-		}
-		for _, list := range [][]corev1.Container{q.pod.Spec.InitContainers, q.pod.Spec.Containers} {
-			for i := range list {
-				in.Waiting[list[i].Name] = corev1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: why}
-			}
-		}
 		a.cfg.Event(q.pod, corev1.EventTypeNormal, "WaitingForPredecessor", why)
-		a.cfg.Changed(q.pod, status.Of(in))
+		a.cfg.Changed(q.pod, status.Blocked(q.pod, a.cfg.Node.IPs, why, time.Now()))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/probe"
+	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/tend"
@@ -32,8 +33,8 @@ func (w *worker) tell(p plan.Plan) {
 		}
 		return
 	}
-	d := w.detail(p)
-	if same && d.equal(w.said) {
+	d := shown.DetailOf(w.pod, w.view, p)
+	if same && d.Equal(w.said) {
 		return
 	}
 	w.shown.Set(w.pod, &now)
@@ -57,7 +58,7 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 	in := status.Input{
 		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.Box, Containers: map[string]status.Container{},
 		HostIPs: w.a.cfg.Node.IPs, Now: time.Now(), Started: w.record.Accepted,
-		Waiting: map[string]corev1.ContainerStateWaiting{}, Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
+		Waiting: w.holds.Waiting(), Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
 	if w.refused != nil {
 		in.Ended = &status.Ended{Reason: w.refused.Reason, Message: w.refused.Message}
@@ -73,12 +74,6 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 		in.Containers[name] = status.Container{
 			Now: c.Now, Last: c.Last, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
 		}
-	}
-	for name, why := range w.waits {
-		if name == "" {
-			continue // the sandbox
-		}
-		in.Waiting[name] = corev1.ContainerStateWaiting{Reason: why.reason, Message: why.message}
 	}
 	return in
 }
@@ -100,4 +95,15 @@ func (w *worker) tried(container string, k probe.Kind, o probe.Outcome) {
 // works for it.
 func (w *worker) event(kind, reason, message string) {
 	w.a.cfg.Event(w.in.Pod(), kind, reason, message)
+}
+
+// trouble tells what could not be done, to who wants to know.
+func (w *worker) trouble(err error) {
+	to, ok := w.a.cfg.Reporter.(Detailed)
+	pod, st := w.shown.Get()
+	if !ok || pod == nil || w.said.Trouble == err.Error() {
+		return
+	}
+	w.said.Trouble = err.Error()
+	to.Detail(pod, *st, w.said)
 }

@@ -37,7 +37,7 @@ type Outfitter interface {
 	Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error)
 }
 
-func (w *worker) outfit(ctx context.Context, ct *corev1.Container) (podspec.Given, error) {
+func (w *worker) equip(ctx context.Context, ct *corev1.Container) (podspec.Given, error) {
 	room, ok := w.a.cfg.Room.(Outfitter)
 	if !ok {
 		return podspec.Given{}, nil

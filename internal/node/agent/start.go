@@ -3,36 +3,17 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
-	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
-	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/holds"
+	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/view"
 )
-
-// The reasons for which a container waits, beside those of images and plans. They are
-// the kubelet's.
-const (
-	configError = "CreateContainerConfigError"
-	createError = "CreateContainerError"
-	runError    = "RunContainerError"
-)
-
-// notStarted is why a container could not be started.
-type notStarted struct {
-	reason, message string
-	until           time.Time // when that may have changed
-	pause           time.Duration
-}
-
-func (e *notStarted) Error() string { return e.reason + ": " + e.message }
 
 // start creates and starts an attempt at a container.
 func (w *worker) start(ctx context.Context, ct *corev1.Container, a plan.Action) error {
@@ -40,26 +21,13 @@ func (w *worker) start(ctx context.Context, ct *corev1.Container, a plan.Action)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var why *notStarted
+	var why *holds.NotStarted
 	if !errors.As(err, &why) {
-		delete(w.waits, ct.Name)
+		delete(w.holds, ct.Name)
 		return err
 	}
-	w.hold(ct.Name, why)
+	w.holds.Put(ct.Name, why)
 	return nil
-}
-
-// hold has what could not be started wait. Of a container the name is given; of the
-// sandbox it is empty. The pause grows while it goes on failing.
-func (w *worker) hold(name string, why *notStarted) {
-	if before := w.waits[name]; before != nil {
-		why.pause = before.pause
-	}
-	if why.until.IsZero() {
-		why.pause = min(max(2*why.pause, firstRetry), lastHold)
-		why.until = time.Now().Add(why.pause)
-	}
-	w.waits[name] = why
 }
 
 func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action) error {
@@ -79,8 +47,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		PodSandboxId: w.view.Box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
-		return &notStarted{reason: createError, message: message(err)}
+		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		return &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
 	}
 	w.view.Made[created.GetContainerId()] = true
 	w.event(corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
@@ -88,8 +56,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		return err
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+message(err)+hostpath.Advice(err))
-		return &notStarted{reason: runError, message: message(err)}
+		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
 	}
 	w.event(corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
 	return w.adopt(ctx, ct, created.GetContainerId(), cfg)
@@ -131,37 +99,17 @@ func (w *worker) adopt(ctx context.Context, ct *corev1.Container, id string, cfg
 	return nil
 }
 
-// configure has the image here, and makes the configuration of an attempt.
+// configure makes the configuration of an attempt. It goes on counting crashes of the same
+// program.
 func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt uint32) (*runtimeapi.ContainerConfig, error) {
-	image, err := w.image(ctx, ct)
-	if err != nil {
-		return nil, err
-	}
-	if err := podspec.CheckNonRoot(w.pod, ct, image.Info); err != nil {
-		return nil, w.misconfigured(ct, err)
-	}
-	mounts, err := w.mounts(ctx, ct, attempt)
-	if err != nil {
-		return nil, w.misconfigured(ct, err)
-	}
-	given, err := w.outfit(ctx, ct)
-	if err != nil {
-		return nil, w.misconfigured(ct, err)
-	}
 	record := podspec.Record{Hash: podspec.Hash(w.pod, ct)}
-	if c := w.view.Containers[ct.Name]; c != nil && c.Hash == record.Hash { // else it is another program
+	if c := w.view.Containers[ct.Name]; c != nil && c.Hash == record.Hash {
 		record.Crashes = c.Crashes
 	}
-	cfg, err := podspec.Container(ctx, w.spec, podspec.Attempt{
-		Container: ct, Number: attempt, Image: image.Ref, Mounts: mounts, Given: given, Target: w.target(ct.Name), Record: record,
+	return w.outfit.Configure(ctx, outfit.Attempt{
+		Container: ct, Number: attempt, Target: w.target(ct.Name), Record: record,
+		Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
-	if err != nil {
-		return nil, w.misconfigured(ct, err)
-	}
-	if err := logFolder(filepath.Join(w.spec.LogDir, cfg.GetLogPath())); err != nil {
-		return nil, w.misconfigured(ct, fmt.Errorf("make the log folder: %w", err))
-	}
-	return cfg, nil
 }
 
 // target is the id of the container that an ephemeral one looks into.
@@ -173,74 +121,4 @@ func (w *worker) target(name string) string {
 		}
 	}
 	return ""
-}
-
-func (w *worker) misconfigured(ct *corev1.Container, err error) error {
-	w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+hostpath.Advice(err))
-	return &notStarted{reason: configError, message: err.Error()}
-}
-
-// image has the image of a container here, and those of the volumes that it mounts.
-func (w *worker) image(ctx context.Context, ct *corev1.Container) (images.Image, error) {
-	for _, m := range ct.VolumeMounts {
-		for _, v := range w.pod.Spec.Volumes {
-			if v.Name != m.Name || v.Image == nil {
-				continue
-			}
-			got, err := w.ensure(ctx, v.Image.Reference, v.Image.PullPolicy)
-			if err != nil {
-				return got, err
-			}
-			w.pulled[v.Image.Reference] = got.Ref
-		}
-	}
-	return w.ensure(ctx, ct.Image, ct.ImagePullPolicy)
-}
-
-func (w *worker) ensure(ctx context.Context, image string, policy corev1.PullPolicy) (images.Image, error) {
-	asks := images.Request{
-		Pod: w.pod, Image: image, Policy: policy, Secrets: w.pullSecrets(ctx), Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
-		Pulling: func() { w.event(corev1.EventTypeNormal, "Pulling", "Pulling image "+image) },
-	}
-	var got images.Image
-	var err error
-	w.slowly(func() { got, err = w.a.cfg.Images.Ensure(ctx, asks) })
-	if ctx.Err() != nil {
-		return got, ctx.Err()
-	}
-	var failed *images.Error
-	switch {
-	case errors.As(err, &failed):
-		w.event(corev1.EventTypeWarning, "Failed", failed.Message)
-		return got, &notStarted{reason: failed.Reason, message: failed.Message, until: failed.Until}
-	case err != nil:
-		return got, &notStarted{reason: "ErrImagePull", message: err.Error()}
-	case got.Pulled:
-		w.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
-			image, got.Took.Round(time.Millisecond), (got.Waited+got.Took).Round(time.Millisecond), got.Info.GetSize()))
-	default:
-		w.event(corev1.EventTypeNormal, "Pulled", "Image "+image+" is already present on the node")
-	}
-	return got, nil
-}
-
-// pullSecrets are those that can be had: the image may be here, or need none.
-func (w *worker) pullSecrets(ctx context.Context) []*corev1.Secret {
-	var out []*corev1.Secret
-	var errs []error
-	for _, ref := range w.pod.Spec.ImagePullSecrets {
-		s, err := w.a.cfg.Objects.Secret(ctx, w.pod.Namespace, ref.Name)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case s == nil:
-			errs = append(errs, fmt.Errorf("there is no Secret %s", ref.Name))
-		default:
-			out = append(out, s)
-		}
-	}
-	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
-		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+message(err))
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,14 +63,14 @@ func (w *worker) take(l inbox.Letter) {
 		w.given = l.Pod
 		w.pod = w.counted(l.Pod)
 		w.spec.Pod = w.pod
-		clear(w.waits) // what could not be started may be another thing now
+		clear(w.holds) // what could not be started may be another thing now
 	}
 	if l.Ending != nil && w.ending == nil {
 		w.view.Leave()
 	}
 	w.ending = l.Ending
 	if l.Again {
-		clear(w.waits)
+		clear(w.holds)
 	}
 	if l.Again && w.stray {
 		w.refused, w.stray = nil, false
@@ -85,25 +84,7 @@ func (w *worker) take(l inbox.Letter) {
 // plan is what is to be done now. What could not be started waits for its time.
 func (w *worker) plan() plan.Plan {
 	in := w.input()
-	p := plan.Next(in)
-	waits := func(a plan.Action) bool {
-		why := w.waits[a.Container]
-		if a.Verb != plan.Start && a.Verb != plan.RunSandbox || why == nil || !in.Now.Before(why.until) {
-			return false
-		}
-		if p.Again.IsZero() || why.until.Before(p.Again) {
-			p.Again = why.until
-		}
-		return true
-	}
-	for i, a := range p.Actions {
-		if a.Verb == plan.RunSandbox && waits(a) {
-			p.Actions = p.Actions[:i] // what follows is to be in it
-			return p
-		}
-	}
-	p.Actions = slices.DeleteFunc(p.Actions, waits)
-	return p
+	return w.holds.Apply(plan.Next(in), in.Now)
 }
 
 func (w *worker) input() plan.Input {
@@ -303,4 +284,21 @@ func (w *worker) tidy(ctx context.Context) error {
 	}
 	w.view.Extra = nil
 	return nil
+}
+
+// dropOld removes the logs and last words of all attempts but the last two, which are
+// those that somebody can ask for.
+func (w *worker) dropOld() error {
+	var errs []error
+	for name, c := range w.view.Containers {
+		n := c.Now.GetMetadata().GetAttempt()
+		if n < 2 || c.Kept == n-1 {
+			continue
+		}
+		err := w.outfit.DropBefore(name, n-1)
+		if errs = append(errs, err); err == nil {
+			c.Kept = n - 1
+		}
+	}
+	return errors.Join(errs...)
 }

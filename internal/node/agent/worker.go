@@ -9,8 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/inbox"
 	"fairlead.run/internal/node/ledger"
+	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/shown"
@@ -35,9 +37,9 @@ type worker struct {
 	standing
 	resizing
 	view  *view.Pod
-	waits map[string]*notStarted // what could not be started, by container
+	holds holds.Holds
 	shown shown.Shown
-	said  Detail // what a Detailed reporter was told last
+	said  shown.Detail // what a Detailed reporter was told last
 }
 
 // wish is what is wanted of the pod.
@@ -60,7 +62,7 @@ type ground struct {
 	volumes *volume.Set
 	spec    *podspec.Context
 	tend    *tend.Pod
-	pulled  map[string]string // images of volumes, by the runtime's names for them
+	outfit  *outfit.Pod
 }
 
 // stage is how far the preparation of a pod has come. Each is reached once, also by an
@@ -74,26 +76,26 @@ const (
 	prepared              // its volumes are there
 )
 
-// What failed is tried again after a pause, which grows while it goes on failing: to
-// lastRetry for what the runtime was asked, and to lastHold for what could not be
-// started.
+// What failed is tried again after a pause, which grows while it goes on failing. What
+// could not be started has pauses of its own (internal/node/holds).
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 15 * time.Second
-	lastHold   = time.Minute
 )
 
 func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
-		ground: ground{dirs: a.cfg.With(removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), p.UID), pulled: map[string]string{}},
-		waits:  map[string]*notStarted{},
+		ground: ground{dirs: a.cfg.With(removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), p.UID)},
+		holds:  holds.Holds{},
 	}
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
-	w.spec.Pulled = func(image string) string { return w.pulled[image] }
+	w.outfit = outfit.New(outfit.Config{
+		Spec: w.spec, Dirs: w.dirs, Images: a.cfg.Images, Volumes: func() *volume.Set { return w.volumes }, Given: w.equip, Event: w.event, Slowly: w.slowly,
+	})
 	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted, Tried: w.tried}
 	w.view = view.New(view.Config{
-		Runtime: a.cfg.Runtime, UID: p.UID, Mine: a.Mine, Tend: w.tend, Words: w.lastWords, Told: func() *corev1.Pod { return w.given },
+		Runtime: a.cfg.Runtime, UID: p.UID, Mine: a.Mine, Tend: w.tend, Words: w.outfit.LastWords, Told: func() *corev1.Pod { return w.given },
 		Unhooked: w.unhooked,
 	})
 	return w

@@ -12,11 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/shown"
 )
 
 // pod is one of a run. What its agent tells is taken over here.
@@ -101,7 +101,7 @@ func (p *pod) setHandler(name string) {
 }
 
 // take takes over how the pod is now.
-func (p *pod) take(now corev1.PodStatus, d agent.Detail) {
+func (p *pod) take(now corev1.PodStatus, d shown.Detail) {
 	p.mu.Lock()
 	before := p.status
 	p.trouble = d.Trouble
@@ -227,7 +227,7 @@ func (p *pod) endLogs() {
 type reporter struct{ r *Run }
 
 // Detail implements agent.Detailed.
-func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d agent.Detail) {
+func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d shown.Detail) {
 	r.r.byUID[p.UID].take(s, d)
 }
 

@@ -177,7 +177,7 @@ func (i *refs) put(k imageKey, ref string, info *runtimeapi.Image) {
 	i.refs[k], i.info[k] = ref, info
 }
 
-// Ensure implements agent.Images: all images are here by the time that the agent runs.
+// Ensure implements outfit.Images: all images are here by the time that the agent runs.
 func (i *refs) Ensure(_ context.Context, r images.Request) (images.Image, error) {
 	k := keyOf(r.Pod, r.Image)
 	i.mu.Lock()

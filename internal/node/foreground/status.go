@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/shown"
 )
 
 // Phase is where a pod stands.
@@ -45,7 +45,7 @@ type Observer interface {
 }
 
 // take takes over what the agent says of a pod that has started, or has not.
-func (s *Status) take(p *corev1.Pod, now corev1.PodStatus, d agent.Detail, started bool) {
+func (s *Status) take(p *corev1.Pod, now corev1.PodStatus, d shown.Detail, started bool) {
 	s.Addresses = nil
 	for _, ip := range now.PodIPs {
 		s.Addresses = append(s.Addresses, ip.IP)
@@ -86,7 +86,7 @@ func sidecar(p *corev1.Pod, name string) bool {
 }
 
 // hasBegun says that every container was started once, and no hook of a start is at it.
-func hasBegun(p *corev1.Pod, now corev1.PodStatus, d agent.Detail) bool {
+func hasBegun(p *corev1.Pod, now corev1.PodStatus, d shown.Detail) bool {
 	begun := map[string]bool{}
 	for _, c := range now.ContainerStatuses {
 		begun[c.Name] = c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
@@ -100,7 +100,7 @@ func hasBegun(p *corev1.Pod, now corev1.PodStatus, d agent.Detail) bool {
 }
 
 // whyInit says which init container a pod is at.
-func whyInit(p *corev1.Pod, now corev1.PodStatus, d agent.Detail) string {
+func whyInit(p *corev1.Pod, now corev1.PodStatus, d shown.Detail) string {
 	for _, c := range now.InitContainerStatuses {
 		switch t := c.State.Terminated; {
 		case sidecar(p, c.Name), t != nil && t.ExitCode == 0:
@@ -116,7 +116,7 @@ func whyInit(p *corev1.Pod, now corev1.PodStatus, d agent.Detail) string {
 }
 
 // whyFailed tells how the containers ended because of which a pod has failed.
-func whyFailed(p *corev1.Pod, now corev1.PodStatus, d agent.Detail) string {
+func whyFailed(p *corev1.Pod, now corev1.PodStatus, d shown.Detail) string {
 	if now.Reason != "" {
 		text := now.Reason
 		if now.Reason == plan.DeadlineExceeded {
@@ -147,7 +147,7 @@ func whyWaiting(now corev1.PodStatus) string {
 }
 
 // startFailure says why a pod that has failed never came to its containers.
-func startFailure(now corev1.PodStatus, d agent.Detail) string {
+func startFailure(now corev1.PodStatus, d shown.Detail) string {
 	if now.Reason != "" {
 		return "start its containers: " + now.Reason
 	}

@@ -26,6 +26,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
@@ -74,7 +75,7 @@ type Machine struct {
 	// beside is what is known of pods beside what the agent has, by UID.
 	beside struct {
 		remembered sync.Map // pods that have ended before the agent was started
-		whys       sync.Map // what keeps pods from being ready; see agent.Detail
+		whys       sync.Map // what keeps pods from being ready; see shown.Detail
 	}
 
 	mu       sync.Mutex
@@ -285,7 +286,7 @@ func (m *Machine) Problems() []source.Problem {
 type reporter struct{ m *Machine }
 
 // Detail implements agent.Detailed.
-func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d agent.Detail) {
+func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d shown.Detail) {
 	why := strings.Join(slices.DeleteFunc([]string{d.Why, d.Trouble}, func(text string) bool { return text == "" }), "; ")
 	if why == "" {
 		r.m.beside.whys.Delete(p.UID)
@@ -297,7 +298,7 @@ func (r reporter) Detail(p *corev1.Pod, s corev1.PodStatus, d agent.Detail) {
 }
 
 // Changed implements agent.Reporter; Detail is told in its place.
-func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.Detail(p, s, agent.Detail{}) }
+func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.Detail(p, s, shown.Detail{}) }
 
 func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.m.events.add(ofPod(p), kind, reason, message)

@@ -1,5 +1,5 @@
-// Package shown is what was told of a pod last, for those who ask in between. What is
-// told, and when, is not decided here.
+// Package shown is what is told of a pod beside its status, and what was told last, for
+// those who ask in between. When it is told is not decided here.
 package shown
 
 import (

@@ -19,6 +19,12 @@ const (
 	SourceAnnotation = "kubernetes.io/config.source"
 )
 
+// API is the source of pods that come from an API server: those without a SourceAnnotation.
+const API = "api"
+
+// Of is where a pod comes from.
+func Of(p *corev1.Pod) string { return cmp.Or(p.Annotations[SourceAnnotation], API) }
+
 // Node is whose pods they become.
 type Node struct {
 	Name string

@@ -305,6 +305,17 @@ func Reject(pod *corev1.Pod, reason, message string, now time.Time) corev1.PodSt
 	return m.out
 }
 
+// Blocked is the status of a pod that cannot begin yet, and why.
+func Blocked(pod *corev1.Pod, hostIPs []string, why string, now time.Time) corev1.PodStatus {
+	in := Input{Pod: pod, Plan: plan.Plan{Phase: corev1.PodPending}, HostIPs: hostIPs, Now: now, Waiting: map[string]corev1.ContainerStateWaiting{}}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			in.Waiting[list[i].Name] = corev1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: why}
+		}
+	}
+	return Of(in)
+}
+
 // Equal says that there is nothing new in b. The order of conditions says nothing,
 // and the API has no time below a second.
 func Equal(a, b *corev1.PodStatus) bool {

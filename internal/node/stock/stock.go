@@ -48,7 +48,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Stock is that of a node. It is the agent.Images of its agent.
+// Stock is that of a node. It is the outfit.Images of its agent.
 type Stock struct {
 	*images.Manager
 	cfg Config

@@ -1,4 +1,5 @@
-// Package strays finds folders of pods of which nothing else is left.
+// Package strays finds what earlier agents have left of pods, down to folders of which
+// nobody knows any more. What becomes of it is not decided here.
 package strays
 
 import (

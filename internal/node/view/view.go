@@ -308,3 +308,11 @@ func DescribeExit(c *Container) string {
 	}
 	return text
 }
+
+// Message is what an error of a runtime says, without grpc's frame.
+func Message(err error) string {
+	if s, ok := grpcstatus.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/source"
 )
@@ -46,7 +45,7 @@ func (g *given) keep(static []*corev1.Pod, unread []string) {
 func (g *given) hand() {
 	unread := g.unread
 	if !g.heard {
-		unread = append([]string{agent.SourceAPI}, unread...)
+		unread = append([]string{source.API}, unread...)
 	}
 	all := append([]*corev1.Pod(nil), g.static...)
 	g.run(append(all, g.bound...), unread...)

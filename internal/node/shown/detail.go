@@ -1,4 +1,4 @@
-package agent
+package shown
 
 import (
 	"fmt"
@@ -24,21 +24,23 @@ type Detail struct {
 	Trouble string
 }
 
-func (d Detail) equal(other Detail) bool {
+// Equal says that there is nothing new in one of them.
+func (d Detail) Equal(other Detail) bool {
 	return d.Starting == other.Starting && d.Why == other.Why && d.Trouble == other.Trouble && maps.Equal(d.Ended, other.Ended)
 }
 
-// detail is what there is to say now.
-func (w *worker) detail(p plan.Plan) Detail {
-	d := Detail{Ended: map[string]string{}, Why: w.whyPaused(p)}
-	for name, c := range w.view.Containers {
+// DetailOf is what there is to say of a pod now, by what the runtime has of it and by its
+// plan.
+func DetailOf(pod *corev1.Pod, seen *view.Pod, p plan.Plan) Detail {
+	d := Detail{Ended: map[string]string{}, Why: whyPaused(seen, p)}
+	for name, c := range seen.Containers {
 		if c.Now != nil && view.StateOf(c.Now.GetState()) == plan.Exited {
 			d.Ended[name] = view.DescribeExit(c)
 		}
 	}
-	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			c := w.view.Containers[list[i].Name]
+			c := seen.Containers[list[i].Name]
 			if c == nil || c.Now == nil || view.StateOf(c.Now.GetState()) != plan.Running {
 				continue
 			}
@@ -52,10 +54,10 @@ func (w *worker) detail(p plan.Plan) Detail {
 }
 
 // whyPaused tells of the container that waits longest for its next start.
-func (w *worker) whyPaused(p plan.Plan) string {
+func whyPaused(seen *view.Pod, p plan.Plan) string {
 	text, last := "", time.Time{}
 	for name, why := range p.Waiting {
-		c := w.view.Containers[name]
+		c := seen.Containers[name]
 		if why.Reason != plan.CrashLoopBackOff || c == nil || c.Now == nil || why.Until.Before(last) {
 			continue
 		}
@@ -63,15 +65,4 @@ func (w *worker) whyPaused(p plan.Plan) string {
 		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes))
 	}
 	return text
-}
-
-// trouble tells what could not be done, to who wants to know.
-func (w *worker) trouble(err error) {
-	to, ok := w.a.cfg.Reporter.(Detailed)
-	pod, st := w.shown.Get()
-	if !ok || pod == nil || w.said.Trouble == err.Error() {
-		return
-	}
-	w.said.Trouble = err.Error()
-	to.Detail(pod, *st, w.said)
 }

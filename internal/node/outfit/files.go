@@ -1,0 +1,75 @@
+package outfit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/lastwords"
+	"fairlead.run/internal/node/logs/rotate"
+	"fairlead.run/internal/node/podspec"
+)
+
+const hostsPath = "/etc/hosts"
+
+func (p *Pod) hostsFile() string { return filepath.Join(p.Dirs.Memory, "hosts") }
+
+// WriteHosts writes the pod's hosts file. Containers that have it mounted see the
+// change.
+func (p *Pod) WriteHosts() error {
+	node, err := os.ReadFile(hostsPath)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.MkdirAll(p.Dirs.Memory, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.hostsFile(), podspec.Hosts(p.Spec, node), 0o644); err != nil {
+		return fmt.Errorf("write its hosts file: %w", err)
+	}
+	return nil
+}
+
+// mounts are what a container has mounted: volumes, the hosts file unless it brings
+// its own, and the file for its last words.
+func (p *Pod) mounts(ctx context.Context, ct *corev1.Container, attempt uint32) ([]*runtimeapi.Mount, error) {
+	mounts, err := p.Volumes().Mounts(ctx, ct)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(mounts, func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == hostsPath }) {
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: p.hostsFile(), SelinuxRelabel: true})
+	}
+	words, err := p.note(ct, attempt).Mount()
+	if err != nil {
+		return nil, err
+	}
+	return podspec.Mapped(p.Spec, append(mounts, words)), nil
+}
+
+func (p *Pod) note(ct *corev1.Container, attempt uint32) lastwords.Note {
+	return lastwords.Note{Container: ct, Folder: filepath.Join(p.Dirs.Memory, "termination"), Attempt: attempt}
+}
+
+// LastWords is what an attempt that has ended has left; empty for one that has not.
+func (p *Pod) LastWords(name string, s *runtimeapi.ContainerStatus) string {
+	ct := podspec.ContainerOf(p.Spec.Pod, name)
+	if ct == nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return ""
+	}
+	return p.note(ct, s.GetMetadata().GetAttempt()).Read(s.GetExitCode(), s.GetLogPath())
+}
+
+// DropBefore removes the logs and last words of all attempts at a container before that
+// one. It goes by the files: the attempts themselves may be gone with their sandbox.
+func (p *Pod) DropBefore(name string, attempt uint32) error {
+	ct := &corev1.Container{Name: name}
+	log := podspec.Attempt{Container: ct}.LogPath()
+	return errors.Join(rotate.RemoveBefore(filepath.Join(p.Spec.LogDir, filepath.Dir(log)), attempt), p.note(ct, attempt).RemoveBefore())
+}
