@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -387,16 +388,19 @@ func (n *Node) DaemonLog() string {
 	return b.String()
 }
 
+// faults are how a race or panic of the daemon begins in its log. The word "panic"
+// may also be in what it tells of a runtime, which is not its fault.
+var faults = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )|msg="CRI call panicked"|Observed a panic`)
+
 // fault is the beginning of the first race or panic that a log tells of, or "".
 func fault(log string) string {
 	const most = 8000
-	for _, word := range []string{"DATA RACE", "panic:"} {
-		if i := strings.Index(log, word); i >= 0 {
-			from := strings.LastIndexByte(log[:i], '\n') + 1
-			return log[from:min(from+most, len(log))]
-		}
+	at := faults.FindStringIndex(log)
+	if at == nil {
+		return ""
 	}
-	return ""
+	from := strings.LastIndexByte(log[:at[0]], '\n') + 1
+	return log[from:min(from+most, len(log))]
 }
 
 func tail(s string, n int) string {
