@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
@@ -276,18 +278,37 @@ func (f *installFlags) tellReady(is bool) error {
 	return os.WriteFile(f.readyFile, nil, 0o644)
 }
 
+// eventSuffix names the file of events that no probe has told yet.
+const eventSuffix = ".event"
+
+// events opens that file for this process alone: a probe is another one, and what it
+// has not read must not be taken away.
+func (f *installFlags) events(flags int) (*os.File, error) {
+	file, err := os.OpenFile(f.readyFile+eventSuffix, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 // tellEvent leaves a sentence for the next probe.
 func (f *installFlags) tellEvent(text string) error {
-	out, err := os.OpenFile(f.readyFile+eventSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	out, err := f.events(os.O_WRONLY | os.O_CREATE | os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("tell an event: %w", err)
 	}
 	_, err = fmt.Fprintln(out, text)
 	return errors.Join(err, out.Close())
 }
-
-// eventSuffix names the file of events that no probe has told yet.
-const eventSuffix = ".event"
 
 // isReady answers a probe: whether another process has left its file. One probe fails
 // with what there is to tell: the kubelet makes an event of that, for which nobody
@@ -296,17 +317,20 @@ func (f *installFlags) isReady() error {
 	if _, err := os.Stat(f.readyFile); err != nil {
 		return fmt.Errorf("it is not ready: %w", err)
 	}
-	event := f.readyFile + eventSuffix
-	err := os.Rename(event, event+".told") // so that it is told once
+	in, err := f.events(os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	var text []byte
 	if err == nil {
-		text, err = os.ReadFile(event + ".told")
+		text, err = io.ReadAll(in)
+		err = errors.Join(err, in.Truncate(0), in.Close()) // so that it is told once
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("tell an event: %w", err)
+	case len(text) == 0:
+		return nil
 	}
 	return errors.New(strings.TrimSpace(string(text)))
 }

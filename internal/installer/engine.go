@@ -22,10 +22,11 @@ import (
 	"fairlead.run/internal/installer/kubelet"
 	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/installer/restart"
+	"fairlead.run/internal/installer/view"
 )
 
 // DefaultState is where the journal is.
-const DefaultState = "/var/lib/fairlead-installer"
+const DefaultState = view.State
 
 // Options say what node this is, as far as that is not to be found out, and how
 // patient the installer is. Zero values are filled in.

@@ -2,6 +2,7 @@ package installer
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/restart"
+	"fairlead.run/internal/installer/view"
 )
 
 // Status is what is known of one type on the node.
@@ -90,7 +92,7 @@ func (i *Installer) Answers(ctx context.Context) error { return i.runtime.Answer
 
 // Events is the file of the node in which its monitor leaves what it has done. It
 // goes with the boot.
-func (i *Installer) Events() string { return i.real("/run/fairlead-installer/monitor.json") }
+func (i *Installer) Events() string { return i.real(filepath.Join(view.Told, "monitor.json")) }
 
 // Reviver is how a runtime that hangs is brought back: other than for a change of
 // its configuration, a signal that it would have to take does not do.

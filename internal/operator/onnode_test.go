@@ -125,6 +125,7 @@ func lifeOnNode(t *testing.T, o system) {
 	if got := n.jobs(); !slices.Equal(got, want) {
 		t.Errorf("systemd was asked for %q", got)
 	}
+	runs.tells("RuntimeRestarted")
 	runs.stop()
 
 	w.must(w.client.Delete(t.Context(), aPool("sandboxed")))
@@ -575,13 +576,38 @@ func (m *machine) mount(say func(string, ...any), to string, v corev1.VolumeMoun
 
 // ready is what the probe says.
 func (c *container) ready() bool {
+	_, err := c.probe()
+	return err == nil
+}
+
+// probe is what it prints, with an error if it fails.
+func (c *container) probe() (string, error) {
 	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", c.cmd.Process.Pid))
 	fields := strings.Fields(string(child))
 	if err != nil || len(fields) != 1 {
-		return false
+		return "", errors.Join(err, errors.New("it is not running yet"))
 	}
 	args := append([]string{"--target", fields[0], "--mount", "--pid", "--", "chroot", c.root}, c.spec.ReadinessProbe.Exec.Command...)
-	return exec.Command("nsenter", args...).Run() == nil
+	said, err := exec.Command("nsenter", args...).CombinedOutput()
+	return string(said), err
+}
+
+// tells has the node's monitor say that it has restarted the runtime: one probe fails
+// with that, and the next one succeeds.
+func (c *container) tells(reason string) {
+	c.m.Helper()
+	at := time.Now().Add(time.Second) // after the watch has begun
+	c.m.write(c.m.at("run/fairlead-installer/monitor.json"), `{"time":"`+at.Format(time.RFC3339Nano)+`","reason":"`+reason+`","silent":"1m0s","times":1,"how":"a test"}`+"\n", 0o644)
+	c.m.eventually("a probe fails", func() bool {
+		said, err := c.probe()
+		if err != nil && !strings.Contains(said, reason) {
+			c.m.Fatalf("%v: %s", err, said)
+		}
+		return err != nil
+	})
+	if said, err := c.probe(); err != nil {
+		c.m.Errorf("the next probe fails as well: %v: %s", err, said)
+	}
 }
 
 func (c *container) awaitReady() {

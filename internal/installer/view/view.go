@@ -15,6 +15,9 @@ import (
 // State is where the installer's journal is.
 const State = "/var/lib/fairlead-installer"
 
+// Told is where the node's monitor leaves what it has done. That goes with the boot.
+const Told = "/run/fairlead-installer"
+
 // Kind is what a place is.
 type Kind string
 
@@ -71,6 +74,7 @@ func (w Want) Places() ([]Place, error) {
 	all := append(slices.Clone(own),
 		Place{Path: "/etc/os-release", Kind: File},
 		Place{Path: State, Kind: Made, Write: true},
+		Place{Path: Told, Kind: Made},
 		Place{Path: w.BinaryPath, Kind: Made, Write: true},
 	)
 	if w.Systemd {

@@ -27,22 +27,22 @@ func TestPlaces(t *testing.T) {
 	}{
 		"containerd": {
 			Want{Distribution: "containerd", BinaryPath: "/usr/bin", Systemd: true},
-			[]string{"/etc/containerd", "/etc/os-release", "/etc/systemd/system", "/run/containerd", "/run/dbus", "/usr/bin", State},
+			[]string{"/etc/containerd", "/etc/os-release", "/etc/systemd/system", "/run/containerd", "/run/dbus", Told, "/usr/bin", State},
 			[]string{"/etc/containerd", "/etc/systemd/system", "/usr/bin", State},
 		},
 		"crio by a signal": {
 			Want{Distribution: "crio", BinaryPath: "/opt/bin"},
-			[]string{"/etc/crio", "/etc/os-release", "/opt/bin", "/run/crio", State},
+			[]string{"/etc/crio", "/etc/os-release", "/opt/bin", "/run/crio", Told, State},
 			[]string{"/etc/crio", "/opt/bin", State},
 		},
 		"k3s and devices": {
 			Want{Distribution: "k3s", BinaryPath: "/usr/bin", Systemd: true, Devices: true},
-			[]string{"/dev", "/etc/os-release", "/etc/systemd/system", "/run/dbus", "/run/k3s/containerd", "/usr/bin", State, "/var/lib/rancher/k3s/agent/etc/containerd"},
+			[]string{"/dev", "/etc/os-release", "/etc/systemd/system", "/run/dbus", Told, "/run/k3s/containerd", "/usr/bin", State, "/var/lib/rancher/k3s/agent/etc/containerd"},
 			[]string{"/usr/bin", State, "/var/lib/rancher/k3s/agent/etc/containerd"},
 		},
 		"a command": {
 			Want{Distribution: "k0s", BinaryPath: "/usr/bin", Command: true},
-			[]string{"/", "/etc/k0s", "/etc/os-release", "/run/k0s", "/usr/bin", State},
+			[]string{"/", "/etc/k0s", "/etc/os-release", Told, "/run/k0s", "/usr/bin", State},
 			[]string{"/etc/k0s", "/usr/bin", State},
 		},
 	} {

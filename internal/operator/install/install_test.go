@@ -94,22 +94,22 @@ func TestMounts(t *testing.T) {
 	}{
 		"containerd": {func(o *Order) { o.CRI, o.Distribution, o.Restart = "containerd", "containerd", v1alpha1.Restart{} }, []string{
 			"/etc/containerd DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory rw", "/run/containerd Directory ro live",
-			"/run/dbus Directory ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+			"/run/dbus Directory ro", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
 		"crio": {func(o *Order) { o.Restart = v1alpha1.Restart{} }, []string{
-			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
 		"crio by systemd": {func(o *Order) { o.Restart = v1alpha1.Restart{Method: "systemd"} }, []string{
-			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/crio Directory ro live", "/run/dbus Directory ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/crio Directory ro live", "/run/dbus Directory ro", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
 		"a command": {func(*Order) {}, []string{
-			"/ Directory ro live", "/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
+			"/ Directory ro live", "/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
 		"rke2 with devices": {func(o *Order) {
 			o.CRI, o.Distribution, o.Restart = "containerd", "rke2", v1alpha1.Restart{}
 			o.Payload.Spec.Manifest.Devices = []string{"/dev/kvm"}
 		}, []string{
-			"/dev Directory ro live", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/dbus Directory ro", "/run/k3s/containerd Directory ro live", "/usr/bin DirectoryOrCreate rw",
+			"/dev Directory ro live", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/dbus Directory ro", "/run/fairlead-installer DirectoryOrCreate ro", "/run/k3s/containerd Directory ro live", "/usr/bin DirectoryOrCreate rw",
 			"/var/lib/fairlead-installer DirectoryOrCreate rw", "/var/lib/rancher/rke2/agent/etc/containerd Directory rw",
 		}},
 	} {

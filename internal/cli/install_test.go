@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.run/internal/installer"
+)
+
+// probe is what the readiness probe of a process with --stay says.
+func probe(t *testing.T, f *installFlags) (code int, said string) {
+	t.Helper()
+	var out bytes.Buffer
+	a := &app{out: io.Discard, err: &out}
+	code = a.run(t.Context(), []string{"install", "--ready", "--ready-file", f.readyFile})
+	return code, out.String()
+}
+
+// Events make one probe fail, and with all that there is to tell.
+func TestProbeTellsEventsOnce(t *testing.T) {
+	f := &installFlags{readyFile: filepath.Join(t.TempDir(), "run", "ready")}
+	if code, said := probe(t, f); code == 0 || !strings.Contains(said, "not ready") {
+		t.Errorf("before it is ready: %d %q", code, said)
+	}
+	if err := f.tellReady(true); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if code, said := probe(t, f); code != 0 {
+			t.Fatalf("%d %q", code, said)
+		}
+		for _, text := range []string{"the first", "the second"} {
+			if err := f.tellEvent(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code, said := probe(t, f); code == 0 || !strings.Contains(said, "the first") || !strings.Contains(said, "the second") {
+			t.Errorf("with events: %d %q", code, said)
+		}
+	}
+	if code, said := probe(t, f); code != 0 {
+		t.Errorf("afterwards: %d %q", code, said)
+	}
+}
+
+// Probes and events come at the same time, and each event is told by exactly one probe.
+func TestNoEventIsLostToAProbe(t *testing.T) {
+	f := &installFlags{readyFile: filepath.Join(t.TempDir(), "ready")}
+	if err := f.tellReady(true); err != nil {
+		t.Fatal(err)
+	}
+	const events = 200
+	told, failed := map[string]int{}, make(chan error, 1)
+	go func() {
+		var err error
+		for n := range events {
+			err = errors.Join(err, f.tellEvent(fmt.Sprintf("event %d", n)))
+		}
+		failed <- err
+	}()
+	look := func() {
+		if err := f.isReady(); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				told[strings.TrimSpace(line)]++
+			}
+		}
+	}
+	for done := false; !done; look() {
+		select {
+		case err := <-failed:
+			if err != nil {
+				t.Fatal(err)
+			}
+			done = true
+		default:
+		}
+	}
+	if len(told) != events {
+		t.Errorf("%d of %d are told", len(told), events)
+	}
+	for text, n := range told {
+		if n != 1 || !strings.HasPrefix(text, "event ") {
+			t.Errorf("%q is told %d times", text, n)
+		}
+	}
+	if err := f.isReady(); err != nil {
+		t.Error(err)
+	}
+}
+
+// From a runtime that does not answer to what a kubelet makes an event of: the monitor
+// has it restarted and leaves that in a file of the node, and the process that watches
+// there has a probe fail.
+func TestRestartByTheMonitorFailsAProbe(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/os-release"), []byte("ID=debian\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := &installFlags{readyFile: filepath.Join(t.TempDir(), "ready")}
+	i, err := installer.New(installer.Options{Root: root, Distribution: "containerd", Restart: "none"}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = f.tellReady(true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		w := &installer.Watcher{Installer: i, Every: time.Millisecond, Ready: f.tellReady, Tell: f.tellEvent}
+		w.Run(ctx)
+	})
+	var said bytes.Buffer
+	all.Go(func() {
+		monitor := &app{out: io.Discard, err: &said}
+		monitor.run(ctx, []string{"install", "monitor", "--host", root, "--distribution", "containerd", "--restart", "none", "--every", "1ms", "--after", "1ms"})
+	})
+	defer func() {
+		stop()
+		all.Wait()
+		if t.Failed() {
+			t.Logf("the monitor: %s", &said)
+		}
+	}()
+	for {
+		code, text := probe(t, f)
+		if code == 0 {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if !strings.Contains(text, "RuntimeRestarted: the container runtime had not answered for ") {
+			t.Errorf("%d %q", code, text)
+		}
+		return
+	}
+}
