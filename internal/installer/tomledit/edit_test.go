@@ -131,8 +131,10 @@ func TestElementsComeAndGo(t *testing.T) {
 			}
 		})
 	}
-	if _, err := parse(t, "imports = 1\n").AddElement("imports", "x"); err == nil {
-		t.Error("a number was added to")
+	for _, other := range []string{"imports = 1\n", "imports = {}\n", "imports.a = 1\n", "[imports]\n", "[[imports]]\n", "[imports.a]\n"} {
+		if _, err := parse(t, other).AddElement("imports", "x"); err == nil {
+			t.Errorf("%q was added to", other)
+		}
 	}
 	if got := parse(t, files["imports"]).CutElement("imports", "/no"); string(got) != files["imports"] {
 		t.Error("something else was cut")
@@ -179,6 +181,8 @@ func TestClosedAndLine(t *testing.T) {
 		"[plugins]\ncri = {}\n":        {"plugins", "cri", "runtimes"},
 		"[plugins]\ncri.x = {a=1}\n":   {"plugins", "cri", "x", "y"},
 		"[plugins]\ncri = 'nothing'\n": {"plugins", "cri", "x"},
+		"[[plugins]]\n":                {"plugins", "cri", "x"},
+		"[[plugins.cri]]\na = 1\n":     {"plugins", "cri", "x"},
 	} {
 		if parse(t, data).Closed(path...) == nil {
 			t.Errorf("%q can be added to", data)
@@ -197,34 +201,4 @@ func TestClosedAndLine(t *testing.T) {
 	if got := Path("plugins", "x.y", `a"b`, ""); got != `plugins."x.y"."a\"b".""` {
 		t.Error(got)
 	}
-}
-
-func FuzzEdit(f *testing.F) {
-	for _, data := range files {
-		f.Add(data)
-	}
-	f.Fuzz(func(t *testing.T, data string) {
-		file, err := Parse("f", []byte(data))
-		if err != nil || HasBlock([]byte(data), "b") || strings.Contains(data, "/zz") {
-			return
-		}
-		with, err := AddBlock("f", []byte(data), "b", "# x\n")
-		if err == nil {
-			out, err := CutBlock("f", with, "b")
-			if err != nil || string(out) != data {
-				t.Fatalf("a block leaves %q: %v", out, err)
-			}
-		}
-		with, err = file.AddElement("imports", "/zz")
-		if err != nil {
-			return
-		}
-		after, err := Parse("f", with)
-		if err != nil {
-			t.Fatalf("with an element it is no TOML: %v\n%q", err, with)
-		}
-		if out := after.CutElement("imports", "/zz"); string(out) != data {
-			t.Fatalf("an element leaves %q of %q", out, data)
-		}
-	})
 }

@@ -38,12 +38,17 @@ func (f *File) CutTables(path ...string) ([]byte, error) {
 }
 
 // Closed says which table above a path cannot be added to from the end of the
-// file, because it is written inline or is no table.
+// file, because it is written inline or is none.
 func (f *File) Closed(path ...string) error {
 	for _, x := range f.lines {
 		if !x.table && len(x.path) < len(path) && under(path, x.path) {
 			return fmt.Errorf("%s:%d: %s is written on one line, so that nothing can be added to it; write it as a table: %w",
 				f.name, 1+bytes.Count(f.data[:x.start], []byte("\n")), Path(x.path...), errdefs.ErrPrecondition)
+		}
+	}
+	for n := 1; n < len(path); n++ {
+		if at := path[:n]; f.Get(at...) != nil && f.Table(at...) == nil {
+			return fmt.Errorf("%s:%d: %s is no table, so that nothing can be added to it: %w", f.name, f.Line(at...), Path(at...), errdefs.ErrPrecondition)
 		}
 	}
 	return nil
@@ -64,6 +69,9 @@ func (f *File) AddElement(key, element string) ([]byte, error) {
 			text += ", "
 		}
 		return splice(f.data, x.value+1, x.value+1, []byte(text)), nil
+	}
+	if f.Get(key) != nil {
+		return nil, fmt.Errorf("edit %s: %s is a table and no list: %w", f.name, key, errdefs.ErrPrecondition)
 	}
 	at := len(f.data)
 	if len(f.lines) > 0 {
