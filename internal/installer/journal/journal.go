@@ -288,8 +288,13 @@ func (j Journal) Purge() error {
 	if err != nil || len(types) > 0 {
 		return err
 	}
-	for _, name := range []string{restarts, "lock"} {
-		if err := os.Remove(filepath.Join(j.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// What a writer that was killed has left goes, too.
+	all, err := filepath.Glob(filepath.Join(j.Dir, ".*.json.tmp-*"))
+	if err != nil {
+		return fmt.Errorf("remove the journal: %w", err)
+	}
+	for _, path := range append(all, filepath.Join(j.Dir, restarts), filepath.Join(j.Dir, "lock")) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the journal: %w", err)
 		}
 	}
