@@ -51,6 +51,15 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelector map[string]string `json:"nodeSelector"`
 
+	// provider is who rents the machines out, by Gardener's words: aws, azure, gcp,
+	// openstack, ... Machine types are judged where it is given: two providers may call
+	// different machines the same.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Provider string `json:"provider,omitempty"`
+
 	// machineType is what the machines are called by who rents them out, such as
 	// m5.metal.
 	//

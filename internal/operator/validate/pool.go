@@ -31,7 +31,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 		}
 	}
 	k.check(group{
-		machine: plugin.Machine{Type: p.Spec.MachineType}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: p.Spec.KubernetesVersion,
+		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: p.Spec.KubernetesVersion,
 		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true,
 		paths: groupPaths{
 			machine: spec.Child("machineType"), image: spec.Child("machineImage", "name"), arch: spec.Child("architecture"),

@@ -45,7 +45,7 @@ func poolOf(types ...string) *v1alpha1.WorkerPool {
 	p := &v1alpha1.WorkerPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"},
 		Spec: v1alpha1.WorkerPoolSpec{
-			NodeSelector: map[string]string{"pool": "sandboxed"}, MachineType: "m5.metal", MachineImage: v1alpha1.MachineImage{Name: "ubuntu", Version: "24.04"},
+			NodeSelector: map[string]string{"pool": "sandboxed"}, Provider: "aws", MachineType: "m5.metal", MachineImage: v1alpha1.MachineImage{Name: "ubuntu", Version: "24.04"},
 			Architecture: "amd64", KubernetesVersion: "1.37.2", CRI: v1alpha1.CRI{Name: v1alpha1.CRIContainerd},
 		},
 	}
@@ -106,7 +106,14 @@ func TestPool(t *testing.T) {
 		"machine that cannot":           {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.MachineType = "m5.large" }, want: []string{"spec.machineType choose one such as m5.metal"}},
 		"machine of the 8th generation": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.MachineType = "m8i.large" }, warns: "nested virtualisation is turned on"},
 		"machine that nobody knows":     {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.MachineType = "n2-standard-4" }, warns: "/dev/kvm"},
-		"architecture":                  {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.Architecture = "arm64" }, want: []string{"spec.architecture has programs for amd64 only"}},
+		"machine of another provider": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
+			p.Spec.Provider, p.Spec.MachineType = "openstack", "m1.large"
+		}, warns: "nothing is known of machines of type m1.large"},
+		"machine of nobody knows whom": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
+			p.Spec.Provider, p.Spec.MachineType = "", "m5.large"
+		}, warns: "spec.machineType: nobody says whose machines of type m5.large are"},
+		"machine of nobody for gVisor": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.Provider = "" }},
+		"architecture":                 {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.Architecture = "arm64" }, want: []string{"spec.architecture has programs for amd64 only"}},
 		"no payload": {pool: poolOf("gvisor"), change: func(_ *v1alpha1.WorkerPool, k *Known) {
 			k.Payload = func(string) *v1alpha1.RuntimePayload { return nil }
 		}, warns: "there is no RuntimePayload gvisor"},

@@ -90,7 +90,7 @@ var (
 
 func TestAnswers(t *testing.T) {
 	shoot := func(version string) any {
-		return map[string]any{"spec": map[string]any{"kubernetes": map[string]any{"version": version}, "provider": map[string]any{"workers": []any{
+		return map[string]any{"spec": map[string]any{"kubernetes": map[string]any{"version": version}, "provider": map[string]any{"type": "aws", "workers": []any{
 			map[string]any{"name": "w", "machine": map[string]any{"type": "m5.large"}, "cri": map[string]any{"name": "containerd", "containerRuntimes": []any{map[string]any{"type": "kata-containers"}}}},
 		}}}}
 	}

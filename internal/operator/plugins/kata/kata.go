@@ -76,13 +76,15 @@ var (
 )
 
 // Suits has a table for AWS's machines, whose names tell it. All others have to be
-// tried.
+// tried, and so have those of which nobody says that they are AWS's.
 func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
 	machine := m.Type
 	switch {
 	case machine == "":
 		return nil, ""
-	case m.Provider != "" && m.Provider != "aws":
+	case m.Provider == "":
+		return nil, fmt.Sprintf("%s: nobody says whose machines of type %s are, so that nothing is known of them; give the provider beside it, such as aws; nodes without /dev/kvm will be refused", at, machine)
+	case m.Provider != "aws":
 	case metal.MatchString(machine):
 		return nil, ""
 	case nested.MatchString(machine):
