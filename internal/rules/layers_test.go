@@ -131,7 +131,8 @@ var layers = []layer{
 	// What is known of types of runtimes, and the rules, are the webhook's as well.
 	{place: "internal/operator/plugin", may: []string{"@api", "@leaves"}},
 	{place: "internal/operator/plugins/...", may: []string{"internal/operator/plugin", "internal/operator/plugins/...", "@api", "@leaves"}},
-	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins"}},
+	// Its table of images is compared with the installer's profiles.
+	{place: "internal/operator/validate", may: []string{"internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins", "internal/installer/fault", "internal/installer/profile"}},
 	// Its command line is fairlead's as well, which must not link the rest.
 	{place: "internal/operator/options"},
 	// What of a node is mounted is what the installer needs, and is written down there.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,11 @@ func DetectOS(root, name string) (OS, error) {
 				return s.OS, nil
 			}
 		}
-		return OS{}, fault.New(payload.ConfigurationProblem, "there is no profile %s; there are ubuntu, coreos, flatcar, suse-chost, debian and rhel", name)
+		if why := closed[name]; why != "" {
+			return OS{}, refuse(name, why)
+		}
+		open, shut := Systems()
+		return OS{}, fault.New(payload.ConfigurationProblem, "there is no profile %s; there are %s, and nothing can be installed on %s", name, strings.Join(open, ", "), strings.Join(shut, ", "))
 	}
 	release, err := readRelease(root)
 	if err != nil {
@@ -84,7 +89,7 @@ func DetectOS(root, name string) (OS, error) {
 	}
 	id := release["ID"]
 	if why := closed[id]; why != "" {
-		return OS{}, fault.New(payload.UnsupportedNode, "runtimes cannot be installed on %s: %s", id, why)
+		return OS{}, refuse(id, why)
 	}
 	// An image-based variant has a read-only /usr, whatever it is based on.
 	ids := append([]string{id + "-" + release["VARIANT_ID"], release["VARIANT_ID"], id}, strings.Fields(release["ID_LIKE"])...)
@@ -96,6 +101,18 @@ func DetectOS(root, name string) (OS, error) {
 		}
 	}
 	return OS{Name: id}, nil
+}
+
+func refuse(id, why string) error {
+	return fault.New(payload.UnsupportedNode, "runtimes cannot be installed on %s: %s", id, why)
+}
+
+// Systems are the names of the profiles, and of the systems on which nothing can be installed.
+func Systems() (open, shut []string) {
+	for _, s := range systems {
+		open = append(open, s.Name)
+	}
+	return open, slices.Sorted(maps.Keys(closed))
 }
 
 func readRelease(root string) (map[string]string, error) {

@@ -57,6 +57,9 @@ func TestDetectOS(t *testing.T) {
 	if _, err := DetectOS(t.TempDir(), "windows"); err == nil {
 		t.Error("windows has a profile")
 	}
+	if _, err := DetectOS(t.TempDir(), "talos"); fault.Of(err) != payload.UnsupportedNode {
+		t.Errorf("talos by its name: %v", err)
+	}
 }
 
 func TestCheckBinaryPath(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/operator/plugins"
 )
 
@@ -356,5 +358,27 @@ func TestBinaryPath(t *testing.T) {
 	}
 	if all := supported(); strings.Contains(all, "bottlerocket") || !slices.IsSorted(strings.Split(all, ", ")) {
 		t.Error(all)
+	}
+}
+
+// The table of images and the installer's profiles say the same of a system: where its
+// programs go, and that nothing can be installed on it.
+func TestImagesAreProfiles(t *testing.T) {
+	for name, known := range images {
+		system, err := profile.DetectOS(t.TempDir(), name)
+		switch {
+		case known.refused != "":
+			if fault.Of(err) != payload.UnsupportedNode {
+				t.Errorf("%s is refused for a pool, and by the installer: %v", name, err)
+			}
+		case err != nil || system.BinaryPath != known.binaries:
+			t.Errorf("%s: programs of a pool go to %s, and the installer's to %s: %v", name, known.binaries, system.BinaryPath, err)
+		}
+	}
+	open, shut := profile.Systems()
+	for _, name := range slices.Concat(open, shut) {
+		if known, ok := images[name]; !ok || (known.refused != "") != slices.Contains(shut, name) {
+			t.Errorf("%s has a profile, and a pool has %+v", name, known)
+		}
 	}
 }
