@@ -173,54 +173,99 @@ func TestEditDuringARollback(t *testing.T) {
 	})
 }
 
-// What is changed under a process that stays is put back.
+// What is changed under a process that stays is put back: a program, and the place in
+// the configuration, which is a file of its own from 2.0 on and a block before.
 func TestDrift(t *testing.T) {
-	d := start(t, releases(t)[0], "")
-	cmd := d.command(nil, "--payload", small(t, "test", "1").dir, "--stay")
-	said, err := os.Create(d.path("said"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer said.Close()
-	cmd.Stderr = said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if data, err := os.ReadFile(d.path("said")); err == nil && t.Failed() {
-			t.Logf("it said:\n%s", data)
+	under(t, func(t *testing.T, d *containerd) {
+		cmd := d.command(nil, "--payload", small(t, "test", "1").dir, "--stay")
+		said, err := os.Create(d.path("said"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	drop := filepath.Join(d.path("etc"), "conf.d/fairlead-test.toml")
-	until(t, "it is ready", func() bool { return exists(d.path("ready")) && d.version("test", "1") != "" })
-	shim := filepath.Join(d.version("test", "1"), "shim")
-	if o := run(t, d.command(nil, "--ready")); o.code != 0 {
-		t.Errorf("the probe ended with %d", o.code)
-	}
-	if err := os.WriteFile(shim, []byte("x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the shim is back", func() bool {
-		data, err := os.ReadFile(shim)
-		return err == nil && strings.HasPrefix(string(data), "#!")
+		defer said.Close()
+		cmd.Stderr = said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if data, err := os.ReadFile(d.path("said")); err == nil && t.Failed() {
+				t.Logf("it said:\n%s", data)
+			}
+		}()
+		until(t, "it is ready", func() bool { return exists(d.path("ready")) && d.version("test", "1") != "" })
+		if o := run(t, d.command(nil, "--ready")); o.code != 0 {
+			t.Errorf("the probe ended with %d", o.code)
+		}
+		// It says again that it is ready when a repair is done.
+		if err := os.Remove(d.path("ready")); err != nil {
+			t.Fatal(err)
+		}
+		shim := filepath.Join(d.version("test", "1"), "shim")
+		if err := os.WriteFile(shim, []byte("x"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		d.unhook("test")
+		until(t, "it is ready again", func() bool { return exists(d.path("ready")) })
+		if data, err := os.ReadFile(shim); err != nil || !strings.HasPrefix(string(data), "#!") {
+			t.Errorf("the shim is not back: %v %q", err, data)
+		}
+		if !d.hooked("test") {
+			t.Error("the handler is not back in the configuration")
+		}
+		d.serves("runc", "foreign", "test")
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+		if exists(d.path("ready")) {
+			t.Error("it is still ready")
+		}
+		d.unhook("test")
+		if r := d.install(small(t, "test", "1"))[0]; r.State != payload.Installed || !d.hooked("test") {
+			t.Errorf("%+v", r)
+		}
+		d.serves("runc", "foreign", "test")
 	})
-	d.serves("runc", "foreign", "test")
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+}
+
+// drop is the file of a type, where containerd merges files.
+func (d *containerd) drop(kind string) string {
+	return filepath.Join(d.path("etc"), "conf.d/fairlead-"+kind+".toml")
+}
+
+// hooked says whether a type is in the configuration where this release reads it, and
+// only there.
+func (d *containerd) hooked(kind string) bool {
+	d.Helper()
+	data, err := os.ReadFile(d.config())
+	if err != nil {
+		d.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+	block := strings.Contains(string(data), "io.containerd."+kind+".v1") || strings.Contains(string(data), d.path("usr/"+kind)+"/")
+	if d.major == 1 {
+		return block && !exists(d.drop(kind))
 	}
-	if exists(d.path("ready")) {
-		t.Error("it is still ready")
+	return exists(d.drop(kind)) && !block
+}
+
+// unhook takes a type out of the configuration as an admin would who wants it gone.
+func (d *containerd) unhook(kind string) {
+	d.Helper()
+	if !d.hooked(kind) {
+		d.Fatalf("%s is not in the configuration", kind)
 	}
-	if err := os.Remove(drop); err != nil {
-		t.Fatal(err)
+	var err error
+	if d.major == 1 {
+		err = os.WriteFile(d.config(), []byte(d.adminConfig()), 0o644)
+	} else {
+		err = os.Remove(d.drop(kind))
 	}
-	if r := d.install(small(t, "test", "1"))[0]; r.State != payload.Installed || !exists(drop) {
-		t.Errorf("%+v", r)
+	if err != nil || d.hooked(kind) {
+		d.Fatalf("take %s out of the configuration: %v", kind, err)
 	}
 }
 
