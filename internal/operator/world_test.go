@@ -15,7 +15,9 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -208,44 +210,20 @@ func (w *world) settle() {
 
 // print is the versions of all objects.
 func (w *world) print() string {
-	var out []string
+	var out strings.Builder
 	for _, list := range []client.ObjectList{
 		&corev1.NodeList{}, &corev1.PodList{}, &appsv1.DaemonSetList{}, &corev1.ConfigMapList{}, &nodev1.RuntimeClassList{},
 		&v1alpha1.WorkerPoolList{}, &gardener.ContainerRuntimeList{},
 	} {
 		w.must(w.client.List(w.t.Context(), list))
-		items := fmt.Sprintf("%T", list)
-		switch l := list.(type) {
-		case *corev1.NodeList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		case *corev1.PodList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		case *appsv1.DaemonSetList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		case *corev1.ConfigMapList:
-			items += fmt.Sprint(len(l.Items))
-		case *nodev1.RuntimeClassList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		case *v1alpha1.WorkerPoolList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		case *gardener.ContainerRuntimeList:
-			for i := range l.Items {
-				items += " " + l.Items[i].Name + l.Items[i].ResourceVersion
-			}
-		}
-		out = append(out, items)
+		fmt.Fprintf(&out, "%T", list)
+		w.must(meta.EachListItem(list, func(item runtime.Object) error {
+			o := item.(client.Object)
+			_, err := fmt.Fprint(&out, " ", o.GetName(), o.GetResourceVersion())
+			return err
+		}))
 	}
-	return strings.Join(out, "\n")
+	return out.String()
 }
 
 // collect deletes what belongs to ContainerRuntimes that are gone.
