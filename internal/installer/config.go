@@ -129,10 +129,10 @@ func (i *Installer) asStarted() (profile.Distribution, error) {
 // writable says whether a file of the node can be written from here.
 func (i *Installer) writable(path string) error {
 	root := i.root()
-	if err := unix.Access(filepath.Join(root, path), unix.W_OK); err != nil {
+	if err := unix.Access(inroot.Join(root, path), unix.W_OK); err != nil {
 		return err
 	}
-	if _, err := os.Stat(i.host(path)); err != nil {
+	if _, err := os.Stat(i.real(path)); err != nil {
 		return fmt.Errorf("%s is not mounted in this container; have containerd read %s", path, profile.ContainerdMain)
 	}
 	return nil

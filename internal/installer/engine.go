@@ -83,7 +83,7 @@ type Installer struct {
 func New(o Options, log *slog.Logger) (*Installer, error) {
 	o = o.withDefaults()
 	i := &Installer{log: log, options: o, arch: goruntime.GOARCH}
-	said, err := profile.ReadMetadata(i.host(o.State))
+	said, err := profile.ReadMetadata(i.real(o.State))
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,6 @@ func (i *Installer) there(program string) bool {
 	if program == "" {
 		return true
 	}
-	_, err := os.Stat(i.host(program))
+	_, err := os.Stat(i.real(program))
 	return err == nil
 }

@@ -57,3 +57,37 @@ func TestServedOf(t *testing.T) {
 		})
 	}
 }
+
+// A program behind links is where the node finds it: what this machine has at the same
+// place, or does not have, says nothing.
+func TestProgramsBehindLinksOfTheNode(t *testing.T) {
+	root := t.TempDir()
+	here, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "opt/real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "opt/real/shim"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"opt/bin": "/opt/real", "opt/shim": "/opt/real/shim", "opt/real/again": "/opt/shim", "opt/gone": "/opt/real/none", "opt/ours": here} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := &Installer{options: Options{Root: root}}
+	for program, want := range map[string]bool{
+		"": true, "/opt/real/shim": true, "/opt/bin/shim": true, "/opt/shim": true, "/opt/bin/again": true, "/opt/gone": false, "/opt/ours": false, here: false,
+	} {
+		if got := i.there(program); got != want {
+			t.Errorf("%q is there: %v", program, got)
+		}
+	}
+	for file, ok := range map[string]bool{"/opt/shim": true, "/opt/ours": false} {
+		if err := i.writable(file); (err == nil) != ok {
+			t.Errorf("%s can be written: %v", file, err)
+		}
+	}
+}
