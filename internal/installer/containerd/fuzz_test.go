@@ -13,7 +13,11 @@ import (
 // every version of its format: all bytes of others are there meanwhile, and exactly
 // those are left.
 func FuzzPlan(f *testing.F) {
-	for _, version := range []string{"", "version = 1\n", "version = 2\n", "version = 3\n", "version = 4\n", "version = 5\n", "version = -1\n", "version = \"2\"\n"} {
+	for _, none := range []string{"version = 5\n", "version = -1\n", "version = \"2\"\n"} {
+		f.Add(none, true)
+		f.Add(none, false)
+	}
+	for _, version := range []string{"", "version = 1\n", "version = 2\n", "version = 3\n", "version = 4\n"} {
 		for _, rest := range []string{
 			"", "# end", "imports = [\"/etc/containerd/conf.d/*.toml\"]\r\n", "imports = ['/x']\n", "[imports]\n", "disabled_plugins = [\"cri\"]\n",
 			"[plugins.cri.containerd.runtimes.runc]\ntype = 1\n", "[plugins.cri]\ncontainerd = {}\n", "plugins = {}",

@@ -112,12 +112,12 @@ func FuzzCutTables(f *testing.F) {
 
 // What is quoted is read back as it was.
 func FuzzQuote(f *testing.F) {
-	for _, s := range []string{"", "a b", `"\`, "ü\u00ad\U000e0001", "\xff"} {
+	for _, s := range []string{"", "a b", `"\`, "ü\u00ad\U000e0001", "\xff", "\x00\a\v\n\x7f"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if strings.ContainsFunc(s, unicode.IsControl) {
-			return // no manifest may have these
+		if q := Quote(s); strings.ContainsFunc(q, unicode.IsControl) || strings.Contains(q, `\x`) && !strings.Contains(s, `\`) {
+			t.Fatalf("%q is written as %s, which older readers do not take", s, q)
 		}
 		file, err := Parse("f", []byte("v = "+Quote(s)+"\n"))
 		want := strings.ToValidUTF8(s, "\uFFFD")

@@ -3,8 +3,8 @@ package tomledit
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 
@@ -57,7 +57,7 @@ func (f *File) Closed(path ...string) error {
 // AddElement puts a string at the beginning of a list at the top of the file, and
 // makes the list if there is none.
 func (f *File) AddElement(key, element string) ([]byte, error) {
-	text := strconv.Quote(element)
+	text := Quote(element)
 	for _, x := range f.lines {
 		if x.inside || x.table || len(x.path) != 1 || x.path[0] != key {
 			continue
@@ -89,7 +89,7 @@ const mine = " # fairlead: import"
 // CutElement takes the string out again. A list that AddElement made goes too, if
 // nobody has added to it.
 func (f *File) CutElement(key, element string) []byte {
-	text := strconv.Quote(element)
+	text := Quote(element)
 	for _, x := range f.lines {
 		if x.inside || x.table || len(x.path) != 1 || x.path[0] != key {
 			continue
@@ -125,11 +125,29 @@ func Path(path ...string) string {
 			b.WriteString(p)
 			continue
 		}
-		b.WriteString(strconv.Quote(p))
+		b.WriteString(Quote(p))
 	}
 	return b.String()
 }
 
-// Quote writes a string. Go's quoting is TOML's for all but control characters,
-// which nobody may have in what is written here.
-func Quote(s string) string { return strconv.Quote(strings.ToValidUTF8(s, "\uFFFD")) }
+// Quote writes a string, as every version of TOML reads it: Go's own quoting has escapes
+// that only the newest knows.
+func Quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
