@@ -153,7 +153,7 @@ func (c Command) Restart(ctx context.Context) error {
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second // for what it has started, and which holds its output
 	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // by which it has ended well itself
 		return fmt.Errorf("run %s to restart the runtime: %w: %s", strings.Join(c.Args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
