@@ -9,6 +9,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/process"
 )
 
 // checks runs the payloads' own checks on the node, from the folders there.
@@ -34,7 +35,7 @@ func (t *turn) check(ctx context.Context, j *job, c payload.Check) error {
 	for _, a := range c.Command[1:] {
 		args = append(args, j.fill(a))
 	}
-	cmd := t.command(ctx, t.root(), filepath.Join(j.release.Dir, c.Command[0]), args...)
+	cmd := process.Command(ctx, t.root(), filepath.Join(j.release.Dir, c.Command[0]), args...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

@@ -1,20 +1,15 @@
 package installer
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +22,9 @@ import (
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/files"
 	"fairlead.run/internal/installer/journal"
+	"fairlead.run/internal/installer/process"
 	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/installer/restart"
 )
@@ -38,20 +35,13 @@ var (
 	restored    = failpoint.Register("install.restored")
 )
 
-// change is a file of the runtime's configuration with the content that it was
-// planned from, nil if it was not there, and the new one; nil takes it away.
-type change struct {
-	path      string
-	old, data []byte
-}
-
 // plan says what of the runtime's configuration has to change for a type to have
 // the handlers of the job, or none, and from what.
-func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]change, error) {
+func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]files.Change, error) {
 	all, err := i.compute(seen, kind, owned, j)
 	for n := range all {
 		if err == nil {
-			all[n].old, err = i.content(all[n].path)
+			all[n].Old, err = i.node().Read(all[n].Path)
 		}
 	}
 	return all, err
@@ -59,8 +49,8 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 
 // compute says what of the runtime's configuration has to change for a type to have
 // the handlers of the job, or none.
-func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) ([]change, error) {
-	var all []change
+func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) ([]files.Change, error) {
+	var all []files.Change
 	if i.dist.Runtime == "crio" {
 		c, err := crio.Load(i.dist.CRIO)
 		if err != nil {
@@ -68,7 +58,7 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 		}
 		list, err := c.Plan(kind, j.crio)
 		for _, x := range list {
-			all = append(all, change{path: x.Path, data: x.Data})
+			all = append(all, files.Change{Path: x.Path, Data: x.Data})
 		}
 		return all, err
 	}
@@ -85,7 +75,7 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 	}
 	list, err := c.Plan(d, containerd.Want{Type: kind, Handlers: j.containerd, Owned: owned})
 	for _, x := range list {
-		all = append(all, change{path: x.Path, data: x.Data})
+		all = append(all, files.Change{Path: x.Path, Data: x.Data})
 	}
 	return all, err
 }
@@ -178,7 +168,7 @@ func (i *Installer) pending(seen cri.Seen) error {
 
 // write makes the changes and notes in the record, before it makes one, what was
 // there. What an earlier attempt has noted is what was there.
-func (i *Installer) write(r *journal.Record, changes []change) error {
+func (i *Installer) write(r *journal.Record, changes []files.Change) error {
 	for _, c := range changes {
 		if err := i.note(r, c); err != nil {
 			return err
@@ -188,7 +178,7 @@ func (i *Installer) write(r *journal.Record, changes []change) error {
 		return err
 	}
 	for n, c := range changes {
-		if err := i.put(c); err != nil {
+		if err := i.node().Put(c); err != nil {
 			return err
 		}
 		if n == 0 {
@@ -200,167 +190,30 @@ func (i *Installer) write(r *journal.Record, changes []change) error {
 	return failpoint.Hit(written)
 }
 
-func (i *Installer) note(r *journal.Record, c change) error {
+func (i *Installer) note(r *journal.Record, c files.Change) error {
 	after := ""
-	if c.data != nil {
-		after = sum(c.data)
+	if c.Data != nil {
+		after = files.Sum(c.Data)
 	}
 	for n := range r.Files {
-		if r.Files[n].Path == c.path {
+		if r.Files[n].Path == c.Path {
 			r.Files[n].After = after
 			return nil
 		}
 	}
-	r.Files = append(r.Files, journal.File{Path: c.path, Before: c.old, Absent: c.old == nil, After: after})
-	return i.missing(r, filepath.Dir(c.path))
-}
-
-// content is a file of the configuration, nil if it is not there.
-func (i *Installer) content(path string) ([]byte, error) {
-	data, err := os.ReadFile(i.real(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil && data == nil {
-		data = []byte{}
-	}
-	return data, err
-}
-
-// unedited refuses to write over what somebody has written since the change was
-// planned.
-func (i *Installer) unedited(c change) error {
-	now, err := i.content(c.path)
-	if err != nil {
-		return err
-	}
-	if (now == nil) != (c.old == nil) || !bytes.Equal(now, c.old) {
-		return fault.New(payload.Conflict, "somebody else has changed %s in this moment, and keeps that", c.path)
-	}
-	return nil
+	r.Files = append(r.Files, journal.File{Path: c.Path, Before: c.Old, Absent: c.Old == nil, After: after})
+	return i.missing(r, filepath.Dir(c.Path))
 }
 
 // missing notes the folders above and at a path that are not there.
 func (i *Installer) missing(r *journal.Record, dir string) error {
-	var made []string
-	for d := dir; d != "/"; d = filepath.Dir(d) {
-		_, err := os.Lstat(i.host(d))
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("look at %s: %w", d, err)
-		}
-		made = append([]string{d}, made...)
+	made, err := i.node().Missing(dir)
+	if err != nil {
+		return err
 	}
 	for _, d := range made {
 		if !slices.Contains(r.Made, d) {
 			r.Made = append(r.Made, d)
-		}
-	}
-	return nil
-}
-
-func sum(data []byte) string {
-	s := sha256.Sum256(data)
-	return hex.EncodeToString(s[:])
-}
-
-// put replaces one file, or takes it away. Links are followed as the node means
-// them, mode and owner of what was there stay, and nothing half written is ever in
-// the file's folder: runtimes read everything that is there.
-func (i *Installer) put(c change) error {
-	path := i.real(c.path)
-	if c.data == nil {
-		err := i.unedited(c)
-		if err == nil {
-			err = os.Remove(path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", c.path, err)
-		}
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write %s: %w", c.path, err)
-	}
-	f, err := i.temporary(path)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", c.path, err)
-	}
-	err = fill(f, path, c.data)
-	if err == nil {
-		err = i.unedited(c)
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", c.path, errors.Join(err, os.Remove(f.Name())))
-	}
-	return flush(filepath.Dir(path))
-}
-
-// temporary is a file on the same file system as path and outside of its folder
-// if that is one of drop-ins.
-func (i *Installer) temporary(path string) (*os.File, error) {
-	dir := filepath.Dir(path)
-	if filepath.Ext(dir) == ".d" {
-		return os.CreateTemp(filepath.Dir(dir), ".fairlead-tmp-*")
-	}
-	return os.CreateTemp(dir, ".fairlead-tmp-*")
-}
-
-// fill writes a new file with the mode and owner of the old one, flushes and
-// closes it.
-func fill(f *os.File, old string, data []byte) error {
-	mode := fs.FileMode(0o644)
-	info, err := os.Stat(old)
-	if err == nil {
-		mode = info.Mode().Perm()
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			err = f.Chown(int(st.Uid), int(st.Gid))
-		}
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-func flush(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// sweep removes temporary files that a killed installer has left beside a file of
-// the configuration.
-func (i *Installer) sweep(changes []change) error {
-	var left []string
-	for _, c := range changes {
-		at := i.real(c.path)
-		for _, dir := range []string{filepath.Dir(at), filepath.Dir(filepath.Dir(at))} {
-			found, err := filepath.Glob(filepath.Join(dir, ".fairlead-tmp-*"))
-			if err != nil {
-				return fmt.Errorf("look for leftovers in %s: %w", dir, err)
-			}
-			left = append(left, found...)
-		}
-	}
-	for _, path := range left {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove a leftover: %w", err)
 		}
 	}
 	return nil
@@ -373,7 +226,7 @@ func (i *Installer) restore(seen cri.Seen, r *journal.Record) error {
 	edited := false
 	for n := len(r.Files) - 1; n >= 0; n-- {
 		f := r.Files[n]
-		now, err := i.content(f.Path)
+		now, err := i.node().Read(f.Path)
 		absent := now == nil
 		switch {
 		case err != nil:
@@ -383,17 +236,17 @@ func (i *Installer) restore(seen cri.Seen, r *journal.Record) error {
 			continue
 		case absent && f.Absent, !absent && !f.Absent && string(now) == string(f.Before):
 			continue
-		case absent && f.After != "", !absent && sum(now) != f.After:
+		case absent && f.After != "", !absent && files.Sum(now) != f.After:
 			edited = true
 			continue
 		}
-		back := change{f.Path, now, f.Before}
+		back := files.Change{Path: f.Path, Old: now, Data: f.Before}
 		if f.Absent {
-			back.data = nil
-		} else if back.data == nil {
-			back.data = []byte{}
+			back.Data = nil
+		} else if back.Data == nil {
+			back.Data = []byte{}
 		}
-		if err := i.put(back); err != nil {
+		if err := i.node().Put(back); err != nil {
 			return err
 		}
 	}
@@ -420,7 +273,7 @@ func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
 		return err
 	}
 	for _, c := range changes {
-		if err := i.put(c); err != nil {
+		if err := i.node().Put(c); err != nil {
 			return err
 		}
 	}
@@ -461,7 +314,7 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
-	cmd := i.command(ctx, root, program, "--config", c.Main, "config", "dump")
+	cmd := process.Command(ctx, root, program, "--config", c.Main, "config", "dump")
 	var said strings.Builder
 	cmd.Stderr = &said
 	err = cmd.Run()
@@ -475,37 +328,20 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	return fmt.Sprintf("containerd could not be asked to read its configuration: %v", err), nil
 }
 
-// command is a program of the node, which has the root directory where all of the node
-// is seen as its own.
-func (i *Installer) command(ctx context.Context, root, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = time.Second // for what it has started, and which holds its output
-	cmd.Dir = "/"
-	if filepath.Clean("/"+root) != "/" {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-	}
-	return cmd
-}
-
 // program is containerd's, as a path on the node: that of the process, or one of
 // the usual ones.
 func (i *Installer) program(root string) string {
 	if pid, err := i.runtime.PID(); err == nil {
-		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && runnable(inroot.Join(root, path)) {
+		if path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err == nil && process.Runnable(inroot.Join(root, path)) {
 			return path
 		}
 	}
 	for _, path := range i.dist.Programs {
-		if runnable(inroot.Join(root, path)) {
+		if process.Runnable(inroot.Join(root, path)) {
 			return path
 		}
 	}
 	return ""
-}
-
-func runnable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 func lastLine(text string) string {

@@ -6,7 +6,4 @@
 // no credentials. It knows no runtime in particular either: what there is to know
 // of gVisor or Kata is in their payloads. Every step is written into the journal
 // before it is taken, so that one who is killed is followed by one who goes on.
-//
-// Larger than other packages: install, undo, removal and repair go on from each
-// other's records, and are one thing to whoever reads how a kill is survived.
 package installer

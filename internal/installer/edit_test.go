@@ -87,26 +87,6 @@ func TestEditWhileTheDaemonIsDown(t *testing.T) {
 	})
 }
 
-// What somebody writes between the plan and the write is not overwritten.
-func TestNothingIsWrittenOverAnEdit(t *testing.T) {
-	n := newNode(t, 1)
-	i := n.installer()
-	n.write("etc/x", "new")
-	err := i.put(change{path: "/etc/x", old: []byte("old"), data: []byte("ours")})
-	if err == nil || n.read("etc/x") != "new" {
-		t.Fatalf("%v: %s", err, n.read("etc/x"))
-	}
-	if err := i.put(change{path: "/etc/x", old: []byte("old")}); err == nil || n.read("etc/x") != "new" {
-		t.Fatalf("%v", err)
-	}
-	if err := i.put(change{path: "/etc/x", data: []byte("ours")}); err == nil || n.read("etc/x") != "new" {
-		t.Fatalf("%v", err)
-	}
-	if left, _ := filepath.Glob(n.path("etc/.fairlead-tmp-*")); len(left) > 0 {
-		t.Errorf("%v are left", left)
-	}
-}
-
 // A configuration that is an absolute link of the node is written through it, below
 // the node's root.
 func TestLinksOfTheNode(t *testing.T) {
@@ -157,18 +137,6 @@ func TestSameVersionOtherContent(t *testing.T) {
 	n.install(bundle(t, "test", "1", "three"))
 	if n.shim("test") == shim || n.read(n.shim("test")) != "three" {
 		t.Fatalf("it is served from %s", n.shim("test"))
-	}
-}
-
-// What runs on the node has the node's root, as what it was told are paths of it.
-func TestCommandsRunOnTheNode(t *testing.T) {
-	i := &Installer{}
-	cmd := i.command(t.Context(), "/host", "/usr/bin/x", "a")
-	if cmd.Path != "/usr/bin/x" || cmd.SysProcAttr == nil || cmd.SysProcAttr.Chroot != "/host" {
-		t.Errorf("%+v", cmd)
-	}
-	if cmd := i.command(t.Context(), "/", "/usr/bin/x"); cmd.SysProcAttr != nil {
-		t.Errorf("%+v", cmd)
 	}
 }
 

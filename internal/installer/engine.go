@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,8 +17,10 @@ import (
 	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/files"
 	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/kubelet"
+	"fairlead.run/internal/installer/process"
 	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/installer/restart"
 	"fairlead.run/internal/installer/view"
@@ -156,10 +157,13 @@ func (i *Installer) systemd() (restart.Restarter, error) {
 	return restart.Systemd{Unit: unit, Bus: i.real("/run/dbus/system_bus_socket")}, nil
 }
 
+// node has the files of the node.
+func (i *Installer) node() files.Root { return files.Root(i.options.Root) }
+
 // host is where a path of the node is seen from here, with the links above it
 // followed; real follows it as well, if it is a link.
-func (i *Installer) host(path string) string { return inroot.JoinParent(i.options.Root, path) }
-func (i *Installer) real(path string) string { return inroot.Join(i.options.Root, path) }
+func (i *Installer) host(path string) string { return i.node().Parent(path) }
+func (i *Installer) real(path string) string { return i.node().Real(path) }
 
 // root is where all of the node is seen. In a container that is no more mounted than
 // what is written: the rest is in the root directory of the runtime's process.
@@ -272,33 +276,8 @@ func (i *Installer) lastRestart() time.Time {
 	if err != nil {
 		return last
 	}
-	if began, err := started(pid); err == nil && began.After(last) {
+	if began, err := process.Started(pid); err == nil && began.After(last) {
 		return began
 	}
 	return last
-}
-
-// started is when a process began.
-func started(pid int) (time.Time, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
-	}
-	// The name is in parentheses and may have blanks; the 20th field behind it is
-	// the time since boot in hundredths of a second.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	uptime, err := os.ReadFile("/proc/uptime")
-	if err != nil || len(fields) < 20 {
-		return time.Time{}, fmt.Errorf("look when process %d began: /proc is not as expected", pid)
-	}
-	ticks, err := strconv.ParseInt(fields[19], 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
-	}
-	up, err := strconv.ParseFloat(strings.Fields(string(uptime))[0], 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("look when process %d began: %w", pid, err)
-	}
-	age := time.Duration(up*float64(time.Second)) - time.Duration(ticks)*10*time.Millisecond
-	return time.Now().Add(-age), nil
 }

@@ -15,7 +15,9 @@ import (
 	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/files"
 	"fairlead.run/internal/installer/journal"
+	"fairlead.run/internal/installer/process"
 	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/installer/stage"
 )
@@ -34,7 +36,7 @@ var (
 type install struct {
 	job     *job
 	record  *journal.Record
-	changes []change
+	changes []files.Change
 }
 
 // Install brings all sources to the node, with one restart. They succeed or fail
@@ -172,7 +174,7 @@ func (i *Installer) drifted(seen cri.Seen, in *install) error {
 		return err
 	}
 	if len(changes) > 0 {
-		return fmt.Errorf("%s was changed", changes[0].path)
+		return fmt.Errorf("%s was changed", changes[0].Path)
 	}
 	return served(seen, in.job)
 }
@@ -269,7 +271,7 @@ func (t *turn) hook(in *install) error {
 	}
 	in.changes = changes
 	in.record.Phase = journal.Writing
-	if err := t.sweep(changes); err != nil {
+	if err := t.node().Sweep(changes); err != nil {
 		return err
 	}
 	return t.write(in.record, changes)
@@ -333,7 +335,7 @@ func (t *turn) read() bool {
 	if err != nil || t.dist.Runtime != "containerd" {
 		return false
 	}
-	began, err := started(pid)
+	began, err := process.Started(pid)
 	return err == nil && began.After(last.Add(margin))
 }
 

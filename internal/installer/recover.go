@@ -19,6 +19,7 @@ import (
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
+	"fairlead.run/internal/installer/process"
 )
 
 var (
@@ -419,17 +420,5 @@ func used(old journal.Release, all []cri.Sandbox) bool {
 
 // runs says whether a process that can be seen has its program in a folder.
 func (i *Installer) runs(dir string) bool {
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
-	if err != nil {
-		return false
-	}
-	// The kernel names programs by their place behind all links.
-	behind := filepath.Join("/", strings.TrimPrefix(i.real(dir), filepath.Clean(i.options.Root)))
-	for _, l := range links {
-		path, err := os.Readlink(l)
-		if err == nil && (strings.HasPrefix(path, dir+"/") || strings.HasPrefix(path, behind+"/")) {
-			return true
-		}
-	}
-	return false
+	return process.AnyFrom(dir, filepath.Join("/", strings.TrimPrefix(i.real(dir), filepath.Clean(i.options.Root))))
 }

@@ -118,7 +118,7 @@ func (u *removal) unhook(ctx context.Context) error {
 	}
 	r.Phase = journal.Removing
 	u.changed = true
-	if err := u.sweep(changes); err != nil {
+	if err := u.node().Sweep(changes); err != nil {
 		return err
 	}
 	if err := u.write(r, changes); err != nil {

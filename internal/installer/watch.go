@@ -136,7 +136,7 @@ func (w *Watcher) look(ctx context.Context, deep bool) error {
 			return err
 		}
 		if len(changes) > 0 {
-			return fault.New(payload.Conflict, "%s was changed", changes[0].path)
+			return fault.New(payload.Conflict, "%s was changed", changes[0].Path)
 		}
 		if err := served(seen, j); err != nil {
 			return err

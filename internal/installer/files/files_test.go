@@ -1,0 +1,106 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// node is a host with files.
+func node(t *testing.T, all map[string]string) Root {
+	t.Helper()
+	r := Root(t.TempDir())
+	for path, text := range all {
+		at := filepath.Join(string(r), path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r Root) wants(t *testing.T, path, want string) {
+	t.Helper()
+	if got, err := r.Read(path); err != nil || string(got) != want || (got == nil) != (want == "") {
+		t.Errorf("%s is %q, want %q: %v", path, got, want, err)
+	}
+}
+
+func TestPut(t *testing.T) {
+	r := node(t, map[string]string{"/etc/x": "old", "/opt/real": "linked"})
+	if err := os.Symlink("/opt/real", r.Parent("/etc/link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Change{
+		{"/etc/x", []byte("old"), []byte("new")},
+		{"/etc/link", []byte("linked"), []byte("through the link")},
+		{"/etc/made/for.d/y", nil, []byte("made")},
+	} {
+		if err := r.Put(c); err != nil {
+			t.Error(err)
+		}
+		r.wants(t, c.Path, string(c.Data))
+	}
+	r.wants(t, "/opt/real", "through the link")
+	if info, err := os.Stat(r.Real("/etc/x")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("its mode is %v: %v", info.Mode(), err)
+	}
+	if err := r.Put(Change{Path: "/etc/x", Old: []byte("new")}); err != nil {
+		t.Error(err)
+	}
+	r.wants(t, "/etc/x", "")
+	if err := r.Put(Change{Path: "/etc/x"}); err != nil {
+		t.Errorf("what is gone cannot be taken away: %v", err)
+	}
+}
+
+// What somebody writes between the plan and the write is not overwritten.
+func TestNothingIsWrittenOverAnEdit(t *testing.T) {
+	r := node(t, map[string]string{"/etc/x": "new"})
+	for _, c := range []Change{
+		{"/etc/x", []byte("old"), []byte("ours")},
+		{"/etc/x", []byte("old"), nil},
+		{"/etc/x", nil, []byte("ours")},
+		{"/etc/x", []byte{}, []byte("ours")},
+		{"/etc/y", []byte("old"), []byte("ours")},
+	} {
+		if err := r.Put(c); err == nil {
+			t.Errorf("%+v was made", c)
+		}
+		r.wants(t, "/etc/x", "new")
+		r.wants(t, "/etc/y", "")
+	}
+	if left, _ := filepath.Glob(r.Real("/etc") + "/" + pattern); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	r := node(t, map[string]string{"/etc/x": ""})
+	if got, err := r.Missing("/etc/a/b.d"); err != nil || !slices.Equal(got, []string{"/etc/a", "/etc/a/b.d"}) {
+		t.Errorf("%q %v", got, err)
+	}
+	if got, err := r.Missing("/etc"); err != nil || len(got) > 0 {
+		t.Errorf("%q %v", got, err)
+	}
+	if got, err := r.Missing("/etc/x/below"); err == nil {
+		t.Errorf("below a file are %q", got)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	r := node(t, map[string]string{"/etc/c/.fairlead-tmp-1": "", "/etc/.fairlead-tmp-2": "", "/etc/c/keep": "mine", "/.fairlead-tmp-3": ""})
+	if err := r.Sweep([]Change{{Path: "/etc/c/x"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.wants(t, "/etc/c/keep", "mine")
+	for path, want := range map[string]bool{"/etc/c/.fairlead-tmp-1": false, "/etc/.fairlead-tmp-2": false, "/.fairlead-tmp-3": true} {
+		if _, err := os.Stat(r.Real(path)); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
