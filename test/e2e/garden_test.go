@@ -7,20 +7,32 @@ import (
 	"testing"
 )
 
-// shoots is as much of Gardener's API as an API server needs to have Shoots.
-const shoots = `apiVersion: apiextensions.k8s.io/v1
+// gardenKind is as much of Gardener's API as an API server needs to have objects of a
+// kind: its name in the singular, and whether it is in namespaces.
+func gardenKind(t *testing.T, kind, scope string) {
+	t.Helper()
+	one := strings.ToLower(kind)
+	kubectlInput(t, fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: shoots.core.gardener.cloud}
+metadata: {name: %[1]ss.core.gardener.cloud}
 spec:
   group: core.gardener.cloud
-  scope: Namespaced
-  names: {kind: Shoot, plural: shoots, singular: shoot}
+  scope: %[3]s
+  names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}
   versions:
   - name: v1beta1
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`
+`, one, kind, scope), "apply", "-f", "-")
+	name := one + "s.core.gardener.cloud"
+	t.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), "delete", "crd", name, "--timeout", patience.String()); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl(t, "wait", "--for=condition=Established", "crd/"+name, "--timeout", patience.String())
+}
 
 func aShoot(name, workers string) string {
 	return fmt.Sprintf("apiVersion: core.gardener.cloud/v1beta1\nkind: Shoot\nmetadata: {name: %s, namespace: default, finalizers: [tests.fairlead.run/kept]}\nspec: {provider: {type: aws%s}}\n", name, workers)
@@ -33,13 +45,7 @@ func TestGardenConfiguration(t *testing.T) {
 		plain = ", workers: [{name: a}, {name: b, cri: {name: containerd}}]"
 		asks  = ", workers: [{name: a}, {name: b, cri: {name: containerd, containerRuntimes: [{type: gvisor}]}}]"
 	)
-	kubectlInput(t, shoots, "apply", "-f", "-")
-	t.Cleanup(func() {
-		if _, err := node.Kubectl(context.Background(), "delete", "crd", "shoots.core.gardener.cloud", "--timeout", patience.String()); err != nil {
-			t.Error(err)
-		}
-	})
-	kubectl(t, "wait", "--for=condition=Established", "crd/shoots.core.gardener.cloud", "--timeout", patience.String())
+	gardenKind(t, "Shoot", "Namespaced")
 	for _, name := range []string{"going", "had"} {
 		eventually(t, func() error {
 			_, err := node.KubectlInput(t.Context(), aShoot(name, asks), "apply", "-f", "-")

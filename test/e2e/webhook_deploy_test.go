@@ -200,20 +200,34 @@ func (h *hook) replicasLoseSecret(t *testing.T) {
 	}
 }
 
-// The replicas are allowed what they ask for, and have nothing to complain of.
-func (h *hook) rights(t *testing.T) {
-	const user = "system:serviceaccount:fairlead-system:fairlead-webhook"
-	asked := 0
+// requests counts what the webhook has asked API servers for, and has what of that was
+// refused.
+func requests(t *testing.T) (asked int, refused []auditLine) {
+	t.Helper()
 	refused, err := auditLines(func(l auditLine) bool {
-		if l.User.Username != user {
+		if l.User.Username != "system:serviceaccount:fairlead-system:fairlead-webhook" {
 			return false
 		}
 		asked++
 		return l.ResponseStatus.Code == http.StatusForbidden || l.ResponseStatus.Code == http.StatusUnauthorized
 	})
-	if err != nil || asked == 0 || len(refused) > 0 {
-		t.Errorf("%v: of %d requests of %s, these are refused: %+v", err, asked, user, refused)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return asked, refused
+}
+
+// The replicas are allowed what they ask for, and have nothing to complain of.
+func (h *hook) rights(t *testing.T) {
+	if asked, refused := requests(t); asked == 0 || len(refused) > 0 {
+		t.Errorf("of %d requests of the webhook, these are refused: %+v", asked, refused)
+	}
+	h.content(t)
+}
+
+// content fails if a replica has something to complain of.
+func (h *hook) content(t *testing.T) {
+	t.Helper()
 	for _, p := range h.webhookPods(t, true) {
 		log := kubectl(t, "logs", "-n", webhookNamespace, p.Name)
 		for line := range strings.Lines(log) {
