@@ -7,6 +7,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
@@ -350,4 +352,34 @@ func TestImageThatMovesPrograms(t *testing.T) {
 	w.change(p, func() { p.Spec.MachineImage.Name = "debian" })
 	w.settle()
 	w.wants("valid", w.condition(p, "Valid"), "True")
+}
+
+// What a pool leaves open is seen on its nodes, and what only somebody can judge is said
+// where people look.
+func TestPoolIsHeldAgainstItsNodes(t *testing.T) {
+	w := newWorld(t)
+	w.fleet("a", 2)
+	w.create(aPayload("kata-containers", "1", "kata-qemu"), aPool("a", "kata"))
+	kubelet := func(node, version string) {
+		n := w.node(node)
+		n.Status.NodeInfo.KubeletVersion = version
+		w.must(w.client.Status().Update(w.t.Context(), n))
+	}
+	valid := func() string {
+		p := &v1alpha1.WorkerPool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		w.get(p)
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionValid)
+		return string(c.Status) + " " + c.Reason + " " + c.Message
+	}
+	kubelet("a-000", "v1.37.2")
+	kubelet("a-001", "v1.13.9+x")
+	w.settle()
+	w.wants("old kubelet", valid(), "False Invalid", "v1.13.9+x", "from Kubernetes 1.14 on")
+	kubelet("a-001", "v1.37.2")
+	w.settle()
+	w.wants("machine of nobody knows whom", valid(), "True Warned", "nobody says whose machines of type m5.metal are")
+	p := &v1alpha1.WorkerPool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	w.change(p, func() { p.Spec.Provider = "aws" })
+	w.settle()
+	w.wants("all said", valid(), "True Checked the pool can be acted on")
 }

@@ -23,6 +23,9 @@ type Known struct {
 	Foreign func(class string) string
 	// Pools are all pools.
 	Pools []v1alpha1.WorkerPool
+	// Kubelet is the version of the oldest kubelet of a pool; "" if it has no nodes, or
+	// nobody can know.
+	Kubelet string
 }
 
 // group is nodes that are alike, as a WorkerPool and a Shoot have them.

@@ -30,8 +30,12 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 			r.add(field.Invalid(at, p.Spec.NodeSelector[key], why))
 		}
 	}
+	kubernetes := p.Spec.KubernetesVersion
+	if kubernetes == "" {
+		kubernetes = k.Kubelet
+	}
 	k.check(group{
-		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: p.Spec.KubernetesVersion,
+		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: kubernetes,
 		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true,
 		paths: groupPaths{
 			machine: spec.Child("machineType"), image: spec.Child("machineImage", "name"), arch: spec.Child("architecture"),

@@ -96,10 +96,14 @@ func TestPool(t *testing.T) {
 		"twice by an alias":               {pool: poolOf("kata", "kata-containers"), want: []string{"spec.cri.containerRuntimes[1].type is the same runtime"}},
 		"old Kubernetes":                  {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "1.13.9" }, want: []string{`spec.kubernetesVersion "1.13.9": pods can choose a container runtime from Kubernetes 1.14 on`}},
 		"old Kubernetes without runtimes": {pool: poolOf(), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "1.13.9" }},
-		"Kubernetes without overhead":     {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "1.15.0" }, warns: "1.16"},
-		"no version":                      {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "new" }, want: []string{"spec.kubernetesVersion is no version"}},
-		"unknown CRI":                     {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "docker" }, want: []string{`spec.cri.name "containerd", "crio"`, `spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below docker`}},
-		"CRI without a handler":           {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "crio" }, want: []string{"spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below crio"}},
+		"old kubelets": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			p.Spec.KubernetesVersion, k.Kubelet = "", "v1.13.9"
+		}, want: []string{`spec.kubernetesVersion "v1.13.9": pods can choose a container runtime from Kubernetes 1.14 on`}},
+		"old kubelets, and a version": {pool: poolOf("gvisor"), change: func(_ *v1alpha1.WorkerPool, k *Known) { k.Kubelet = "v1.13.9" }},
+		"Kubernetes without overhead": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "1.15.0" }, warns: "1.16"},
+		"no version":                  {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "new" }, want: []string{"spec.kubernetesVersion is no version"}},
+		"unknown CRI":                 {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "docker" }, want: []string{`spec.cri.name "containerd", "crio"`, `spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below docker`}},
+		"CRI without a handler":       {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "crio" }, want: []string{"spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below crio"}},
 		"CRI that an image has not": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, k *Known) {
 			p.Spec.CRI.Name, p.Spec.MachineImage.Name, k.Payload = "crio", "flatcar", nil
 		}, want: []string{"spec.cri.name flatcar comes with containerd only"}},

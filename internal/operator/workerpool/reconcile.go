@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -75,7 +76,7 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 	}
 	if fault := result.Err(); fault != nil {
 		// What is there stays as it is: a mistake in a pool must take nothing away.
-		return r.write(ctx, p, have, fault)
+		return r.write(ctx, p, have, verdict{fault: fault})
 	}
 	if err := r.sync(ctx, p, have); err != nil {
 		return err
@@ -83,7 +84,14 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 	if have, err = r.runtimes(ctx, p.Name); err != nil {
 		return err
 	}
-	return r.write(ctx, p, have, nil)
+	return r.write(ctx, p, have, verdict{warnings: result.Warnings})
+}
+
+// verdict is what is to be said of a pool: why it cannot be acted on, or what somebody
+// should look at.
+type verdict struct {
+	fault    error
+	warnings []string
 }
 
 // moved says whether the pool wants its programs elsewhere than its nodes have them.
@@ -107,8 +115,12 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 	if err := r.Client.List(ctx, &releases); err != nil {
 		return validate.Known{}, fmt.Errorf("list RuntimePayloads: %w", err)
 	}
+	kubelet, err := r.oldest(ctx, p)
+	if err != nil {
+		return validate.Known{}, err
+	}
 	return validate.Known{
-		Plugins: r.Plugins, Pools: before(pools.Items, p),
+		Plugins: r.Plugins, Pools: before(pools.Items, p), Kubelet: kubelet,
 		Payload: func(typ string) *v1alpha1.RuntimePayload {
 			at := slices.IndexFunc(releases.Items, func(p v1alpha1.RuntimePayload) bool { return p.Name == typ })
 			if at < 0 {
@@ -117,6 +129,28 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 			return &releases.Items[at]
 		},
 	}, nil
+}
+
+// oldest is the version of the oldest kubelet on the nodes that are in a pool, or that
+// it chooses and nobody else has.
+func (r *Reconciler) oldest(ctx context.Context, p *v1alpha1.WorkerPool) (string, error) {
+	var list corev1.NodeList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return "", fmt.Errorf("list nodes: %w", err)
+	}
+	out := ""
+	var least *version.Version
+	for i := range list.Items {
+		n := &list.Items[i]
+		if has := n.Labels[gardener.LabelPool]; has != p.Name && (has != "" || !chooses(p, n)) {
+			continue
+		}
+		// What cannot be read says nothing; a kubelet that has just come may be silent, too.
+		if v, err := version.ParseGeneric(n.Status.NodeInfo.KubeletVersion); err == nil && (least == nil || v.LessThan(least)) {
+			out, least = n.Status.NodeInfo.KubeletVersion, v
+		}
+	}
+	return out, nil
 }
 
 // before are the pools that are older than p: of two that choose the same nodes, the
@@ -249,7 +283,7 @@ func (r *Reconciler) end(ctx context.Context, p *v1alpha1.WorkerPool, have []gar
 		return fmt.Errorf("list the nodes of pool %s: %w", p.Name, err)
 	}
 	if len(have) > 0 || len(nodes.Items) > 0 {
-		return r.write(ctx, p, have, nil)
+		return r.write(ctx, p, have, verdict{})
 	}
 	was := p.DeepCopy()
 	controllerutil.RemoveFinalizer(p, names.PoolFinalizer)
@@ -261,7 +295,7 @@ func (r *Reconciler) end(ctx context.Context, p *v1alpha1.WorkerPool, have []gar
 }
 
 // write stores how far the pool is.
-func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, fault error) error {
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, found verdict) error {
 	was := p.DeepCopy()
 	if err := r.count(ctx, p); err != nil {
 		return err
@@ -274,7 +308,7 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []g
 		}
 		p.Status.Runtimes = append(p.Status.Runtimes, one)
 	}
-	r.judge(p, have, fault)
+	r.judge(p, have, found)
 	if equality.Semantic.DeepEqual(was.Status, p.Status) {
 		return nil
 	}
@@ -333,15 +367,19 @@ func (r *Reconciler) runtime(ctx context.Context, p *v1alpha1.WorkerPool, c *gar
 }
 
 // judge sets the conditions.
-func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, fault error) {
+func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, found verdict) {
 	p.Status.ObservedGeneration = p.Generation
 	valid := metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, Reason: "Checked", Message: "the pool can be acted on", ObservedGeneration: p.Generation}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
+	if len(found.warnings) > 0 { // without the webhook nobody else tells them
+		valid.Reason, valid.Message = "Warned", "the pool can be acted on; look at this: "+strings.Join(found.warnings, "; ")
+	}
 	waits := Unready(have)
 	switch {
-	case fault != nil:
-		valid.Status, valid.Reason, valid.Message = metav1.ConditionFalse, "Invalid", fault.Error()
-		ready.Reason, ready.Message = string(gardener.CodeConfiguration), "the pool is not acted on before it is mended: "+fault.Error()
+	case found.fault != nil:
+		text := found.fault.Error()
+		valid.Status, valid.Reason, valid.Message = metav1.ConditionFalse, "Invalid", text
+		ready.Reason, ready.Message = string(gardener.CodeConfiguration), "the pool is not acted on before it is mended: "+text
 	case p.DeletionTimestamp != nil:
 		ready.Reason, ready.Message = "Deleting", "its runtimes are taken away"
 		if len(waits) > 0 {
