@@ -8,10 +8,10 @@ import (
 
 func TestArguments(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
-		{"logs", "POD is missing: want fairlead logs POD;"},
-		{"logs a b", `argument "b" is one too many: want fairlead logs POD;`},
-		{"exec web", "COMMAND is missing: want fairlead exec POD -- COMMAND"},
-		{"exec web ls -l", "'l' in -l; flags of the command that is to run go behind --: fairlead exec POD -- COMMAND"},
+		{"logs", "POD is missing: want fairlead logs {POD | TYPE/NAME | -l SELECTOR};"},
+		{"logs a b", `argument "b" is one too many: want fairlead logs {POD | TYPE/NAME | -l SELECTOR};`},
+		{"exec web", "COMMAND is missing: want fairlead exec {POD | TYPE/NAME} -- COMMAND"},
+		{"exec web ls -l", "'l' in -l; flags of the command that is to run go behind --: fairlead exec {POD | TYPE/NAME} -- COMMAND"},
 		{"image pull", "IMAGE is missing: want fairlead image pull IMAGE...;"},
 		{"image pul", `fairlead image has no command "pul"; did you mean pull?`},
 		{"ps x", `argument "x" is one too many: want fairlead ps;`},

@@ -11,11 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"fairlead.run/internal/cli/pick"
 	"fairlead.run/internal/cli/remote"
 	"fairlead.run/internal/node/inventory"
 )
 
 type execFlags struct {
+	target
 	stdin, tty bool
 	container  string
 }
@@ -23,18 +25,20 @@ type execFlags struct {
 func (a *app) execCommand() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use:     "exec POD [flags] -- COMMAND [ARGUMENT...]",
+		Use:     "exec {POD | TYPE/NAME} [flags] -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a container",
-		Long:    "Run a command in a running container. The exit code is the command's.",
-		Example: "  fairlead exec -it web-0 -- sh",
+		Long:    "Run a command in a running container. The exit code is the command's.\n\n" + targetHelp,
+		Example: "  fairlead exec -it web-0 -- sh\n  fairlead exec deploy/web -- date",
 		Args:    args("POD", "COMMAND..."),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return a.with(cmd.Context(), func(s *session) error { return a.exec(cmd.Context(), s, list, f) })
+			f.ref = list[0]
+			return a.with(cmd.Context(), func(s *session) error { return a.exec(cmd.Context(), s, list[1:], f) })
 		},
 	}
 	cmd.Flags().BoolVarP(&f.stdin, "stdin", "i", false, "pass standard input on")
 	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	cmd.Flags().StringVarP(&f.container, "container", "c", "", "container to run in (default the first that runs)")
+	f.add(cmd)
 	cmd.Flags().SetInterspersed(true)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; flags of the command that is to run go behind --: %s; see %s --help", err, usage(c), c.CommandPath())}
@@ -42,20 +46,16 @@ func (a *app) execCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exec(ctx context.Context, s *session, list []string, f execFlags) error {
-	pods, err := inventory.List(ctx, s.Runtime)
+func (a *app) exec(ctx context.Context, s *session, command []string, f execFlags) error {
+	p, err := a.podOf(ctx, s, f.target, pick.Running)
 	if err != nil {
 		return err
 	}
-	p, err := inventory.Find(pods, list[0])
-	if err != nil {
-		return a.unstarted(ctx, list[0], "", err)
-	}
 	c, err := p.Find(f.container)
 	if err != nil {
-		return a.unstarted(ctx, p.Namespace+"/"+p.Name, f.container, err)
+		return a.unstarted(ctx, target{ref: p.Namespace + "/" + p.Name}, f.container, err)
 	}
-	url, err := inventory.ExecURL(ctx, s.Runtime, c, inventory.Command{Args: list[1:], Stdin: f.stdin, TTY: f.tty})
+	url, err := inventory.ExecURL(ctx, s.Runtime, c, inventory.Command{Args: command, Stdin: f.stdin, TTY: f.tty})
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.ShortName(), err)
 	}

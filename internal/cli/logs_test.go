@@ -3,7 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,19 +42,31 @@ func TestLogOptions(t *testing.T) {
 }
 
 func TestLogNames(t *testing.T) {
-	p := &inventory.Pod{Name: "web", Containers: []inventory.Container{{Name: "main"}, {Name: "helper"}}}
-	both, one := p.Containers, p.Containers[:1]
+	web, db := &inventory.Pod{ID: "1", Namespace: "default", Name: "web"}, &inventory.Pod{ID: "2", Namespace: "lab", Name: "db"}
+	of := func(p *inventory.Pod, name string) outlet {
+		return outlet{pod: p, Container: inventory.Container{Name: name}}
+	}
+	one, both, pods := []outlet{of(web, "main")}, []outlet{of(web, "main"), of(web, "helper")}, []outlet{of(web, "main"), of(db, "main")}
 	for name, tt := range map[string]struct {
-		flags  logFlags
-		chosen []inventory.Container
-		want   map[string]string
+		flags logFlags
+		list  []outlet
+		want  []string
 	}{
-		"one":            {logFlags{}, one, map[string]string{}},
-		"several":        {logFlags{}, both, map[string]string{"main": "main   | ", "helper": "helper | "}},
-		"prefix":         {logFlags{prefix: true, named: true}, one, map[string]string{"main": "[pod/web/main] "}},
-		"without prefix": {logFlags{named: true}, both, map[string]string{}},
+		"one":                 {logFlags{}, one, []string{""}},
+		"several":             {logFlags{}, both, []string{"main   | ", "helper | "}},
+		"several pods":        {logFlags{}, pods, []string{"web main    | ", "lab/db main | "}},
+		"prefix":              {logFlags{prefix: true, named: true}, one, []string{"[pod/web/main] "}},
+		"prefix of pods":      {logFlags{prefix: true, named: true}, pods, []string{"[pod/web/main] ", "[pod/db/main] "}},
+		"without prefix":      {logFlags{named: true}, both, []string{"", ""}},
+		"pods without prefix": {logFlags{named: true}, pods, []string{"", ""}},
 	} {
-		if got := tt.flags.names(p, tt.chosen); !maps.Equal(got, tt.want) {
+		list := slices.Clone(tt.list)
+		tt.flags.name(list)
+		var got []string
+		for _, l := range list {
+			got = append(got, l.before)
+		}
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -62,10 +74,10 @@ func TestLogNames(t *testing.T) {
 
 func TestLogLines(t *testing.T) {
 	var out, errs bytes.Buffer
-	w := &logWriter{out: &out, err: &errs, names: map[string]string{"main": "main | "}, stamps: true}
+	w := &logWriter{out: &out, err: &errs, stamps: true}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, l := range []logs.Line{{Time: at, Stream: "stdout", Text: []byte("a")}, {Time: at, Stream: "stderr", Text: []byte("b")}} {
-		if err := w.line("main", l); err != nil {
+		if err := w.line("main | ", l); err != nil {
 			t.Error(err)
 		}
 	}

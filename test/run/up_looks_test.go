@@ -17,11 +17,11 @@ import (
 const looked = `
 apiVersion: v1
 kind: Pod
-metadata: {name: web}
+metadata: {name: web, labels: {app: looked}}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: server, image: IMAGE, command: [sh, -c, "echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]}
+  - {name: server, image: IMAGE, ports: [{name: http, containerPort: 8080}], command: [sh, -c, "echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]}
   - {name: helper, image: IMAGE, command: [sh, -c, "echo I help; exec sleep 1000"]}
 ---
 apiVersion: v1
@@ -42,10 +42,21 @@ spec: {containers: [{name: main, image: "localhost/missing:test"}]}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: busy}
+metadata: {name: busy, labels: {app: other}}
 spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: IMAGE, command: [sh, -c, "while :; do :; done"]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  selector: {matchLabels: {shop: "1"}}
+  template:
+    metadata: {labels: {shop: "1", app: looked}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: till, image: IMAGE, command: [sh, -c, "echo open; exec sleep 1000"]}]
 `
 
 // TestUpLooks looks at pods as people do: what they have written, and what they serve.
@@ -55,13 +66,14 @@ func TestUpLooks(t *testing.T) {
 	m.want(0, "apply", "-f", m.write("looked.yaml", fill(looked, "")))
 	m.await("the pods", func(pods map[string]corev1.Pod) bool {
 		w := container(pods["stray"]).State.Waiting
-		return ready(pods["web"]) && ready(pods["busy"]) && container(pods["crashing"]).RestartCount > 0 && w != nil && strings.Contains(w.Reason, "ImagePull")
+		return ready(pods["web"]) && ready(pods["busy"]) && ready(pods["shop-0"]) && container(pods["crashing"]).RestartCount > 0 && w != nil && strings.Contains(w.Reason, "ImagePull")
 	})
 	m.describes()
 	m.tops()
 	m.logs()
 	m.forwards()
 	m.want(0, "delete", "pod", "crashing", "stray", "busy")
+	m.want(0, "delete", "deployment", "shop")
 	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
 	j.signal(syscall.SIGINT)
 	j.ends(0)
@@ -101,6 +113,15 @@ func (m *machine) logs() {
 		m.t.Errorf("%q", out)
 	}
 	if out := m.want(0, "logs", "web", "-c", "helper", "--prefix", "--tail", "1").out; out != "[pod/web/helper] I help\n" {
+		m.t.Errorf("%q", out)
+	}
+	if r := m.want(0, "logs", "deploy/shop"); r.out != "open\n" {
+		m.t.Errorf("%q, %q", r.out, r.err)
+	}
+	if out := m.want(0, "exec", "deploy/shop", "-n", "default", "--", "hostname").out; out != "shop-0\n" {
+		m.t.Errorf("%q", out)
+	}
+	if out := m.want(0, "logs", "-l", "app=looked").out; out != "shop-0 till | open\nweb helper  | I help\n" {
 		m.t.Errorf("%q", out)
 	}
 	// It may be restarted in between.
@@ -155,7 +176,7 @@ func (m *machine) forwards() {
 		m.t.Fatal(err)
 	}
 	defer func() { _ = idle.Close() }()
-	second := m.background("port-forward", "web", ":8080")
+	second := m.background("port-forward", "pod/web", ":http")
 	second.await(second.out, "-> 8080\n")
 	second.signal(syscall.SIGINT)
 	second.ends(130)
@@ -171,5 +192,8 @@ func (m *machine) forwards() {
 	if r := m.want(1, "port-forward", "web", "80"); !strings.Contains(r.err, "there is no pod") {
 		m.t.Errorf("%s", r.err)
 	}
-	m.want(2, "port-forward", "crashing", "http")
+	if r := m.want(1, "port-forward", "busy", "http"); !strings.Contains(r.err, "pod busy has no port \"http\"") {
+		m.t.Errorf("%s", r.err)
+	}
+	m.want(2, "port-forward", "busy", "http:80")
 }

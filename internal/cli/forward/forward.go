@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Port is a local port and the port of a pod that it stands for.
@@ -22,21 +24,33 @@ type Port struct {
 }
 
 // Parse reads ports as people write them: REMOTE, LOCAL:REMOTE, or :REMOTE for any local
-// port that is free.
-func Parse(texts []string) ([]Port, error) {
+// port that is free. Known gives the number of what is no number, but a name.
+func Parse(texts []string, known func(name string) (uint16, error)) ([]Port, error) {
 	var out []Port
 	for _, text := range texts {
 		local, remote, both := strings.Cut(text, ":")
 		if !both {
-			remote = local
+			local, remote = "", local
 		}
 		p := Port{}
 		var err error
-		if p.Remote, err = number(remote, 1); err == nil && local != "" {
+		if local != "" {
 			p.Local, err = number(local, 0)
+		}
+		name := len(validation.IsValidPortName(remote)) == 0
+		if err == nil && !name {
+			p.Remote, err = number(remote, 1)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q is no port: %w; write REMOTE, LOCAL:REMOTE, or :REMOTE for any local port that is free", text, err)
+		}
+		if name {
+			if p.Remote, err = known(remote); err != nil {
+				return nil, err
+			}
+		}
+		if !both {
+			p.Local = p.Remote
 		}
 		out = append(out, p)
 	}

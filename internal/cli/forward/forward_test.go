@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -9,16 +10,27 @@ import (
 	"testing"
 )
 
+// named knows one port.
+func named(name string) (uint16, error) {
+	if name != "http" {
+		return 0, errors.New("no port " + name)
+	}
+	return 8080, nil
+}
+
 func TestParse(t *testing.T) {
-	for text, want := range map[string]Port{"80": {80, 80}, "8080:80": {8080, 80}, ":80": {0, 80}, "0:80": {0, 80}, "65535:65535": {65535, 65535}} {
-		if got, err := Parse([]string{text}); err != nil || !slices.Equal(got, []Port{want}) {
+	for text, want := range map[string]Port{"80": {80, 80}, "8080:80": {8080, 80}, ":80": {0, 80}, "0:80": {0, 80}, "65535:65535": {65535, 65535}, "http": {8080, 8080}, "80:http": {80, 8080}, ":http": {0, 8080}} {
+		if got, err := Parse([]string{text}, named); err != nil || !slices.Equal(got, []Port{want}) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", ":", "0", "8080:", "8080:0", "65536", "-1", "http", "1:2:3", "1,2", " 80"} {
-		if got, err := Parse([]string{"1", text}); err == nil || !strings.Contains(err.Error(), ":REMOTE") {
+	for _, text := range []string{"", ":", "0", "8080:", "8080:0", "65536", "-1", "http:80", "h--p", "HTTP", "a-name-of-16-long", "1:2:3", "1,2", " 80"} {
+		if got, err := Parse([]string{"1", text}, named); err == nil || !strings.Contains(err.Error(), ":REMOTE") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
+	}
+	if got, err := Parse([]string{"80", "8080:dns"}, named); err == nil || err.Error() != "no port dns" {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

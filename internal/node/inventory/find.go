@@ -2,6 +2,8 @@ package inventory
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"fairlead.run/internal/errdefs"
@@ -68,6 +70,28 @@ func textOr(text, other string) string {
 		return other
 	}
 	return text
+}
+
+// Port is the number of a port of a pod, by that number or by its name.
+func (p *Pod) Port(text string) (uint16, error) {
+	if n, err := strconv.ParseUint(text, 10, 16); err == nil && n > 0 {
+		return uint16(n), nil
+	}
+	var names []string
+	for i := range p.Containers {
+		for _, port := range p.Containers[i].Ports {
+			if port.Name == text && port.ContainerPort > 0 && port.ContainerPort <= math.MaxUint16 {
+				return uint16(port.ContainerPort), nil
+			}
+			if port.Name != "" {
+				names = append(names, port.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return 0, fmt.Errorf("pod %s has no port %q: its containers name none: %w", p.ShortName(), text, errdefs.ErrNotFound)
+	}
+	return 0, fmt.Errorf("pod %s has no port %q; it has %s: %w", p.ShortName(), text, strings.Join(names, ", "), errdefs.ErrNotFound)
 }
 
 // Find picks a container of a pod; without a name the first one that

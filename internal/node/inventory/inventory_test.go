@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/podspec"
 )
 
 func pods() []Pod {
@@ -57,6 +61,27 @@ func TestFindContainer(t *testing.T) {
 	}
 	if _, err := (&Pod{}).Find(""); err == nil {
 		t.Error("a pod without containers has one")
+	}
+}
+
+// TestPort finds ports by what their container's annotation says of them.
+func TestPort(t *testing.T) {
+	c := &runtimeapi.Container{Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Annotations: map[string]string{
+		podspec.AnnotationPorts: `[{"containerPort":53,"protocol":"UDP"},{"name":"http","containerPort":8080},{"name":"broken","containerPort":70000}]`,
+	}}
+	p := Pod{Namespace: "lab", Name: "web", Containers: []Container{viewContainer(&runtimeapi.Container{Metadata: &runtimeapi.ContainerMetadata{}}), viewContainer(c)}}
+	for text, want := range map[string]uint16{"http": 8080, "9": 9, "65535": 65535} {
+		if n, err := p.Port(text); err != nil || n != want {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+	for text, want := range map[string]string{"htp": `pod lab/web has no port "htp"; it has http, broken`, "broken": "no port", "0": "no port", "65536": "no port"} {
+		if n, err := p.Port(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+	if n, err := (&Pod{Name: "x"}).Port("http"); err == nil || !strings.Contains(err.Error(), "its containers name none") {
+		t.Errorf("%d, %v", n, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -34,8 +35,9 @@ type Pod struct {
 	CreatedAt    time.Time   `json:"createdAt"`
 	Containers   []Container `json:"containers"`
 
-	// Annotations are the sandbox's; they are not shown.
+	// Annotations and Labels are the sandbox's; they are not shown.
 	Annotations map[string]string `json:"-"`
+	Labels      map[string]string `json:"-"`
 }
 
 // Container is the latest attempt of a container.
@@ -47,6 +49,8 @@ type Container struct {
 	State     string    `json:"state"`
 	Message   string    `json:"message,omitempty"` // why State is Unknown
 	CreatedAt time.Time `json:"createdAt"`
+	// Ports are those that its manifest names; they are not shown.
+	Ports []corev1.ContainerPort `json:"-"`
 }
 
 // List reads all pods and containers, by namespace and name. Of each
@@ -70,7 +74,7 @@ func List(ctx context.Context, client runtimeapi.RuntimeServiceClient) ([]Pod, e
 			ID: s.GetId(), Namespace: s.GetMetadata().GetNamespace(), Name: s.GetMetadata().GetName(), UID: s.GetMetadata().GetUid(),
 			Class: s.GetAnnotations()[podspec.AnnotationClass], Handler: s.GetRuntimeHandler(),
 			State: "Stopped", CreatedAt: time.Unix(0, s.GetCreatedAt()),
-			Containers: latest(containers[s.GetId()]), Annotations: s.GetAnnotations(),
+			Containers: latest(containers[s.GetId()]), Annotations: s.GetAnnotations(), Labels: s.GetLabels(),
 		}
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			p.State = podState(p.Containers)
@@ -127,6 +131,7 @@ func viewContainer(c *runtimeapi.Container) Container {
 	return Container{
 		ID: c.GetId(), Name: c.GetMetadata().GetName(), Attempt: c.GetMetadata().GetAttempt(), Image: image,
 		State: state[:1] + strings.ToLower(state[1:]), CreatedAt: time.Unix(0, c.GetCreatedAt()),
+		Ports: podspec.PortsOf(c.GetAnnotations()),
 	}
 }
 

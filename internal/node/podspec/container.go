@@ -64,6 +64,9 @@ func Container(ctx context.Context, c *Context, a Attempt) (*runtimeapi.Containe
 	for _, name := range vars.order {
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(vars.values[name])})
 	}
+	if err := annotatePorts(ct, cfg); err != nil {
+		return nil, err
+	}
 	return cfg, annotatePreStop(c, ct, cfg)
 }
 

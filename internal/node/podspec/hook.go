@@ -12,6 +12,31 @@ import (
 // and do not know its manifest.
 const AnnotationPreStop = "fairlead.run/pre-stop"
 
+// AnnotationPorts records on a container the ports that its manifest has, as a kubelet
+// does, for those who know them by name.
+const AnnotationPorts = "io.kubernetes.container.ports"
+
+func annotatePorts(ct *corev1.Container, cfg *runtimeapi.ContainerConfig) error {
+	if len(ct.Ports) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(ct.Ports)
+	if err != nil {
+		return err
+	}
+	annotate(cfg, AnnotationPorts, string(text))
+	return nil
+}
+
+// PortsOf reads them back from the annotations of a container.
+func PortsOf(annotations map[string]string) []corev1.ContainerPort {
+	var out []corev1.ContainerPort
+	if text := annotations[AnnotationPorts]; text == "" || json.Unmarshal([]byte(text), &out) != nil {
+		return nil
+	}
+	return out
+}
+
 // annotatePreStop writes the hook so that it can be run without the pod: with the
 // number of its port and an address.
 func annotatePreStop(c *Context, ct *corev1.Container, cfg *runtimeapi.ContainerConfig) error {

@@ -308,6 +308,29 @@ func TestPreStopAnnotation(t *testing.T) {
 	}
 }
 
+// TestPortsAnnotation wants ports that are known by name without their pod, in the form that
+// a kubelet gives them.
+func TestPortsAnnotation(t *testing.T) {
+	of := func(ports ...corev1.ContainerPort) map[string]string {
+		cfg, err := Container(t.Context(), &Context{Pod: &corev1.Pod{}}, Attempt{Container: &corev1.Container{Name: "c", Ports: ports}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg.Annotations
+	}
+	web := corev1.ContainerPort{Name: "web", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}
+	has := of(web)
+	if got, want := has["io.kubernetes.container.ports"], `[{"name":"web","containerPort":8080,"protocol":"TCP"}]`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := PortsOf(has); len(got) != 1 || got[0] != web {
+		t.Errorf("%+v", got)
+	}
+	if _, any := of()[AnnotationPorts]; any || PortsOf(map[string]string{AnnotationPorts: "["}) != nil {
+		t.Error("a container without ports has some")
+	}
+}
+
 func TestExpand(t *testing.T) {
 	ct := &corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "a"}, {Name: "B", Value: "$(A)b"}}}
 	got, err := Expand(t.Context(), &Context{Pod: &corev1.Pod{}}, ct, []string{"x", "$(B)", "$(C)", "$$(A)"})
