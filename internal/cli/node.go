@@ -178,6 +178,9 @@ func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error)
 
 func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {
 	node := localnode.Gather(s.cfg.Root)
+	if err := f.room.shareSwap(&node); err != nil {
+		return err
+	}
 	if f.self.name != "" {
 		node.Name = f.self.name
 	}

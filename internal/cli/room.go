@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cgroups"
 	"fairlead.run/internal/node/eviction"
+	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/shutdown"
 )
@@ -21,6 +23,7 @@ import (
 type roomFlags struct {
 	system, kube        map[string]string
 	maxPods, podsPerCPU int
+	swapBehavior        string
 	cgroups             cgroupFlags
 	eviction            evictionFlags
 	shutdown            shutdown.Settings
@@ -51,7 +54,28 @@ func (f *roomFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.cgroups.driver, "cgroup-driver", "", "cgroupfs or systemd, for a runtime that does not say which it uses (default that of the configuration, else cgroupfs)")
 	s.Int64Var(&f.cgroups.podPids, "pod-max-pids", -1, "processes that a pod may have; -1 for as many as it likes")
 	s.BoolVar(&f.cgroups.quota, "cpu-cfs-quota", true, "hold pods to their limits of processor time")
+	s.StringVar(&f.swapBehavior, "swap-behavior", noSwap, "NoSwap, or LimitedSwap for containers of burstable pods to have a share of the node's swap in proportion to the memory that they ask for; that needs cgroups v2")
 	f.addEviction(cmd)
+}
+
+// What pods may have of the node's swap, as a kubelet calls it.
+const (
+	noSwap      = "NoSwap"
+	limitedSwap = "LimitedSwap"
+)
+
+// shareSwap has containers use the node's swap, if that is asked for.
+func (f *roomFlags) shareSwap(node *podspec.Node) error {
+	switch {
+	case f.swapBehavior == noSwap:
+		return nil
+	case f.swapBehavior != limitedSwap:
+		return usageError{fmt.Errorf("--swap-behavior %q is not one of %s, %s", f.swapBehavior, noSwap, limitedSwap)}
+	case !node.Swap.Counted:
+		return fmt.Errorf("--swap-behavior %s: the kernel of this node does not count the swap of cgroups, which needs cgroups v2 alone and memory.swap.max in them; leave the flag out: %w", limitedSwap, errdefs.ErrPrecondition)
+	}
+	node.Swap.Limited = true
+	return nil
 }
 
 func (f *roomFlags) addEviction(cmd *cobra.Command) {

@@ -75,8 +75,12 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 		if settings.Cgroups.Root == "" { // beside a kubelet's, which are at the top
 			settings.Cgroups.Root = "/" + daemon.PodCgroup(s.cfg.State)
 		}
+		node := localnode.Gather(s.cfg.Root)
+		if err := f.room.shareSwap(&node); err != nil {
+			return err
+		}
 		m, err := machine.New(ctx, machine.Config{
-			Endpoint: s.Endpoint, Node: localnode.Gather(s.cfg.Root), Manifests: manifests, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
+			Endpoint: s.Endpoint, Node: node, Manifests: manifests, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
 			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
 		})
 		if err != nil {

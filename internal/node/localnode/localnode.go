@@ -25,6 +25,7 @@ func Gather(root string) podspec.Node {
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
 		n.MemoryBytes, n.Swap.Bytes = sizeOf(data, "MemTotal:"), sizeOf(data, "SwapTotal:")
 	}
+	n.HugePageSizes = cgroups.HugePageSizes()
 	n.GroupOOM = cgroups.IsCgroup2UnifiedMode()
 	n.Swap.Counted = n.GroupOOM && swapCounted("/proc/self/cgroup", "/sys/fs/cgroup")
 	n.DNS = nodeDNS("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")

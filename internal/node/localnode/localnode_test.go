@@ -3,6 +3,7 @@ package localnode
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -11,6 +12,23 @@ func TestSizeOf(t *testing.T) {
 	for name, want := range map[string]int64{"MemTotal:": 24682700 << 10, "SwapTotal:": 2 << 20, "Broken:": 0, "None:": 0} {
 		if got := sizeOf(text, name); got != want {
 			t.Errorf("%s %d, want %d", name, got, want)
+		}
+	}
+}
+
+// TestHugePageSizes has all sizes of pages that the kernel has, as the CRI writes them.
+func TestHugePageSizes(t *testing.T) {
+	folders, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Gather(t.TempDir()).HugePageSizes
+	if len(got) != len(folders) {
+		t.Errorf("%q, and the kernel has %q", got, folders)
+	}
+	for folder, size := range map[string]string{"hugepages-2048kB": "2MB", "hugepages-1048576kB": "1GB"} {
+		if there := slices.Contains(folders, filepath.Join("/sys/kernel/mm/hugepages", folder)); slices.Contains(got, size) != there {
+			t.Errorf("%q, and %s is %t", got, folder, there)
 		}
 	}
 }

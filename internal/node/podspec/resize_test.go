@@ -124,6 +124,7 @@ func TestHugePagesAndSwap(t *testing.T) {
 		"no swap":     {func() { c.Node.Swap.Limited = false }, "0"},
 		"its share":   {func() {}, fmt.Sprint(1 << 30)}, // 2 of 8 GiB of memory, of 4 GiB of swap
 		"all of it":   {func() { ct.Resources.Requests["memory"] = resource.MustParse("4Gi") }, "0"},
+		"too much":    {func() { ct.Resources.Requests["memory"] = resource.MustParse("9Gi") }, "0"},
 		"guaranteed":  {func() { ct.Resources = resources("1", "1", "4Gi", "4Gi") }, "0"},
 		"best effort": {func() { ct.Resources = resources() }, "0"},
 		"critical":    {func() { c.Pod.Spec.Priority = ptr[int32](2_000_000_000) }, "0"},

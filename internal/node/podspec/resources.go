@@ -90,10 +90,10 @@ func pageSize(bytes int64) string {
 }
 
 // swap is how much a container may use, in bytes: in proportion to the memory that
-// it asks for, if it may use more than that.
+// it asks for, if it may use more than that, and no more than the node has.
 func swap(c *Context, ct *corev1.Container) int64 {
 	request, top := memoryRequest(ct), limit(c.Pod, ct, corev1.ResourceMemory)
-	if !c.Node.Swap.Limited || c.Node.MemoryBytes <= 0 || QOS(c.Pod) != corev1.PodQOSBurstable || Critical(c.Pod) || request == top.Value() {
+	if !c.Node.Swap.Limited || c.Node.MemoryBytes <= 0 || request > c.Node.MemoryBytes || QOS(c.Pod) != corev1.PodQOSBurstable || Critical(c.Pod) || request == top.Value() {
 		return 0
 	}
 	return int64(float64(request) / float64(c.Node.MemoryBytes) * float64(c.Node.Swap.Bytes))
