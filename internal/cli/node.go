@@ -24,6 +24,8 @@ import (
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
+	"fairlead.run/internal/node/pulse"
+	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/sysctl"
 )
@@ -139,7 +141,8 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 	if f.runtime != "" {
 		a.endpoint = f.runtime
 	}
-	log := slog.New(slog.NewTextHandler(a.err, nil))
+	out := &pulse.Writer{To: a.err}
+	log := slog.New(slog.NewTextHandler(out, nil))
 	s, err := a.patiently(ctx, log)
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 			defer func() { _ = other.Close() }()
 			s.Images = other.Images
 		}
-		return f.run(ctx, s, log)
+		return f.run(ctx, s, log, server.Check{Name: "log", Check: out.Healthy, Log: true})
 	}
 	return errors.Join(do(), s.close())
 }
@@ -176,7 +179,7 @@ func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error)
 	}
 }
 
-func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error {
+func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, health server.Check) error {
 	node := localnode.Gather(s.cfg.Root)
 	if err := f.room.shareSwap(&node); err != nil {
 		return err
@@ -201,6 +204,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger) error
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
+			Health: []server.Check{health},
 		},
 		Stock: f.stock.Settings,
 	}

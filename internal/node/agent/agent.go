@@ -138,11 +138,13 @@ func New(cfg Config) *Agent {
 	if transient {
 		cfg.Name, book = "run-"+string(uuid.NewUUID()), ledger.Ledger{}
 	}
-	return &Agent{
+	a := &Agent{
 		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes),
 		memory: memory{ledger: book, ids: userids.New(userids.In(cfg.Root)), transient: transient},
 		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
 	}
+	a.stats.Watch(cfg.Node.Name, a.Pods)
+	return a
 }
 
 // Set says which pods are wanted: all of them. Each has a UID, and the agent changes

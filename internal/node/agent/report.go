@@ -84,11 +84,11 @@ func (w *worker) noted(n tend.Note) {
 }
 
 // tried counts a probe.
-func (w *worker) tried(container string, k probe.Kind, o probe.Outcome) {
+func (w *worker) tried(container string, k probe.Kind, o probe.Outcome, took time.Duration) {
 	p := w.in.Pod()
 	w.a.stats.Probes.Add(tally.Probe{
 		Namespace: p.Namespace, Pod: p.Name, UID: string(p.UID), Container: container, Type: strings.ToUpper(string(k[:1])) + string(k[1:]),
-	}, map[probe.Outcome]string{probe.Success: "successful", probe.Failure: "failed", probe.Unknown: "unknown"}[o])
+	}, map[probe.Outcome]string{probe.Success: tally.Successful, probe.Failure: tally.Failed, probe.Unknown: tally.Unknown}[o], took)
 }
 
 // event tells what happened to the pod. It may be called from any goroutine that

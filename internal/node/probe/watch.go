@@ -28,10 +28,11 @@ type Watch struct {
 // Told is who hears of a Watch. They are called from its goroutine and must not
 // wait.
 type Told struct {
-	Changed func()              // after each change of the status
-	Warned  func(Kind, string)  // of a success that is not what it should be; not twice in a row
-	Failed  func(Kind, string)  // of each try that failed; nil if nobody listens
-	Tried   func(Kind, Outcome) // of each try; nil if nobody listens
+	Changed func()             // after each change of the status
+	Warned  func(Kind, string) // of a success that is not what it should be; not twice in a row
+	Failed  func(Kind, string) // of each try that failed; nil if nobody listens
+	// Tried hears of each try, and how long its answer took; nil if nobody listens.
+	Tried func(Kind, Outcome, time.Duration)
 }
 
 // NewWatch makes the watch over a container that began to run then, as the runtime says.
@@ -72,6 +73,7 @@ func (w *Watch) Leave() {
 type answer struct {
 	Kind
 	Result
+	took time.Duration
 }
 
 // Run probes until ctx ends, and waits for the tries that are under way.
@@ -83,7 +85,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		kinds, wait := w.begin()
 		for _, k := range kinds {
 			tries.Go(func() {
-				a := answer{k, w.try(ctx, k)}
+				a := w.try(ctx, k)
 				select {
 				case answers <- a:
 				case <-ctx.Done():
@@ -113,17 +115,18 @@ func (w *Watch) begin() ([]Kind, <-chan time.Time) {
 	return kinds, time.After(next.Sub(now))
 }
 
-func (w *Watch) try(ctx context.Context, k Kind) Result {
+func (w *Watch) try(ctx context.Context, k Kind) answer {
 	release, err := w.slots.Take(ctx)
 	if err != nil {
-		return Result{Unknown, err.Error()}
+		return answer{Kind: k, Result: Result{Unknown, err.Error()}}
 	}
 	defer release()
+	began := time.Now()
 	r := w.target.Try(ctx, Of(w.target.Container, k))
 	if err := ctx.Err(); err != nil { // it says nothing about the container
-		return Result{Unknown, err.Error()}
+		r = Result{Unknown, err.Error()}
 	}
-	return r
+	return answer{k, r, time.Since(began)}
 }
 
 func (w *Watch) take(a answer) {
@@ -137,7 +140,7 @@ func (w *Watch) take(a answer) {
 	}
 	w.mu.Unlock()
 	if w.told.Tried != nil {
-		w.told.Tried(a.Kind, a.Outcome)
+		w.told.Tried(a.Kind, a.Outcome, a.took)
 	}
 	if warning != "" {
 		w.told.Warned(a.Kind, warning)

@@ -1,4 +1,5 @@
-// Package pulse tells whether a loop that mostly waits goes on, or is held up.
+// Package pulse tells whether a loop that mostly waits goes on, or is held up, and so of a
+// log.
 package pulse
 
 import (

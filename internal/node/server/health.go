@@ -20,14 +20,16 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
 		checks = checks[i : i+1]
 	}
 	var b strings.Builder
-	well := true
+	well, stuck := true, false
 	for _, c := range checks {
 		if slices.Contains(r.URL.Query()["exclude"], c.Name) {
 			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
 		if err := c.Check(r.Context()); err != nil {
-			s.cfg.Log.Warn("a check of health has failed", "check", c.Name, "error", err)
+			if stuck = stuck || c.Log; !stuck {
+				s.cfg.Log.Warn("a check of health has failed", "check", c.Name, "error", err)
+			}
 			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.Name)
 			well = false
 			continue

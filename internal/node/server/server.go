@@ -50,6 +50,9 @@ type Gate interface {
 type Check struct {
 	Name  string
 	Check func(ctx context.Context) error
+	// Log says that this is the log's own: as long as it fails nothing is logged of it, nor
+	// of the checks after it.
+	Log bool
 }
 
 // Config is what a Server works with. Node, Runtime and Log must be set; what

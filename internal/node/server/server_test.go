@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
@@ -279,7 +280,7 @@ func TestNoPodsIsAnEmptyList(t *testing.T) {
 func TestHealth(t *testing.T) {
 	var fault error
 	n := serveNode(t, func(c *Config, _ *fakeRuntime) {
-		c.Health = []Check{{"syncloop", func(context.Context) error { return fault }}}
+		c.Health = []Check{{Name: "syncloop", Check: func(context.Context) error { return fault }}}
 	})
 	check := func(path string, code int, want string) {
 		t.Helper()
@@ -304,6 +305,40 @@ func TestHealth(t *testing.T) {
 	w := httptest.NewRecorder()
 	if n.Healthz().ServeHTTP(w, httptest.NewRequest("GET", "/pods", nil)); w.Code != 404 {
 		t.Errorf("the port of health tells of pods: %d", w.Code)
+	}
+}
+
+// TestHealthzOfLog answers while the log is stuck, and so logs nothing of what has failed.
+func TestHealthzOfLog(t *testing.T) {
+	var text bytes.Buffer
+	var fault, other error
+	s, err := New(Config{
+		Node: fakeNode{}, Runtime: &fakeRuntime{}, Log: slog.New(slog.NewTextHandler(&text, nil)),
+		Health: []Check{
+			{Name: "log", Check: func(context.Context) error { return fault }, Log: true},
+			{Name: "syncloop", Check: func(context.Context) error { return other }},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		s.Healthz().ServeHTTP(w, httptest.NewRequest("GET", "/healthz?verbose", nil))
+		if w.Body.String() != want {
+			t.Errorf("%q, want %q", w.Body, want)
+		}
+	}
+	fault, other = errors.New("a pipe is full"), errors.New("it is held up")
+	check("[+]ping ok\n[-]log failed: reason withheld\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
+	if text.Len() > 0 {
+		t.Errorf("a log that is stuck was written to: %s", &text)
+	}
+	fault = nil
+	check("[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
+	if !strings.Contains(text.String(), "it is held up") {
+		t.Errorf("the reason is nowhere: %q", &text)
 	}
 }
 

@@ -27,8 +27,8 @@ type Pod struct {
 	// wait, nor must Told.
 	Wake func()
 	Told func(Note)
-	// Tried hears of each probe; nil if nobody listens.
-	Tried func(container string, k probe.Kind, o probe.Outcome)
+	// Tried hears of each probe, and how long it took; nil if nobody listens.
+	Tried func(container string, k probe.Kind, o probe.Outcome, took time.Duration)
 
 	tasks sync.WaitGroup
 }
@@ -129,9 +129,9 @@ func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 	if probe.Any(a.Container) {
 		c.watch = probe.NewWatch(t, a.Began, p.Slots, probe.Told{
 			Changed: p.Wake,
-			Tried: func(k probe.Kind, o probe.Outcome) {
+			Tried: func(k probe.Kind, o probe.Outcome, took time.Duration) {
 				if p.Tried != nil {
-					p.Tried(a.Container.Name, k, o)
+					p.Tried(a.Container.Name, k, o, took)
 				}
 			},
 			Warned: func(k probe.Kind, text string) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,7 @@ type API struct {
 	AlwaysAllow bool   // else the API server says who may do what
 	Anonymous   bool
 	Profiling   bool
+	Health      []server.Check // beside those of the agent
 }
 
 // Node is a machine that is one. Make it by New.
@@ -181,7 +183,7 @@ func (n *Node) newServer() (*server.Server, error) {
 	return server.New(server.Config{
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
 		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics}, Probes: n.agent.ProbeMetrics,
-		Health: []server.Check{{Name: "syncloop", Check: n.agent.Healthy}}, Configz: n.configuration,
+		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration,
 	})
 }
 
