@@ -70,6 +70,9 @@ func TestOperator(t *testing.T) {
 	t.Run("fleet", c.fleet)
 	t.Run("wait", c.wait)
 	t.Run("conflict", c.disagree)
+	t.Run("taint", c.taint)
+	t.Run("verbs", c.verbs)
+	t.Run("force", c.force)
 	t.Run("end", c.end)
 }
 
@@ -377,6 +380,113 @@ func (c *crew) gone(t *testing.T, paths ...string) {
 	})
 }
 
+// hold has pods on some nodes say nothing, and those on all others what they are to.
+func (c *crew) hold(nodes ...string) {
+	waiting := map[string]bool{}
+	for _, n := range nodes {
+		waiting[n] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = waiting
+}
+
+// late are nodes that are born with a taint.
+var late = []string{"late-0", "late-1"}
+
+// taint has nodes that are born with a taint keep it until the last of their runtimes is
+// there. The taints of others stay.
+func (c *crew) taint(t *testing.T) {
+	starting := corev1.Taint{Key: "e2e.fairlead.run/starting", Effect: corev1.TaintEffectNoSchedule}
+	for _, name := range late {
+		c.registerNode(t, name, kindOf{labels: map[string]string{"group": "late"}, handlers: []string{"", "runc"}, taints: []corev1.Taint{starting, kept}})
+	}
+	c.whole.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), append([]string{"delete", "node", "--wait=false"}, late...)...); err != nil {
+			t.Error(err)
+		}
+	})
+	c.hold(late[1])
+	pool := aPool("late", "gvisor", "kata-containers")
+	pool["spec"].(object)["startupTaint"] = object{"key": starting.Key, "effect": starting.Effect}
+	c.must(t, http.MethodPost, poolPath, pool, nil)
+	stands := func(want map[string]bool) error {
+		for _, n := range c.nodes(t, "group=late") {
+			has := map[string]bool{}
+			for _, one := range n.Spec.Taints {
+				has[one.Key] = true
+			}
+			if has[starting.Key] != want[n.Name] || !has[kept.Key] {
+				return fmt.Errorf("node %s has taints %+v, and labels %v", n.Name, n.Spec.Taints, n.Labels)
+			}
+			all := n.Labels[readyLabel] == "true" && n.Labels["ready.fairlead.run/kata-containers"] == "true"
+			if !has[starting.Key] && !all {
+				t.Errorf("node %s has lost the taint with labels %v", n.Name, n.Labels)
+			}
+		}
+		return nil
+	}
+	eventually(t, func() error { return stands(map[string]bool{late[1]: true}) })
+	c.hold()
+	eventually(t, func() error { return stands(nil) })
+	c.ready(t, "late")
+}
+
+// verbs are those of a control plane that moves: what is there stays, and is taken over.
+func (c *crew) verbs(t *testing.T) {
+	const path = runtimePath + "/gvisor-late"
+	order := func(what string, want gardener.OperationType, finalizers int) {
+		t.Helper()
+		asked := time.Now().UTC()
+		c.must(t, http.MethodPatch, path, object{"metadata": object{"annotations": object{
+			gardener.AnnotationOperation: what, gardener.AnnotationTimestamp: asked.Format(time.RFC3339Nano),
+		}}}, nil)
+		eventually(t, func() error {
+			var got gardener.ContainerRuntime
+			c.must(t, http.MethodGet, path, nil, &got)
+			last := got.Status.LastOperation
+			if last == nil || last.Type != want || last.State != gardener.StateSucceeded || last.LastUpdateTime.Time.Before(asked) || got.Annotations[gardener.AnnotationOperation] != "" || len(got.Finalizers) != finalizers {
+				return fmt.Errorf("after %s: %+v %v %v", what, last, got.Annotations, got.Finalizers)
+			}
+			return nil
+		})
+		if n := len(c.nodes(t, readyLabel+"=true,group=late")); n != len(late) {
+			t.Errorf("after %s %d nodes are ready", what, n)
+		}
+	}
+	order(gardener.OrderMigrate, gardener.OperationMigrate, 0)
+	order(gardener.OrderRestore, gardener.OperationRestore, 1)
+	c.ready(t, "late")
+}
+
+// force takes a pool away whose nodes do not answer. What others have stays.
+func (c *crew) force(t *testing.T) {
+	c.hold(late...)
+	c.must(t, http.MethodPatch, poolPath+"/late", object{"metadata": object{"annotations": object{gardener.AnnotationForce: "true"}}}, nil)
+	c.must(t, http.MethodDelete, poolPath+"/late", nil, nil)
+	c.gone(t, poolPath+"/late", runtimePath+"/gvisor-late", runtimePath+"/kata-containers-late", classPath+"/kata-qemu")
+	c.bare(t, "late")
+	c.hold()
+	if got := c.ask(t, http.MethodGet, classPath+"/gvisor", nil); !got.ok() {
+		t.Errorf("the class of another pool has gone: %s", got)
+	}
+	if n := len(c.nodes(t, readyLabel+"=true,group=fleet")); n != fleetSize {
+		t.Errorf("%d nodes of another pool are ready", n)
+	}
+}
+
+// bare fails if a node of a group still has a label of the operator's.
+func (c *crew) bare(t *testing.T, group string) {
+	t.Helper()
+	for _, n := range c.nodes(t, "group="+group) {
+		for key := range n.Labels {
+			if strings.Contains(key, "fairlead.run") || strings.Contains(key, "gardener.cloud") || strings.HasPrefix(key, "container.runtime.") {
+				t.Errorf("node %s still has label %s", n.Name, key)
+			}
+		}
+	}
+}
+
 // end takes everything away, which a pod holds up.
 func (c *crew) end(t *testing.T) {
 	c.namespaceFor(t, "users", nil)
@@ -403,11 +513,5 @@ func (c *crew) end(t *testing.T) {
 		}
 		return nil
 	})
-	for _, n := range c.nodes(t, "group=fleet") {
-		for key := range n.Labels {
-			if strings.Contains(key, "fairlead.run") || strings.Contains(key, "gardener.cloud") || strings.HasPrefix(key, "container.runtime.") {
-				t.Errorf("node %s still has label %s", n.Name, key)
-			}
-		}
-	}
+	c.bare(t, "fleet")
 }
