@@ -149,7 +149,7 @@ func (w *worker) prepare(ctx context.Context) error {
 func (w *worker) accept() error {
 	r, found, err := w.a.ledger.Read(w.uid)
 	if err != nil { // it cannot be repaired, and a pod must not be lost for it
-		w.a.cfg.Log.Warn("what was known of a pod is lost", "pod", w.name, "error", err)
+		w.event(corev1.EventTypeWarning, "RecordLost", "The pod is taken for one that has just come. When it came before, and whether it has ended, is not known any more; see whether that disk is full or broken: "+err.Error())
 	}
 	if !found {
 		r = ledger.Record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now(), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
@@ -239,15 +239,17 @@ func (w *worker) refresh(ctx context.Context) (time.Time, error) {
 	return again, nil
 }
 
-// retire remembers how a pod has ended, and gives back its cgroup and others' volumes.
+// retire remembers how a pod has ended, and gives back its volumes, and its cgroup. Who waits
+// for its end finds the disk free that it has used.
 func (w *worker) retire(ctx context.Context) error {
-	if w.record.Ended == nil && !w.stray {
-		_, w.record.Ended = w.shown.Get()
-		w.record.Refusal = w.refused
-		if err := w.a.ledger.Write(w.uid, w.record); err != nil {
-			w.record.Ended = nil
-			return err
-		}
+	err := w.remember()
+	var left error
+	if !w.stray && !w.vacant { // also if its end cannot be written down: the disk may be full of this
+		w.measured.Store(nil)
+		left = volume.Discard(ctx, w.dirs)
+	}
+	if err != nil {
+		return errors.Join(err, left)
 	}
 	for _, c := range w.view.Containers {
 		c.Care.Abandon()
@@ -261,8 +263,22 @@ func (w *worker) retire(ctx context.Context) error {
 	if err := w.a.cfg.Cgroups.Remove(ctx, w.uid); err != nil {
 		return err
 	}
-	err := volume.Release(ctx, w.dirs, w.a.cfg.CSI)
+	err = errors.Join(left, volume.Release(ctx, w.dirs, w.a.cfg.CSI))
 	w.vacant = err == nil
+	return err
+}
+
+// remember writes down how the pod has ended, unless it may run again.
+func (w *worker) remember() error {
+	if w.record.Ended != nil || w.stray {
+		return nil
+	}
+	_, w.record.Ended = w.shown.Get()
+	w.record.Refusal = w.refused
+	err := w.a.ledger.Write(w.uid, w.record)
+	if err != nil {
+		w.record.Ended = nil
+	}
 	return err
 }
 

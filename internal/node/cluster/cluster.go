@@ -81,7 +81,7 @@ func New(cfg Config) *Cluster {
 	c.storage = storage.New(cfg.Client, node, log)
 	c.status.OnChange(c.storage.See)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
-	c.statuses = statuses.New(cfg.Client, log)
+	c.statuses = statuses.New(cfg.Client, log, c.statusRefused)
 	c.mirrors = mirror.New(cfg.Client, node, c.uid, log)
 	if cfg.Events == nil {
 		cfg.Events = cfg.Client
@@ -259,6 +259,12 @@ func (c *Cluster) Event(pod *corev1.Pod, kind, reason, message string) {
 		}
 	}
 	c.recorder.Event(events.OfPod(pod, ""), kind, reason, message)
+}
+
+// statusRefused tells of a pod whose status cannot be written, so that it is not as it is
+// shown.
+func (c *Cluster) statusRefused(pod *corev1.Pod, err error) {
+	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedStatusUpdate", "The API server refuses what the node says of the pod, so that its status is an older one until the next: "+err.Error())
 }
 
 // NodeEvent tells of something that happened to the node.

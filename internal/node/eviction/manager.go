@@ -84,11 +84,17 @@ func New(cfg Config, node Node) *Manager {
 // Run observes, and evicts where it must, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	m.node.SetConditions(nil)
+	told := ""
 	for ctx.Err() == nil {
 		pause := every
 		evicted, err := m.round(ctx)
-		if err != nil && ctx.Err() == nil {
+		if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && text != told {
 			m.cfg.Log.Warn("not all that the node could run short of was looked at", "error", err)
+			m.node.Event("EvictionBlind", "No pod is evicted for what cannot be measured; see to it before the node runs short: "+text)
+			told = text
+		}
+		if err == nil {
+			told = ""
 		}
 		if evicted {
 			pause = soon
@@ -170,6 +176,7 @@ func (m *Manager) reclaim(ctx context.Context, t Threshold) (bool, error) {
 	for _, err := range errs {
 		if err != nil {
 			m.cfg.Log.Warn("could not give back all that nobody uses", "signal", t.Signal, "error", err)
+			m.node.Event("FreeDiskSpaceFailed", "Pods may be evicted for what nobody uses: "+err.Error())
 		}
 	}
 	seen, err := m.node.Observe(ctx)
@@ -207,6 +214,9 @@ func (m *Manager) one(ctx context.Context, ranked []Pod, t Threshold, o Observat
 		return true
 	}
 	m.cfg.Log.Warn("the node runs short, and there is no pod left that may be evicted", "signal", t.Signal)
+	m.node.Event("NoPodToEvict", fmt.Sprintf(
+		"The node is low on %s, and no pod is left that may be evicted: critical ones stay, and others are ending already. See what else of the node uses it, or lower the threshold %s",
+		starved[t.Signal], t.Signal))
 	return false
 }
 

@@ -215,7 +215,7 @@ func TestManager(t *testing.T) {
 			"what cannot be observed evicts nobody",
 			fake{left: Observations{}, blind: errors.New("no such file"), pods: []Pod{pod("a", memory(500))}},
 			Config{Thresholds: []Threshold{hard, disk}},
-			[]string{"0 []"},
+			[]string{"0 []", "0 EvictionBlind: No pod is evicted for what cannot be measured; see to it before the node runs short: no such file"},
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,8 @@ func TestWake(t *testing.T) {
 			wake <- struct{}{}
 		}()
 		runs(t, f, Config{Thresholds: []Threshold{{Signal: PIDAvailable, Value: amount(10)}}, Wake: wake, Transition: time.Hour}, 8*time.Second)
-		expect(t, "woken", f, "0 []", "3 [PIDPressure]", "3 EvictionThresholdMet: Attempting to reclaim pids")
+		expect(t, "woken", f, "0 []", "3 [PIDPressure]", "3 EvictionThresholdMet: Attempting to reclaim pids",
+			"3 NoPodToEvict: The node is low on pids, and no pod is left that may be evicted: critical ones stay, and others are ending already. See what else of the node uses it, or lower the threshold pid.available")
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/garbage"
@@ -114,15 +115,36 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		return nil, err
 	}
 	// The logs of a pod go with its volumes.
-	m.garbage, err = goods.Collector(m.agent, "", nil)
+	m.garbage, err = goods.Collector(m.agent, "", m.garbageIsLeft)
 	return m, err
+}
+
+// garbageIsLeft tells why, by an event of the machine.
+func (m *Machine) garbageIsLeft(reason string, err error) {
+	m.cfg.Log.Warn("garbage is left", "reason", reason, "error", err)
+	m.warn(reason, err.Error()+hostpath.Advice(err))
+}
+
+// logGrows tells of a log that is not rotated.
+func (m *Machine) logGrows(err error) {
+	m.warn(rotate.FailedRotation, err.Error()+hostpath.Advice(err))
+}
+
+// warn adds an event about the machine itself.
+func (m *Machine) warn(reason, message string) {
+	m.events.add(m.self(), corev1.EventTypeWarning, reason, message)
+}
+
+// self is the machine, as events are about it.
+func (m *Machine) self() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.cfg.Node.Name}
 }
 
 // Run keeps the pods of the manifests until ctx ends. They go on then.
 func (m *Machine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	logs, err := rotate.New(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Log: m.cfg.Log})
+	logs, err := rotate.New(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Failed: m.logGrows, Log: m.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -144,7 +166,8 @@ func (m *Machine) Run(ctx context.Context) error {
 // take is the new set of manifests.
 func (m *Machine) take(s source.Set) {
 	m.mu.Lock()
-	changed := !same(m.problems, s.Problems)
+	before := m.problems
+	changed := !same(before, s.Problems)
 	m.problems = s.Problems
 	if s.Objects != nil { // of those sources that were read; the rest is left as it is
 		m.objects = s.Objects
@@ -153,9 +176,19 @@ func (m *Machine) take(s source.Set) {
 	m.mu.Unlock()
 	if changed {
 		m.cfg.Problems(s.Problems)
+		m.complain(before, s.Problems)
 	}
 	m.poke()
 	m.agent.Reconsider()
+}
+
+// complain tells of what is wrong with manifests now, and was not before, by events.
+func (m *Machine) complain(before, now []source.Problem) {
+	for _, p := range now {
+		if !slices.ContainsFunc(before, func(old source.Problem) bool { return same([]source.Problem{old}, []source.Problem{p}) }) {
+			m.warn("InvalidManifest", p.Err.Error())
+		}
+	}
 }
 
 // current is what the manifests hold, and which sources were not read yet; nil as long
@@ -201,10 +234,9 @@ func (m *Machine) logDir(p *corev1.Pod) string {
 
 // tell is how people are told of the machine. Its own events are about no pod.
 func (m *Machine) tell() resources.Tell {
-	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.cfg.Node.Name}
 	return resources.Tell{
 		Pod:     func(p *corev1.Pod, kind, reason, message string) { reporter{m}.Event(p, kind, reason, message) },
-		Node:    func(kind, reason, message string) { m.events.add(node, kind, reason, message) },
+		Node:    func(kind, reason, message string) { m.events.add(m.self(), kind, reason, message) },
 		Changed: func() { m.agent.RoomChanged() },
 	}
 }

@@ -161,6 +161,18 @@ func (p *place) await(what string, so func() bool) {
 	}
 }
 
+// told says that there is an event of the machine itself.
+func (p *place) told(reason, text string) bool {
+	_, lines := p.ask(http.MethodGet, "/events", "")
+	for line := range strings.Lines(lines) {
+		var e corev1.Event
+		if json.Unmarshal([]byte(line), &e) == nil && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == "n" && e.Reason == reason && strings.Contains(e.Message, text) {
+			return true
+		}
+	}
+	return false
+}
+
 // write puts a file into the folder of manifests at once, as everybody should.
 func (p *place) write(name, text string) {
 	p.t.Helper()
@@ -220,6 +232,7 @@ func TestBroken(t *testing.T) {
 	if _, text := p.ask(http.MethodGet, "/problems", ""); !strings.Contains(text, "a.yaml") {
 		t.Error(text)
 	}
+	p.await("an event of it", func() bool { return p.told("InvalidManifest", "what it held before stays in force") })
 	p.stop()
 	p.boot()
 	p.await("the pod again", func() bool { return p.phase("a") == "Running" })

@@ -1,6 +1,7 @@
 package outfit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,11 @@ func (p *Pod) WriteHosts() error {
 	if err := os.MkdirAll(p.Dirs.Memory, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(p.hostsFile(), podspec.Hosts(p.Spec, node), 0o644); err != nil {
+	text := podspec.Hosts(p.Spec, node)
+	if has, err := os.ReadFile(p.hostsFile()); err == nil && bytes.Equal(has, text) {
+		return nil
+	}
+	if err := os.WriteFile(p.hostsFile(), text, 0o644); err != nil {
 		return fmt.Errorf("write its hosts file: %w", err)
 	}
 	return nil
@@ -44,6 +49,10 @@ func (p *Pod) mounts(ctx context.Context, ct *corev1.Container, attempt uint32) 
 		return nil, err
 	}
 	if !slices.ContainsFunc(mounts, func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == hostsPath }) {
+		// It may not be that of this sandbox: an agent was killed, or had no room for it.
+		if err := p.WriteHosts(); err != nil {
+			return nil, err
+		}
 		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: p.hostsFile(), SelinuxRelabel: true})
 	}
 	words, err := p.note(ct, attempt).Mount()

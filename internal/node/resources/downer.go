@@ -39,6 +39,11 @@ func (d downer) ShuttingDown(down bool) {
 	d.k.cfg.Tell.Changed()
 }
 
+// Event implements shutdown.Node.
+func (d downer) Event(reason, message string) {
+	d.k.cfg.Tell.Node(corev1.EventTypeWarning, reason, message)
+}
+
 // hear tells of what the kernel has ended for want of memory.
 func (k *Keeper) hear(ctx context.Context) {
 	err := oom.Watch(ctx, oom.Log, func(kill oom.Kill) {
@@ -48,5 +53,6 @@ func (k *Keeper) hear(ctx context.Context) {
 	})
 	if err != nil {
 		k.cfg.Log.Warn("nobody will be told what the kernel ends when the node has no memory left", "error", err)
+		k.cfg.Tell.Node(corev1.EventTypeWarning, "SystemOOMUnknown", "Nobody will be told what the kernel ends when the node has no memory left; let the agent read "+oom.Log+": "+err.Error())
 	}
 }

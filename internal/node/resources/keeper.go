@@ -193,7 +193,7 @@ func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if k.cgroups != nil {
-		all.Go(func() { k.cgroups.run(ctx, pods) })
+		all.Go(func() { k.cgroups.run(ctx, pods, k.cfg.Tell) })
 	}
 	all.Go(func() { _ = k.eviction.Run(ctx) }) // it ends with ctx alone, as does the next
 	all.Go(func() { _ = k.shutdown.Run(ctx) })

@@ -64,7 +64,8 @@ func (t *tree) poke() {
 }
 
 // run shares the processors out until ctx ends.
-func (t *tree) run(ctx context.Context, pods lister) {
+func (t *tree) run(ctx context.Context, pods lister, tell Tell) {
+	told := ""
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -77,6 +78,10 @@ func (t *tree) run(ctx context.Context, pods lister) {
 		if err := t.Share(ctx, running(pods)); err != nil && ctx.Err() == nil {
 			t.log.Warn("the pods of a class do not have the processor time that they asked for", "error", err, "again", shareRetry.String())
 			timer.Reset(shareRetry)
+			if text := err.Error(); text != told {
+				tell.Node(corev1.EventTypeWarning, "FailedShareOfProcessors", "Burstable pods do not have the processor time that they asked for, and it is tried again: "+text)
+				told = text
+			}
 		}
 	}
 }

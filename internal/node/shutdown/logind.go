@@ -106,6 +106,7 @@ func (m *Manager) lengthen(ctx context.Context, conn *dbus.Conn) {
 	}
 	if err != nil || has < wanted {
 		m.cfg.Log.Warn("logind does not wait for as long as pods may take; set InhibitDelayMaxSec in its configuration", "waits", has.String(), "pods", wanted.String(), "error", err)
+		m.node.Event("ShutdownTooShort", fmt.Sprintf("logind waits %s at a shutdown, and pods may take %s; set InhibitDelayMaxSec in its configuration", has, wanted))
 	}
 }
 

@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type Node interface {
 	// ShuttingDown is told when a shutdown begins and if it is called off. The node
 	// is not ready in between.
 	ShuttingDown(bool)
+	// Event is about the node, and a warning.
+	Event(reason, message string)
 }
 
 // Config is what a Manager goes by.
@@ -67,6 +70,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if text := err.Error(); text != told {
 			told = text
 			m.cfg.Log.Warn("nobody would announce a shutdown of this node, so pods would end without their grace", "error", err, "again", again.String())
+			m.node.Event("ShutdownUnannounced", "Nobody would announce a shutdown of this node, so that pods would end without their grace: "+text+". Start systemd-logind, or drain the node before it is shut down")
 		}
 		select {
 		case <-ctx.Done():
@@ -114,6 +118,7 @@ func (m *Manager) end(ctx context.Context) {
 			return
 		case <-time.After(g.Period):
 			m.cfg.Log.Warn("not all pods have ended in their time", "priority", g.Priority, "period", g.Period.String())
+			m.node.Event("ShutdownIncomplete", fmt.Sprintf("Not all pods from priority %d on have ended within %s; give them longer by --shutdown-grace-period", g.Priority, g.Period))
 		}
 	}
 }

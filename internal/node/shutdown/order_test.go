@@ -129,6 +129,8 @@ func (f *fake) Running() []*corev1.Pod { return f.pods }
 
 func (f *fake) ShuttingDown(now bool) { f.note("shutting down: %t", now) }
 
+func (f *fake) Event(reason, message string) { f.note("%s: %s", reason, message) }
+
 func (f *fake) End(ctx context.Context, e Ending) error {
 	d, err := time.ParseDuration(e.Pod.Labels["takes"])
 	if err != nil {
@@ -164,7 +166,11 @@ func TestEnd(t *testing.T) {
 		{
 			"a pod that hangs costs its period, and is given up at the end", time.Hour,
 			[]*corev1.Pod{pod("hangs", takes(time.Hour)), pod("c", important(100), takes(2*time.Second)), pod("late", important(200), takes(6*time.Second))},
-			[]string{"22 c ended", "27 hangs given up", "27 late given up"},
+			[]string{
+				"20 ShutdownIncomplete: Not all pods from priority 0 on have ended within 20s; give them longer by --shutdown-grace-period", "22 c ended",
+				"27 ShutdownIncomplete: Not all pods from priority 200 on have ended within 5s; give them longer by --shutdown-grace-period",
+				"27 hangs given up", "27 late given up",
+			},
 		},
 		{
 			"called off", 5 * time.Second,

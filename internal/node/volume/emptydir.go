@@ -43,7 +43,7 @@ func (s *Set) emptyDir(v *corev1.Volume) (*mounted, error) {
 }
 
 func (s *Set) diskPath(volume string) string {
-	return filepath.Join(s.dirs.Disk, "volumes", volume)
+	return filepath.Join(s.dirs.Disk, volumesFolder, volume)
 }
 
 // openMode lets every user of the pod in.

@@ -36,6 +36,24 @@ func Remove(ctx context.Context, dirs Dirs, plugin Plugin) error {
 	return errors.Join(errs...)
 }
 
+// Discard takes the volumes away that are the pod's own, with all that is in them, once
+// nothing of it runs any more: a pod that was evicted because of its emptyDir gives the
+// disk back, though its object stays. What CSI drivers have mounted stays, and so do logs.
+// It may be called again until it succeeds.
+func Discard(ctx context.Context, dirs Dirs) error {
+	var errs []error
+	for _, dir := range []string{subPaths(dirs), filepath.Join(dirs.Memory, volumesFolder), filepath.Join(dirs.Disk, volumesFolder)} {
+		err := unmountBelow(dir)
+		if err == nil {
+			err = deleteTree(ctx, dir)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("discard volumes: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // rounds bounds how often something is looked at again that others change
 // meanwhile, as a container does that still runs.
 const rounds = 4

@@ -156,3 +156,50 @@ func TestLeftovers(t *testing.T) {
 		t.Error(got, err)
 	}
 }
+
+// What a pod has had of its own goes with its end, and neither its logs nor what is the
+// host's.
+func TestDiscard(t *testing.T) {
+	needRoot(t)
+	host, d := t.TempDir(), testDirs(t)
+	put(t, filepath.Join(host, "sub", "keep"), "")
+	logs := filepath.Join(d.Disk, "logs", "c")
+	put(t, logs, "")
+	c := podContext()
+	c.Pod.Spec.Volumes = []corev1.Volume{
+		{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}},
+	}
+	s, err := prepare(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := s.Mounts(t.Context(), &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
+		{Name: "disk", MountPath: "/disk", SubPath: "sub"}, {Name: "memory", MountPath: "/memory"}, {Name: "host", MountPath: "/host", SubPath: "sub"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mounts[:2] {
+		put(t, filepath.Join(m.GetHostPath(), "deep", "file"), "much")
+	}
+	for range 2 { // the second time nothing is there
+		if err := Discard(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{filepath.Join(d.Disk, volumesFolder), filepath.Join(d.Memory, volumesFolder), subPaths(d)} {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	if left := mountsBelow(t, d.Memory); len(left) > 0 {
+		t.Errorf("mounts are left: %v", left)
+	}
+	for _, file := range []string{logs, filepath.Join(host, "sub", "keep")} {
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("what is to stay is gone: %v", err)
+		}
+	}
+}

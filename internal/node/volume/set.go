@@ -27,6 +27,9 @@ type Dirs struct {
 	CSI string
 }
 
+// volumesFolder is in the first two of them, and has a folder for each volume.
+const volumesFolder = "volumes"
+
 func (d Dirs) all() []string {
 	return slices.DeleteFunc([]string{d.CSI, d.Memory, d.Disk}, func(dir string) bool { return dir == "" })
 }
@@ -163,7 +166,7 @@ func (s *Set) prepare(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 
 // memoryPath is where volumes are that do not outlive the boot.
 func (s *Set) memoryPath(volume string) string {
-	return filepath.Join(s.dirs.Memory, "volumes", volume)
+	return filepath.Join(s.dirs.Memory, volumesFolder, volume)
 }
 
 func (s *Set) group() *int64 {

@@ -19,6 +19,7 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/agent"
 	api "fairlead.run/internal/node/cluster"
 	"fairlead.run/internal/node/cluster/membership"
@@ -157,6 +158,11 @@ func (n *Node) garbageIsLeft(reason string, err error) {
 	n.cluster.NodeEvent(corev1.EventTypeWarning, reason, err.Error())
 }
 
+// logGrows tells, by an event of the node, of a log that is not rotated.
+func (n *Node) logGrows(err error) {
+	n.cluster.NodeEvent(corev1.EventTypeWarning, rotate.FailedRotation, err.Error()+hostpath.Advice(err))
+}
+
 func (n *Node) newServer() (*server.Server, error) {
 	gate := access.Config{
 		Tokens: reviews{n.cfg.Client}, Access: reviews{n.cfg.Client}, AlwaysAllow: n.cfg.AlwaysAllow, Anonymous: n.cfg.Anonymous,
@@ -217,7 +223,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	logs, err := rotate.New(rotate.Config{Runtime: n.cfg.Endpoint.Runtime, List: n.agent.Running, Log: n.cfg.Log})
+	logs, err := rotate.New(rotate.Config{Runtime: n.cfg.Endpoint.Runtime, List: n.agent.Running, Failed: n.logGrows, Log: n.cfg.Log})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

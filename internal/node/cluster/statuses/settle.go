@@ -161,6 +161,7 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		e.refused = wants
 		w.log.Error("the API server refuses the status of a pod; the next one is tried", "namespace", e.namespace, "pod", e.name, "uid", e.uid, "error", err)
+		w.refused(has, err)
 		return nil
 	}
 	if err != nil {

@@ -28,6 +28,8 @@ type rig struct {
 	*apiserver.Server
 	w *Writer
 	t *testing.T
+
+	refusals atomic.Int32
 }
 
 // newRig has a writer that runs. It is for bubbles.
@@ -41,7 +43,13 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{server, New(client, slog.New(slog.DiscardHandler)), t}
+	r := &rig{Server: server, t: t}
+	r.w = New(client, slog.New(slog.DiscardHandler), func(p *corev1.Pod, err error) {
+		if p.Name == "" || p.UID == "" || err == nil {
+			t.Errorf("told of %+v: %v", p.ObjectMeta, err)
+		}
+		r.refusals.Add(1)
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -280,6 +288,9 @@ func TestARefusedStatusIsNotRepeated(t *testing.T) {
 		time.Sleep(time.Hour)
 		if n := r.patches("a"); n != 1 {
 			t.Errorf("it was tried %d times", n)
+		}
+		if n := r.refusals.Load(); n != 1 {
+			t.Errorf("it was told %d times", n)
 		}
 		r.FailWith(nil)
 		r.w.Set(r.pod("a"), running("10.0.0.2"))

@@ -16,9 +16,10 @@ import (
 
 // Writer writes statuses of pods.
 type Writer struct {
-	client rest.Interface
-	log    *slog.Logger
-	wake   chan struct{}
+	client  rest.Interface
+	log     *slog.Logger
+	refused func(*corev1.Pod, error)
+	wake    chan struct{}
 
 	mu   sync.Mutex
 	pods map[types.UID]*entry
@@ -44,10 +45,11 @@ type entry struct {
 	told chan struct{} // there is news for who is busy
 }
 
-// New makes a writer, which does nothing before Run.
-func New(client *cluster.Client, log *slog.Logger) *Writer {
+// New makes a writer, which does nothing before Run. Refused is told of each status that
+// the API server will not have, with the pod as it is there, and must not wait.
+func New(client *cluster.Client, log *slog.Logger, refused func(*corev1.Pod, error)) *Writer {
 	return &Writer{
-		client: client.REST(corev1.SchemeGroupVersion), log: log, wake: make(chan struct{}, 1), pods: map[types.UID]*entry{}, news: map[*entry]bool{},
+		client: client.REST(corev1.SchemeGroupVersion), log: log, refused: refused, wake: make(chan struct{}, 1), pods: map[types.UID]*entry{}, news: map[*entry]bool{},
 	}
 }
 

@@ -38,6 +38,9 @@ const (
 	slotLimit   = time.Minute // after which what hangs keeps no worker from others
 )
 
+// FailedRotation is the reason of events about what Config.Failed is told.
+const FailedRotation = "FailedLogRotation"
+
 // Config is what a Rotator works with. Only Runtime is required.
 type Config struct {
 	Runtime  runtimeapi.RuntimeServiceClient
@@ -47,7 +50,9 @@ type Config struct {
 	Workers  int           // containers at a time; 0 is DefaultWorkers
 	// List has the containers that run. Nil asks the runtime.
 	List func(context.Context) ([]Container, error)
-	Log  *slog.Logger
+	// Failed is told of each failure once, until it is another one or over; beside Log.
+	Failed func(error)
+	Log    *slog.Logger
 }
 
 // Container is one that runs.
@@ -83,6 +88,9 @@ func New(c Config) (*Rotator, error) {
 	}
 	if c.Workers <= 0 {
 		c.Workers = DefaultWorkers
+	}
+	if c.Failed == nil {
+		c.Failed = func(error) {}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -149,9 +157,11 @@ func (r *Rotator) tell(c Container, err error) {
 	r.told[c.ID] = err.Error()
 	if c.ID == "" {
 		r.cfg.Log.Warn("Logs are not rotated.", "error", err)
+		r.cfg.Failed(fmt.Errorf("logs of containers are not rotated: %w", err))
 		return
 	}
 	r.cfg.Log.Warn("A log is not rotated.", "container", c.ID, "path", c.Path, "error", err)
+	r.cfg.Failed(fmt.Errorf("the log %s is not rotated and grows: %w", c.Path, err))
 }
 
 // due are the containers whose logs have reached their size or are missing, and

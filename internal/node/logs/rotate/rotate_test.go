@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,10 +181,12 @@ func TestNothingIsLost(t *testing.T) {
 
 	ended := make(chan struct{})
 	var got []string
+	var reached atomic.Int64
 	read := make(chan error, 1)
 	go func() {
 		read <- logs.Read(context.Background(), path, logs.Options{Tail: -1, Follow: true, Ended: ended}, func(l logs.Line) error {
 			got = append(got, string(l.Text))
+			reached.Add(1)
 			return nil
 		})
 	}()
@@ -192,8 +195,11 @@ func TestNothingIsLost(t *testing.T) {
 		line := fmt.Sprintf("line %d %s", i, strings.Repeat("x", 50))
 		want = append(want, line)
 		fake.write("c", "2026-01-02T03:04:05.000000006Z stdout F "+line+"\n")
-		if i%100 == 0 {
-			time.Sleep(2 * time.Millisecond) // as a container that does something else, too
+		// What a reader is several files behind is removed before it comes to it.
+		for deadline := time.Now().Add(time.Minute); i%100 == 0 && reached.Load() < int64(i); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the reader stays at line %d of %d", reached.Load(), i)
+			}
 		}
 	}
 	close(ended)
@@ -430,8 +436,14 @@ func TestNever(t *testing.T) {
 func TestListFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told bytes.Buffer
-		n := 0
-		end := run(t, newRotator(t, Config{Log: slog.New(slog.NewTextHandler(&told, nil)), List: func(context.Context) ([]Container, error) {
+		n, failures := 0, 0
+		failed := func(err error) {
+			if err.Error() != "logs of containers are not rotated: refused" {
+				t.Error(err)
+			}
+			failures++
+		}
+		end := run(t, newRotator(t, Config{Log: slog.New(slog.NewTextHandler(&told, nil)), Failed: failed, List: func(context.Context) ([]Container, error) {
 			if n++; n%5 == 0 {
 				return nil, nil
 			}
@@ -439,8 +451,8 @@ func TestListFails(t *testing.T) {
 		}}))
 		time.Sleep(95 * time.Second)
 		end()
-		if got := strings.Count(told.String(), "refused"); got != 2 {
-			t.Errorf("told %d times: %s", got, &told)
+		if got := strings.Count(told.String(), "refused"); got != 2 || failures != 2 {
+			t.Errorf("told %d and %d times: %s", got, failures, &told)
 		}
 	})
 }
