@@ -19,7 +19,7 @@ func FuzzPlan(f *testing.F) {
 	}
 	for _, version := range []string{"", "version = 1\n", "version = 2\n", "version = 3\n", "version = 4\n"} {
 		for _, rest := range []string{
-			"", "# end", "imports = [\"/etc/containerd/conf.d/*.toml\"]\r\n", "imports = ['/x']\n", "[imports]\n", "disabled_plugins = [\"cri\"]\n",
+			"", "# end", "imports = [\"/etc/containerd/conf.d/*.toml\"]\r\n", "imports = ['/x']\n", "imports = ['c*']\n", "[imports]\n", "disabled_plugins = [\"cri\"]\n",
 			"[plugins.cri.containerd.runtimes.runc]\ntype = 1\n", "[plugins.cri]\ncontainerd = {}\n", "plugins = {}",
 			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc] # mine\n  runtime_type = \"a\"\n\n# tail",
 			"[plugins.'io.containerd.grpc.v1.cri']\ncontainerd.runtimes.runc.runtime_type = 'a'\n", "[[plugins]]\n",

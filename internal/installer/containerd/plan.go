@@ -222,6 +222,11 @@ func (c *Config) imported(d Daemon, w Want) ([]Change, error) {
 		}
 	} else {
 		doc, old = main.doc, main.data
+		for _, p := range patterns(main) {
+			if ok, err := filepath.Match(p, dir); ok && err == nil {
+				return nil, fault.New(payload.UnsupportedNode, "%s imports %q, by which containerd would read the folder %s as a file; have it import *.toml", c.Main, p, dir)
+			}
+		}
 	}
 	data, err := doc.AddElement("imports", filepath.Join(dir, ownPattern))
 	if err != nil {
