@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,8 @@ func (m *manager) serve(t *testing.T) {
 	defer func() { _ = ready.Close() }()
 	bus := exec.Command(program, "--nofork", "--nopidfile", "--nosyslog", "--print-address=3", "--config-file="+config)
 	bus.ExtraFiles = []*os.File{out}
+	bus.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if this process is killed
+	runtime.LockOSThread()                                             // as it is this thread that counts
 	err = bus.Start()
 	_ = out.Close()
 	if err != nil {
@@ -65,6 +68,7 @@ func (m *manager) serve(t *testing.T) {
 	t.Cleanup(func() {
 		_ = bus.Process.Signal(syscall.SIGTERM)
 		_ = bus.Wait()
+		runtime.UnlockOSThread()
 	})
 	if n, err := ready.Read(make([]byte, 1)); n == 0 { // it listens
 		t.Fatalf("the bus has ended: %v", err)
