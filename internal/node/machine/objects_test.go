@@ -79,7 +79,9 @@ func TestObjects(t *testing.T) {
 	p := newPlace(t)
 	p.write("all.yaml", written+"---\n"+job+"---\n"+podOf("a", "run", ""))
 	p.boot()
-	p.await("the pods", func() bool { return p.phase("web-0") == "Running" && p.phase("web-1") == "Running" })
+	p.await("the pods", func() bool {
+		return p.phase("a") == "Running" && p.phase("web-0") == "Running" && p.phase("web-1") == "Running"
+	})
 	for kind, name := range map[string]string{
 		"Pod": "a", "Node": "n", "Secret": "door", "ConfigMap": "conf", "PersistentVolumeClaim": "data", "Service": "front", "RuntimeClass": "native",
 		"Deployment": "web", "CronJob": "nightly", "Job": "sum",
