@@ -85,7 +85,7 @@ func (f *installFlags) add(cmd *cobra.Command) {
 	s.StringVar(&o.Config, "cri-config", "", "configuration file of the runtime (default that of the distribution)")
 	s.StringVar(&o.Unit, "unit", "", "systemd unit of the runtime (default that of the distribution)")
 	s.StringVar(&o.Runtime, "cri", "", "which runtime is meant, containerd or crio (default the one that is found)")
-	s.StringVar(&o.Restart, "restart", "auto", "how the runtime is restarted: auto, systemd, sighup, command or none; auto is systemd, and sighup for CRI-O")
+	s.StringVar(&o.Restart, "restart", "auto", "how the runtime is restarted: auto, systemd, sighup, command or none; auto is systemd")
 	s.StringArrayVar(&o.RestartCommand, "restart-command", nil, "a word of the command for --restart command: its program on the node, and then each argument")
 	s.StringVar(&o.State, "journal", installer.DefaultState, "folder for what the installer remembers")
 	s.DurationVar(&o.Wait, "wait", time.Minute, "how long the runtime may take to come back")

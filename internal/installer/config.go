@@ -166,6 +166,31 @@ func (i *Installer) pending(seen cri.Seen) error {
 	return nil
 }
 
+// reloadable refuses SIGHUP where CRI-O would serve handlers afterwards on which no
+// container starts: it looks for their monitor only when it starts.
+func (i *Installer) reloadable(seen cri.Seen, all []*install) error {
+	if _, ok := i.restarter.(restart.Hangup); !ok {
+		return nil
+	}
+	c, err := crio.Load(i.dist.CRIO)
+	if err != nil {
+		return err
+	}
+	lost := c.Unmonitored(seen.Handlers)
+	for _, in := range all {
+		lost = slices.DeleteFunc(lost, func(h string) bool { return slices.Contains(owned(in.record), h) })
+		for _, h := range in.job.crio {
+			if crio.NeedsMonitor(h.RuntimeType) {
+				lost = append(lost, h.Name)
+			}
+		}
+	}
+	if len(lost) > 0 {
+		return fault.New(payload.ConfigurationProblem, "after SIGHUP CRI-O starts no container on %s, whose configuration has no monitor_path; restart it by systemd or a command", strings.Join(lost, " and "))
+	}
+	return nil
+}
+
 // write makes the changes and notes in the record, before it makes one, what was
 // there. What an earlier attempt has noted is what was there.
 func (i *Installer) write(r *journal.Record, changes []files.Change) error {

@@ -190,20 +190,24 @@ func TestHundredCycles(t *testing.T) {
 // A CRI-O that keeps what it had has not taken an upgrade over, though it serves a
 // handler of that name.
 func TestCRIOServesWhatWasWritten(t *testing.T) {
-	j := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "vm", RuntimePath: "/2/shim", RuntimeConfigPath: "/2/c"}}}}
-	j.release.Handlers = []string{"kata"}
+	one := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "vm", RuntimePath: "/2/shim", RuntimeConfigPath: "/2/c"}}}}
+	program := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "/2/kata"}}}}
 	for name, c := range map[string]struct {
+		job    *job
 		loaded map[string]cri.Loaded
 		ok     bool
 	}{
-		"new":          {map[string]cri.Loaded{"kata": {Type: "vm", Path: "/2/shim", ConfigPath: "/2/c"}}, true},
-		"old":          {map[string]cri.Loaded{"kata": {Type: "vm", Path: "/1/shim", ConfigPath: "/2/c"}}, false},
-		"old config":   {map[string]cri.Loaded{"kata": {Type: "vm", Path: "/2/shim", ConfigPath: "/1/c"}}, false},
-		"not loaded":   {map[string]cri.Loaded{}, false},
-		"not told":     {nil, true},
-		"another type": {map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/shim", ConfigPath: "/2/c"}}, false},
+		"new":          {one, map[string]cri.Loaded{"kata": {Type: "vm", Path: "/2/shim", ConfigPath: "/2/c"}}, true},
+		"old":          {one, map[string]cri.Loaded{"kata": {Type: "vm", Path: "/1/shim", ConfigPath: "/2/c"}}, false},
+		"old config":   {one, map[string]cri.Loaded{"kata": {Type: "vm", Path: "/2/shim", ConfigPath: "/1/c"}}, false},
+		"not loaded":   {one, map[string]cri.Loaded{}, false},
+		"not told":     {one, nil, true},
+		"another type": {one, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/shim", ConfigPath: "/2/c"}}, false},
+		"monitored":    {program, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/kata", Monitor: "/usr/bin/conmon"}}, true},
+		"no monitor":   {program, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/kata"}}, false},
 	} {
-		if err := served(cri.Seen{Name: "cri-o", Handlers: []string{"kata"}, Loaded: c.loaded}, j); (err == nil) != c.ok {
+		c.job.release.Handlers = []string{"kata"}
+		if err := served(cri.Seen{Name: "cri-o", Handlers: []string{"kata"}, Loaded: c.loaded}, c.job); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -122,9 +122,6 @@ func (i *Installer) chooseRestart() error {
 	method := o.Restart
 	if method == "" || method == restart.Auto {
 		method = restart.BySystemd
-		if i.dist.Runtime == "crio" {
-			method = restart.BySighup
-		}
 	}
 	switch method {
 	case restart.BySystemd:

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/files"
 	"fairlead.run/internal/installer/journal"
@@ -93,7 +94,7 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 	if t.nothingToDo() {
 		return errors.Join(t.checks(ctx), t.collect(ctx))
 	}
-	if err := t.pending(t.seen); err != nil {
+	if err := errors.Join(t.pending(t.seen), t.reloadable(t.seen, t.all)); err != nil {
 		return err
 	}
 	if err := t.change(ctx); err != nil {
@@ -332,7 +333,7 @@ func (t *turn) read() bool {
 		return true // nothing was written
 	}
 	pid, err := t.runtime.PID()
-	if err != nil || t.dist.Runtime != "containerd" {
+	if err != nil {
 		return false
 	}
 	began, err := process.Started(pid)
@@ -410,6 +411,9 @@ func served(now cri.Seen, j *job) error {
 	}
 	for _, h := range j.crio {
 		l, ok := now.Loaded[h.Name]
+		if ok && l.Monitor == "" && crio.NeedsMonitor(h.RuntimeType) {
+			return fault.New(payload.HandlerNotServed, "handler %s is served without a monitor, so that no container starts on it: CRI-O has read its files by SIGHUP, and has to be restarted", h.Name)
+		}
 		if now.Loaded != nil && (!ok || l.Type != h.RuntimeType || l.Path != h.RuntimePath || l.ConfigPath != h.RuntimeConfigPath) {
 			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and runtime_config_path %q, and not with what was written; CRI-O keeps what it had if it does not like its configuration, and its log says why", h.Name, l.Type, l.Path, l.ConfigPath)
 		}

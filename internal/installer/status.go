@@ -97,13 +97,10 @@ func (i *Installer) Events() string { return i.real(filepath.Join(view.Told, "mo
 // Reviver is how a runtime that hangs is brought back: other than for a change of
 // its configuration, a signal that it would have to take does not do.
 func (i *Installer) Reviver() (restart.Restarter, error) {
-	if _, ok := i.restarter.(restart.Hangup); !ok {
-		return i.restarter, nil
-	}
-	if i.options.Restart == restart.BySighup {
+	if _, ok := i.restarter.(restart.Hangup); ok {
 		return nil, fault.New(payload.ConfigurationProblem, "one that hangs takes no SIGHUP; choose systemd, command or none")
 	}
-	return i.systemd()
+	return i.restarter, nil
 }
 
 // TypeOf is the type of a payload.

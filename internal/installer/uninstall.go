@@ -106,7 +106,7 @@ func (u *removal) handlers() []string {
 // theirs goes.
 func (u *removal) unhook(ctx context.Context) error {
 	r := u.record
-	if err := u.pending(u.seen); err != nil {
+	if err := errors.Join(u.pending(u.seen), u.reloadable(u.seen, []*install{{job: &job{}, record: r}})); err != nil {
 		return err
 	}
 	if err := begin(r, u.number, 0, u.seen); err != nil {

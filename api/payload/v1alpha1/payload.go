@@ -126,9 +126,11 @@ type ContainerdOptions struct {
 type CRIOHandler struct {
 	// RuntimeType is oci or vm.
 	RuntimeType string `json:"runtimeType"`
-	// RuntimePath is the program or shim, a file of the payload.
+	// RuntimePath is a file of the payload: with oci a program like runc, with vm a shim,
+	// which has to be called containerd-shim-NAME-v2.
 	RuntimePath string `json:"runtimePath"`
-	// RuntimeConfigPath is the configuration of a shim; it may have placeholders.
+	// RuntimeConfigPath is the configuration of a shim, with vm alone; it may have
+	// placeholders.
 	RuntimeConfigPath string `json:"runtimeConfigPath,omitempty"`
 	// RuntimeRoot is where the runtime keeps its state.
 	RuntimeRoot string `json:"runtimeRoot,omitempty"`

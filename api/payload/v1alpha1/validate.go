@@ -19,6 +19,7 @@ var (
 	digest    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	minor     = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,3}$`)
 	mode      = regexp.MustCompile(`^0[0-7]{3}$`)
+	crioShim  = regexp.MustCompile(`^containerd-shim-[0-9A-Za-z+-]+-v2$`)
 	shimType  = regexp.MustCompile(`^[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)+$`)
 	word      = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$`)
 	archs     = []string{"386", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x"}
@@ -276,6 +277,13 @@ func (p *RuntimePayload) crio(at *field.Path, c *CRIOHandler) field.ErrorList {
 	}
 	errs = append(errs, p.program(at.Child("runtimePath"), c.RuntimePath)...)
 	errs = append(errs, place(at.Child("runtimeConfigPath"), c.RuntimeConfigPath)...)
+	// CRI-O leaves out handlers that break its rules, and says so in its log alone.
+	if c.RuntimeType == "vm" && !crioShim.MatchString(path.Base(c.RuntimePath)) {
+		errs = append(errs, field.Invalid(at.Child("runtimePath"), c.RuntimePath, "CRI-O takes shims that are called containerd-shim-NAME-v2 alone; use oci for a program like runc"))
+	}
+	if c.RuntimeType == "oci" && c.RuntimeConfigPath != "" {
+		errs = append(errs, field.Invalid(at.Child("runtimeConfigPath"), c.RuntimeConfigPath, "CRI-O takes it with vm alone; leave it out"))
+	}
 	if c.RuntimeRoot != "" && (!path.IsAbs(c.RuntimeRoot) || path.Clean(c.RuntimeRoot) != c.RuntimeRoot || c.RuntimeRoot == "/") {
 		errs = append(errs, field.Invalid(at.Child("runtimeRoot"), c.RuntimeRoot, "use a clean absolute path, as in /run/runsc"))
 	}

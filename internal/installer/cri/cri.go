@@ -55,6 +55,8 @@ type Loaded struct {
 	Options map[string]any `json:"options"`
 	// ConfigPath is the configuration of the runtime, with CRI-O.
 	ConfigPath string `json:"configPath,omitempty"`
+	// Monitor is the program that watches over its containers, with CRI-O.
+	Monitor string `json:"monitorPath,omitempty"`
 }
 
 // Sandbox is a pod's sandbox.
@@ -86,7 +88,7 @@ func (c Client) Probe(ctx context.Context) (Seen, error) {
 		return Seen{}, err
 	}
 	s := Seen{Name: version.GetRuntimeName(), Version: strings.TrimPrefix(version.GetRuntimeVersion(), "v")}
-	if err := s.read(status); err != nil || s.Name != "cri-o" {
+	if err := s.read(status); err != nil || s.Name != crio {
 		return s, err
 	}
 	s.Loaded, err = c.inForce(ctx)
@@ -151,6 +153,10 @@ func (c Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	defer cancel()
 	var all []Sandbox
 	err := c.ask(func(r runtimeapi.RuntimeServiceClient) error {
+		version, err := r.Version(ctx, &runtimeapi.VersionRequest{})
+		if err != nil {
+			return err
+		}
 		list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 		if err != nil {
 			return err
@@ -161,7 +167,11 @@ func (c Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 				Handler: s.GetRuntimeHandler(), Created: time.Unix(0, s.GetCreatedAt()),
 			})
 		}
-		return nil
+		if version.GetRuntimeName() != crio {
+			return nil
+		}
+		all, err = onHandlers(ctx, r, all)
+		return err
 	})
 	return all, err
 }

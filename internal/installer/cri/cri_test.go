@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -22,6 +23,25 @@ type server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	conditions []*runtimeapi.RuntimeCondition
 	err        error
+	name       string
+	sandboxes  []*runtimeapi.PodSandbox
+	info       map[string]string // by sandbox
+}
+
+func (s *server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: s.name}, nil
+}
+
+func (s *server) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{Items: s.sandboxes}, nil
+}
+
+func (s *server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	info, ok := s.info[r.GetPodSandboxId()]
+	if !ok || !r.GetVerbose() {
+		return nil, status.Error(codes.NotFound, "no such sandbox")
+	}
+	return &runtimeapi.PodSandboxStatusResponse{Info: map[string]string{"info": info}}, nil
 }
 
 func (s *server) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
@@ -101,5 +121,34 @@ func TestReadInForce(t *testing.T) {
 	}
 	if _, err := readInForce([]byte("[[")); err == nil {
 		t.Error("garbage was read")
+	}
+}
+
+// CRI-O's lists do not say on which handlers pods are.
+func TestSandboxes(t *testing.T) {
+	spec := func(handler string) string {
+		return `{"runtimeSpec":{"annotations":{"io.kubernetes.cri-o.RuntimeHandler":"` + handler + `"}}}`
+	}
+	for name, c := range map[string]struct {
+		server server
+		want   []string
+		fails  bool
+	}{
+		"containerd": {server{name: "containerd", sandboxes: []*runtimeapi.PodSandbox{{Id: "1", RuntimeHandler: "a"}, {Id: "2"}}}, []string{"1 a", "2 "}, false},
+		"CRI-O": {server{
+			name: "cri-o", sandboxes: []*runtimeapi.PodSandbox{{Id: "1"}, {Id: "gone"}, {Id: "2"}, {Id: "3", RuntimeHandler: "told"}},
+			info: map[string]string{"1": spec("kata"), "2": spec("")},
+		}, []string{"1 kata", "2 ", "3 told"}, false},
+		"one that does not tell":    {server{name: "cri-o", sandboxes: []*runtimeapi.PodSandbox{{Id: "1"}}, info: map[string]string{"1": "{}"}}, nil, true},
+		"one that tells no objects": {server{name: "cri-o", sandboxes: []*runtimeapi.PodSandbox{{Id: "1"}}, info: map[string]string{"1": ""}}, nil, true},
+	} {
+		all, err := serve(t, &c.server).Sandboxes(t.Context())
+		var got []string
+		for _, s := range all {
+			got = append(got, s.ID+" "+s.Handler)
+		}
+		if c.fails != (err != nil) || !c.fails && !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }

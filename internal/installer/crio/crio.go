@@ -1,9 +1,9 @@
 // Package crio says which files of CRI-O's configuration have to change so that it
 // serves a handler or no longer does.
 //
-// CRI-O reads every file in its folder of drop-ins, those that are half written
-// too, keeps its old configuration if one of them is garbage, and then does not
-// start again. So what is rendered is read back before anybody writes it, and
+// CRI-O reads every file in its folder of drop-ins and in folders below, those that
+// are half written too, keeps its old configuration if one of them is garbage, and
+// then does not start again. So what is rendered is read back before anybody writes it, and
 // strangers in the folder are told. It writes nothing and signals nobody.
 package crio
 
@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/inroot"
@@ -62,18 +63,23 @@ type Change struct {
 func Load(l Layout) (*Config, error) {
 	c := &Config{Layout: l}
 	paths := []string{l.Main}
-	entries, err := os.ReadDir(inroot.Join(l.Root, l.DropIns))
+	top := inroot.Join(l.Root, l.DropIns)
+	err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if path == top {
+			return &fs.PathError{Op: "read", Path: l.DropIns, Err: syscall.ENOTDIR}
+		}
+		path = filepath.Join(l.DropIns, strings.TrimPrefix(path, top))
+		paths = append(paths, path)
+		if filepath.Ext(e.Name()) != ".conf" && filepath.Ext(e.Name()) != ".toml" || strings.HasPrefix(e.Name(), ".") {
+			c.Temporary = append(c.Temporary, path)
+		}
+		return nil
+	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		paths = append(paths, filepath.Join(l.DropIns, e.Name()))
-		if filepath.Ext(e.Name()) != ".conf" && filepath.Ext(e.Name()) != ".toml" || strings.HasPrefix(e.Name(), ".") {
-			c.Temporary = append(c.Temporary, filepath.Join(l.DropIns, e.Name()))
-		}
 	}
 	for _, path := range paths {
 		if err := c.add(path); err != nil {
@@ -86,6 +92,13 @@ func Load(l Layout) (*Config, error) {
 func (c *Config) add(path string) error {
 	data, err := os.ReadFile(inroot.Join(c.Root, path))
 	if errors.Is(err, fs.ErrNotExist) {
+		_, gone := os.Lstat(inroot.JoinParent(c.Root, path))
+		if path == c.Main || gone != nil {
+			return nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) {
+		c.Broken = append(c.Broken, path+": a link to a folder or to nothing, which CRI-O cannot read")
 		return nil
 	}
 	if err != nil {
@@ -119,8 +132,8 @@ func (c *Config) Handlers() map[string]string {
 func (c *Config) Program(handler string) string {
 	program := ""
 	for _, f := range c.files {
-		if p, ok := f.doc.Get(at(handler, "runtime_path")...).(string); ok {
-			program = p
+		if f.doc.Get(at(handler)...) != nil {
+			program, _ = f.doc.Get(at(handler, "runtime_path")...).(string)
 		}
 	}
 	return program
@@ -132,13 +145,34 @@ func (c *Config) Pending(served []string) []string {
 	named := c.Handlers()
 	var gone []string
 	for _, h := range served {
-		// CRI-O has these two by itself.
-		if _, ok := named[h]; !ok && h != "crun" && h != "runc" {
+		if _, ok := named[h]; !ok && h != builtIn {
 			gone = append(gone, h)
 		}
 	}
 	return gone
 }
+
+// builtIn is the handler that CRI-O has by itself.
+const builtIn = "crun"
+
+// Unmonitored are those of the handlers that start no container any more once CRI-O
+// has read its files by SIGHUP. The program that watches over containers, conmon, is
+// looked for only when it starts, or is what the handler itself names.
+func (c *Config) Unmonitored(served []string) []string {
+	watched := map[string]bool{}
+	for _, f := range c.files {
+		for name := range f.doc.Table(at()...) {
+			// The last description of a handler counts, and no part of an earlier one.
+			kind, _ := f.doc.Get(at(name, "runtime_type")...).(string)
+			monitor, _ := f.doc.Get(at(name, "monitor_path")...).(string)
+			watched[name] = monitor != "" || !NeedsMonitor(kind)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(served), func(h string) bool { return h == "" || watched[h] })
+}
+
+// NeedsMonitor says whether containers of a runtime type are watched over by conmon.
+func NeedsMonitor(runtimeType string) bool { return runtimeType == "" || runtimeType == "oci" }
 
 // Plan says which files to change for a type; without handlers, all of it is taken
 // out. Owned are handlers that were written for it before.

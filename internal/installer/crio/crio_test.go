@@ -60,10 +60,10 @@ func TestLoad(t *testing.T) {
 		dir + "/01.conf": table("b", "/01") + table("c", "/01"), dir + "/02.conf": table("c", "/02"),
 		dir + "/sub/03.conf": table("d", "/sub"),
 	}))
-	if got := c.Handlers(); !maps.Equal(got, map[string]string{"a": main, "b": dir + "/01.conf", "c": dir + "/02.conf"}) {
+	if got := c.Handlers(); !maps.Equal(got, map[string]string{"a": main, "b": dir + "/01.conf", "c": dir + "/02.conf", "d": dir + "/sub/03.conf"}) {
 		t.Errorf("%v", got)
 	}
-	for name, want := range map[string]string{"a": "/main", "b": "/01", "c": "/02", "d": ""} {
+	for name, want := range map[string]string{"a": "/main", "b": "/01", "c": "/02", "d": "/sub"} {
 		if got := c.Program(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -71,7 +71,7 @@ func TestLoad(t *testing.T) {
 	if len(c.Broken)+len(c.Temporary) > 0 {
 		t.Errorf("%q %q", c.Broken, c.Temporary)
 	}
-	if got := c.Pending([]string{"a", "crun", "gone", "runc"}); !slices.Equal(got, []string{"gone"}) {
+	if got := c.Pending([]string{"a", "crun", "gone", "runc"}); !slices.Equal(got, []string{"gone", "runc"}) {
 		t.Errorf("pending are %q", got)
 	}
 	if c := load(t, Layout{Root: t.TempDir(), Main: main, DropIns: dir}); len(c.Handlers())+len(c.Broken)+len(c.Temporary) > 0 {

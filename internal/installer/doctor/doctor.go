@@ -250,6 +250,11 @@ func (e *exam) crio() {
 	for _, path := range c.Temporary {
 		e.add(Finding{Warning, "config", path, "it looks half written, and CRI-O reads it all the same", "take it away"})
 	}
+	for _, name := range slices.Sorted(maps.Keys(e.seen.Loaded)) {
+		if l := e.seen.Loaded[name]; l.Monitor == "" && crio.NeedsMonitor(l.Type) {
+			e.add(Finding{Error, "monitor", name, "CRI-O has read its files by SIGHUP and has no monitor for this handler since, so that no container starts on it", "restart CRI-O, or set monitor_path"})
+		}
+	}
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		e.handler(name, configured[name])

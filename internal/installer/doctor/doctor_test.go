@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.run/internal/installer/cri"
+	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/profile"
 )
 
@@ -85,6 +87,16 @@ func TestCRIO(t *testing.T) {
 	if !has(all, Error, "binary", "gone", "/opt/gone") || !has(all, Error, "config", "/etc/crio/crio.conf.d", "20-z.conf") ||
 		!has(all, Warning, "config", "/etc/crio/crio.conf.d/.10-y.conf.tmp", "half written") {
 		t.Errorf("%+v", all)
+	}
+}
+
+// By SIGHUP, CRI-O forgets who watches over containers.
+func TestCRIOWithoutMonitors(t *testing.T) {
+	e := &exam{seen: cri.Seen{Loaded: map[string]cri.Loaded{"lost": {}, "watched": {Monitor: "/usr/bin/conmon"}, "shim": {Type: "vm"}}}}
+	e.dist.CRIO = crio.Layout{Root: t.TempDir(), Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"}
+	e.crio()
+	if len(e.all) != 1 || !has(e.all, Error, "monitor", "lost", "SIGHUP") {
+		t.Errorf("%+v", e.all)
 	}
 }
 

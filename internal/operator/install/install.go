@@ -159,7 +159,7 @@ func (o *Order) view() view.Want {
 	auto := method == "" || method == v1alpha1.RestartAuto
 	return view.Want{
 		Distribution: o.Distribution, BinaryPath: o.Runtime.Spec.BinaryPath, Devices: len(o.Payload.Spec.Manifest.Devices) > 0,
-		Systemd: method == v1alpha1.RestartSystemd || auto && o.CRI != v1alpha1.CRICRIO, Command: method == v1alpha1.RestartCommand,
+		Systemd: method == v1alpha1.RestartSystemd || auto, Command: method == v1alpha1.RestartCommand,
 	}
 }
 

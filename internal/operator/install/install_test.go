@@ -96,10 +96,10 @@ func TestMounts(t *testing.T) {
 			"/etc/containerd DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory rw", "/run/containerd Directory ro live",
 			"/run/dbus Directory ro", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
-		"crio": {func(o *Order) { o.Restart = v1alpha1.Restart{} }, []string{
+		"crio by SIGHUP": {func(o *Order) { o.Restart = v1alpha1.Restart{Method: "sighup"} }, []string{
 			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/run/crio Directory ro live", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
-		"crio by systemd": {func(o *Order) { o.Restart = v1alpha1.Restart{Method: "systemd"} }, []string{
+		"crio": {func(o *Order) { o.Restart = v1alpha1.Restart{} }, []string{
 			"/etc/crio DirectoryOrCreate rw", "/etc/os-release File ro", "/etc/systemd/system Directory ro", "/run/crio Directory ro live", "/run/dbus Directory ro", "/run/fairlead-installer DirectoryOrCreate ro", "/usr/bin DirectoryOrCreate rw", "/var/lib/fairlead-installer DirectoryOrCreate rw",
 		}},
 		"a command": {func(*Order) {}, []string{
