@@ -45,18 +45,6 @@ test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
 	go test -C build/chart -count=1 ./...
 
-# Debian's containerd is of the oldest release that is supported; it is unpacked, and no service is installed.
-OLD_CONTAINERD := $(TOOLS)/containerd-1.6
-
-## test-installer: run fairlead install against containerd 1.6 and 2.4, with gVisor (needs root)
-.PHONY: test-installer
-test-installer: $(BENCH)/peers $(TOOLS)/withcgroups
-	@[ -e $(OLD_CONTAINERD) ] || build/unpack.sh $(OLD_CONTAINERD) containerd
-	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd \
-		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd \
-		$(TOOLS)/withcgroups go test -tags '$(TAGS)' -count=1 -timeout 45m -v ./test/installer $(if $(RUN),-run '$(RUN)')
-	$(if $(RUN),,FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd go test -tags '$(TAGS)' -count=1 -timeout 10m -v -run TestContainersOfDaemonSets ./internal/operator)
-
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
 GUEST_PACKAGES := apparmor secilc criu
 
@@ -169,6 +157,30 @@ $(BENCH)/peers: build $(TOOLS)/.runsc $(TOOLS)/.shims
 	gcc -Os -Wall -static -s -o $(BENCH)/idle test/bench/workload/idle.c
 	gcc -Os -Wall -static -s -o $(BENCH)/crun-1.1 test/bench/workload/crun.c
 
+# CRI-O is built from its git repository and no module, only when it is asked for.
+CRIO          := $(BENCH)/crio
+CRIO_SOURCE   ?= https://github.com/cri-o/cri-o
+CRIO_RELEASE  ?= v1.36.3
+CRIO_PACKAGES := libseccomp-dev pkg-config
+
+## crio: build CRI-O of CRIO_RELEASE from CRIO_SOURCE, a git repository or a folder, for test-installer and RUNTIME=crio (needs root)
+.PHONY: crio
+crio:
+	@build/packages.sh $(CRIO_PACKAGES)
+	build/crio.sh '$(CRIO_SOURCE)' '$(CRIO_RELEASE)' $(CRIO)
+
+# Debian's containerd is of the oldest release that is supported; it is unpacked, and no service is installed.
+OLD_CONTAINERD := $(TOOLS)/containerd-1.6
+
+## test-installer: run fairlead install against containerd 1.6 and 2.4, with gVisor, and against CRI-O after make crio (needs root)
+.PHONY: test-installer
+test-installer: $(BENCH)/peers $(TOOLS)/withcgroups
+	@[ -e $(OLD_CONTAINERD) ] || build/unpack.sh $(OLD_CONTAINERD) containerd
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd \
+		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) \
+		$(TOOLS)/withcgroups go test -tags '$(TAGS)' -count=1 -timeout 45m -v ./test/installer $(if $(RUN),-run '$(RUN)')
+	$(if $(RUN),,FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd go test -tags '$(TAGS)' -count=1 -timeout 10m -v -run TestContainersOfDaemonSets ./internal/operator)
+
 ## bench: measure Fairlead beside containerd for 25 minutes, write docs/performance.* (needs root)
 .PHONY: bench
 bench: $(BENCH)/peers
@@ -214,8 +226,10 @@ SKIP        ?=
 # Results are in a folder of the runtime's name, and those of fairlead node in one beside it.
 E2E_NODE     = $(RUNTIME)$(if $(filter fairlead,$(AGENT)),-node)
 E2E_TESTS    = $(or $(RUN),$(if $(FOCUS),TestSpecs,.))
+# A runtime finds what it starts beside it.
+E2E_PEERS    = $(if $(filter crio,$(RUNTIME)),$(CRIO),$(BENCH))
 E2E_RUN      = go test -count=1 -v -timeout 7h -tags '$(TAGS)' ./test/e2e -run '$(E2E_TESTS)' -args \
-	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(BENCH) -runtime $(RUNTIME) -agent $(AGENT) -handler $(HANDLER) \
+	-programs $(E2E) -fairlead $(CURDIR)/bin -peers $(E2E_PEERS) -runtime $(RUNTIME) -agent $(AGENT) -handler $(HANDLER) \
 	-procs $(PROCS) -skip '$(SKIP)'
 
 # What a cluster needs, and what runs specs in it, without the specs.

@@ -1,7 +1,8 @@
-// Package installer tests fairlead install with the real command and real
-// containerds, each with folders, socket and configuration of its own, and with a
-// stand-in for CRI-O, which cannot be built here.
+// Package installer tests fairlead install with the real command and real daemons,
+// each with folders, socket and configuration of its own, and with a stand-in for
+// CRI-O for where that is not.
 //
 // FAIRLEAD_TEST_CONTAINERD and FAIRLEAD_TEST_CONTAINERD16 name the programs of two
-// releases; make test-installer sets them. Tests of one that is missing skip.
+// releases of containerd, and FAIRLEAD_TEST_CRIO the folder of crio, pinns and conmon;
+// make test-installer sets them. Tests of one that is missing skip.
 package installer

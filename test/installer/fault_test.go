@@ -96,7 +96,7 @@ func TestRefused(t *testing.T) {
 
 // A configuration that cannot be changed is left alone.
 func TestConfigurationsThatAreRefused(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	underEach(t, func(t *testing.T, d *daemon) {
 		original := d.adminConfig()
 		for name, c := range map[string]struct{ config, want string }{
 			"unknown version":      {strings.Replace(original, "version = ", "version = 9", 1), "only versions up to 4"},
@@ -226,7 +226,7 @@ func TestReadOnlyTargets(t *testing.T) {
 // The daemon does not come back with the change: what was there is put back, and
 // when it runs again it serves what it did.
 func TestDaemonThatDoesNotComeBack(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		d.breaks(true)
 		o := d.fairlead(nil, "--payload", small(t, "test", "1").dir, "--wait", "2s")
@@ -234,9 +234,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 		if r.State != payload.Failed || r.Reason != payload.RuntimeUnavailable || o.code != 1 {
 			t.Fatalf("%d %+v", o.code, r)
 		}
-		if data, err := os.ReadFile(d.config()); err != nil || string(data) != d.adminConfig() {
-			t.Errorf("the configuration was not put back: %v\n%s", err, data)
-		}
+		same(t, before, d.configFiles())
 		d.breaks(false)
 		d.serves("runc", "foreign")
 		// What was not proven is looked at again, and then it is tried.

@@ -93,13 +93,22 @@ func (b *bundle) save(t *testing.T) *bundle {
 }
 
 // kata is a stand-in for Kata: a shim of runc's kind by another name, that of the
-// daemon's own release.
-func (d *containerd) kata(version string) *bundle {
+// daemon's own release, and with CRI-O runc itself.
+func (d *daemon) kata(version string) *bundle {
 	d.Helper()
-	shim := filepath.Join(filepath.Dir(d.program), "containerd-shim-runc-v2")
 	b := newBundle(d.T, "kata-containers", version)
-	b.addFrom(d.T, "bin/containerd-shim-kata-v2", shim)
 	b.add(d.T, "share/version", []byte(version+"\n"), "0644")
+	if d.isCRIO() {
+		runc, err := exec.LookPath("runc")
+		if err != nil {
+			d.Fatal(err)
+		}
+		b.addFrom(d.T, "bin/runc", runc)
+		b.add(d.T, "bin/kata-runtime", eased(`"${0%/*}/runc"`), "0755")
+		b.Handlers = []payload.Handler{{Name: "kata", CRIO: &payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "bin/kata-runtime", RuntimeRoot: d.path("state/kata")}}}
+		return b.save(d.T)
+	}
+	b.addFrom(d.T, "bin/containerd-shim-kata-v2", filepath.Join(filepath.Dir(d.program), "containerd-shim-runc-v2"))
 	b.Handlers = []payload.Handler{{Name: "kata", Containerd: &payload.ContainerdHandler{RuntimeType: "io.containerd.kata.v2", RuntimePath: "bin/containerd-shim-kata-v2"}}}
 	return b.save(d.T)
 }
@@ -108,21 +117,23 @@ func (d *containerd) kata(version string) *bundle {
 func small(t *testing.T, kind, version string) *bundle {
 	t.Helper()
 	b := newBundle(t, kind, version)
+	const vm = "containerd-shim-small-v2" // the only kind of name that CRI-O takes
 	b.add(t, "shim", []byte("#!/bin/sh\necho "+version+"\n"), "0755")
+	b.add(t, vm, []byte("#!/bin/sh\n"), "0755")
 	b.Configs = []payload.Config{{Path: "shim.toml", Content: "program = \"" + payload.PayloadDir + "/shim\"\n"}}
 	b.Handlers = []payload.Handler{{
 		Name: kind, Containerd: &payload.ContainerdHandler{
 			RuntimeType: "io.containerd." + kind + ".v1", RuntimePath: "shim",
 			Options: &payload.ContainerdOptions{TypeURL: "io.containerd.test.v1.options", ConfigPath: payload.ConfigDir + "/shim.toml"},
 		},
-		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: "shim", RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
+		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: vm, RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
 	}}
 	b.Checks = []payload.Check{{Name: "runs", Command: []string{"shim"}}}
 	return b.save(t)
 }
 
-// gvisor is the real gVisor.
-func gvisor(t *testing.T, version string) *bundle {
+// gvisor is the real gVisor, with a folder for its state below CRI-O.
+func gvisor(t *testing.T, version, root string) *bundle {
 	t.Helper()
 	runsc, shims := node.Runsc(), os.Getenv("FAIRLEAD_TEST_SHIMS")
 	if runsc == "" || shims == "" {
@@ -130,9 +141,10 @@ func gvisor(t *testing.T, version string) *bundle {
 	}
 	b := newBundle(t, "gvisor", version)
 	b.addFrom(t, "runsc", runsc)
+	b.add(t, "crio-runsc", eased(`"${0%/*}/runsc"`), "0755")
 	b.addFrom(t, "containerd-shim-runsc-v1", filepath.Join(shims, "containerd-shim-runsc-v1"))
 	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
-	b.Handlers = []payload.Handler{{Name: "runsc", Containerd: &payload.ContainerdHandler{
+	b.Handlers = []payload.Handler{{Name: "runsc", CRIO: &payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "crio-runsc", RuntimeRoot: root}, Containerd: &payload.ContainerdHandler{
 		RuntimeType: "io.containerd.runsc.v1", MinVersion: "1.7", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
 		Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: payload.ConfigDir + "/runsc.toml"},
 	}}}
@@ -156,14 +168,18 @@ func (o outcome) first(t *testing.T) payload.InstallResult {
 }
 
 // fairlead runs fairlead install with the flags for this daemon.
-func (d *containerd) fairlead(env []string, args ...string) outcome {
+func (d *daemon) fairlead(env []string, args ...string) outcome {
 	d.Helper()
 	return run(d.T, d.command(env, args...))
 }
 
-func (d *containerd) command(env []string, args ...string) *exec.Cmd {
+func (d *daemon) command(env []string, args ...string) *exec.Cmd {
 	all := append([]string{"install"}, args...)
-	all = append(all, "--distribution", "containerd", "--cri-socket", d.socket(), "--cri-config", d.config(), "--binary-path", d.path("usr"),
+	distribution := "containerd"
+	if d.isCRIO() {
+		distribution = "crio"
+	}
+	all = append(all, "--distribution", distribution, "--cri-socket", d.socket(), "--cri-config", d.config(), "--binary-path", d.path("usr"),
 		"--journal", d.path("journal"), "--restart", "command", "--restart-command", d.path("restart"), "--ready-file", d.path("ready"), "--restart-interval", "1ns", "--wait", "20s", "--os", "debian")
 	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), all...)
 	cmd.Env = append(os.Environ(), env...)
@@ -190,7 +206,7 @@ func run(t *testing.T, cmd *exec.Cmd) outcome {
 }
 
 // install has to succeed.
-func (d *containerd) install(bundles ...*bundle) []payload.InstallResult {
+func (d *daemon) install(bundles ...*bundle) []payload.InstallResult {
 	d.Helper()
 	o := d.fairlead(nil, payloads(bundles)...)
 	if o.code != 0 {
@@ -207,7 +223,7 @@ func payloads(bundles []*bundle) []string {
 	return args
 }
 
-func (d *containerd) uninstall(kind string) {
+func (d *daemon) uninstall(kind string) {
 	d.Helper()
 	if o := d.fairlead(nil, "uninstall", kind); o.code != 0 {
 		d.Fatalf("uninstall ended with %d: %+v\n%s", o.code, o.results, o.stderr)
@@ -215,7 +231,7 @@ func (d *containerd) uninstall(kind string) {
 }
 
 // serves fails unless exactly these handlers are served.
-func (d *containerd) serves(want ...string) {
+func (d *daemon) serves(want ...string) {
 	d.Helper()
 	d.await()
 	slices.Sort(want)
@@ -242,7 +258,7 @@ func same(t *testing.T, before, after map[string]string) {
 }
 
 // bare says what is there of the installer.
-func (d *containerd) bare() {
+func (d *daemon) bare() {
 	d.Helper()
 	for _, dir := range []string{"usr", "journal"} {
 		if _, err := os.Stat(d.path(dir)); err == nil {
@@ -252,7 +268,7 @@ func (d *containerd) bare() {
 }
 
 // version is the folder of a version, "" if there is none; several are a failure.
-func (d *containerd) version(kind, version string) string {
+func (d *daemon) version(kind, version string) string {
 	d.Helper()
 	found, err := filepath.Glob(d.path("usr/" + kind + "/" + version + "-*"))
 	if err != nil || len(found) > 1 {
@@ -265,11 +281,11 @@ func (d *containerd) version(kind, version string) string {
 }
 
 func TestInstallAndUninstall(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		d.serves("runc", "foreign")
 		r := d.install(small(t, "test", "1"))[0]
-		if r.State != payload.Installed || !r.Restarted || !slices.Equal(r.Handlers, []string{"test"}) || !strings.HasPrefix(r.Runtime, "containerd ") {
+		if r.State != payload.Installed || !r.Restarted || !slices.Equal(r.Handlers, []string{"test"}) || !strings.HasPrefix(r.Runtime, d.runtimeName()+" ") {
 			t.Fatalf("%+v", r)
 		}
 		d.serves("runc", "foreign", "test")

@@ -21,7 +21,7 @@ var (
 // An installer is killed at every place that there is. The next one makes the node
 // what it was to be, and nothing of either attempt is left after an uninstall.
 func TestKilledAtEveryPlace(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		for _, place := range places(t) {
 			if slices.Contains(ofUninstall, place) || slices.Contains(ofUndo, place) {
@@ -47,7 +47,7 @@ func TestKilledAtEveryPlace(t *testing.T) {
 func kill(place string) []string { return []string{failpoint.Env + "=" + place + "=kill"} }
 
 // keeps fails if a handler is not served.
-func (d *containerd) keeps(place string, want ...string) {
+func (d *daemon) keeps(place string, want ...string) {
 	d.Helper()
 	d.await()
 	for _, h := range want {
@@ -58,7 +58,7 @@ func (d *containerd) keeps(place string, want ...string) {
 }
 
 func TestUninstallerKilledAtEveryPlace(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		for _, place := range ofUninstall {
 			d.install(small(t, "test", "1"))
@@ -81,7 +81,7 @@ func TestUninstallerKilledAtEveryPlace(t *testing.T) {
 
 // A change fails, and who undoes it is killed.
 func TestUndoerKilledAtEveryPlace(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		d.install(small(t, "test", "1"))
 		before, usr := d.configFiles(), tree(t, d.path("usr"))
 		for _, place := range ofUndo {

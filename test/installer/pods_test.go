@@ -15,7 +15,7 @@ import (
 // that fails, and keeps the version that it was started with as long as it is
 // there.
 func TestPodsAndUpgrades(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		plain := d.cri().pod(t, "plain", "")
 		d.install(d.kata("1"))
@@ -66,23 +66,30 @@ func TestPodsAndUpgrades(t *testing.T) {
 
 // Real gVisor, of the files that a payload of it has.
 func TestGVisor(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		if d.major == 1 {
 			// This release of the shim speaks no version of its protocol that 1.6 does.
-			r := d.fairlead(nil, "--payload", gvisor(t, "1").dir).first(t)
+			r := d.fairlead(nil, "--payload", gvisor(t, "1", d.path("state/runsc")).dir).first(t)
 			if r.State != payload.Refused || r.Reason != payload.UnsupportedNode || !strings.Contains(r.Message, "1.7") {
 				t.Fatalf("%+v", r)
 			}
 			return
 		}
-		d.install(gvisor(t, "1"))
+		d.install(gvisor(t, "1", d.path("state/runsc")))
 		d.serves("runc", "foreign", "runsc")
 		id := d.cri().pod(t, "inside", "runsc")
 		d.cri().remove(t, id)
+		if d.isCRIO() {
+			d.uninstall("gvisor") // it has no configuration there
+			d.serves("runc", "foreign")
+			same(t, before, d.configFiles())
+			d.bare()
+			return
+		}
 		settings := d.path("settings.json")
 		d.write("settings.json", `{"apiVersion":"`+payload.APIVersion+`","kind":"InstallSettings","configs":[{"path":"runsc.toml","content":"binary_name = \"${PAYLOAD}/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\ndebug = \"false\"\n"}]}`)
-		o := d.fairlead(nil, "--payload", gvisor(t, "1").dir, "--settings", settings)
+		o := d.fairlead(nil, "--payload", gvisor(t, "1", d.path("state/runsc")).dir, "--settings", settings)
 		if r := o.first(t); r.State != payload.Installed || !r.Restarted {
 			t.Fatalf("%+v", r)
 		}
@@ -120,7 +127,7 @@ func TestSparseConfigurations(t *testing.T) {
 	}
 }
 
-func (d *containerd) restart() {
+func (d *daemon) restart() {
 	d.Helper()
 	if out, err := exec.Command(d.path("restart")).CombinedOutput(); err != nil {
 		d.Fatalf("%v: %s", err, out)
@@ -130,7 +137,7 @@ func (d *containerd) restart() {
 
 // What an admin or another tool writes while a runtime is installed stays.
 func TestEditsByOthers(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	underEach(t, func(t *testing.T, d *daemon) {
 		d.install(small(t, "test", "1"))
 		data, err := os.ReadFile(d.config())
 		if err != nil {
@@ -153,7 +160,7 @@ func TestEditsByOthers(t *testing.T) {
 
 // An edit that comes in the middle of a change that fails stays, too.
 func TestEditDuringARollback(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	underEach(t, func(t *testing.T, d *daemon) {
 		d.install(small(t, "test", "1"))
 		bad := small(t, "test", "2")
 		bad.Checks = []payload.Check{{Name: "edit", Command: []string{"edit", d.config()}}}
@@ -176,7 +183,7 @@ func TestEditDuringARollback(t *testing.T) {
 // What is changed under a process that stays is put back: a program, and the place in
 // the configuration, which is a file of its own from 2.0 on and a block before.
 func TestDrift(t *testing.T) {
-	under(t, func(t *testing.T, d *containerd) {
+	under(t, func(t *testing.T, d *daemon) {
 		cmd := d.command(nil, "--payload", small(t, "test", "1").dir, "--stay")
 		said, err := os.Create(d.path("said"))
 		if err != nil {
@@ -232,14 +239,17 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// drop is the file of a type, where containerd merges files.
-func (d *containerd) drop(kind string) string {
+// drop is the file of a type, where a daemon merges files.
+func (d *daemon) drop(kind string) string {
+	if d.isCRIO() {
+		return d.path("etc/crio.conf.d/99-fairlead-" + kind + ".conf")
+	}
 	return filepath.Join(d.path("etc"), "conf.d/fairlead-"+kind+".toml")
 }
 
 // hooked says whether a type is in the configuration where this release reads it, and
 // only there.
-func (d *containerd) hooked(kind string) bool {
+func (d *daemon) hooked(kind string) bool {
 	d.Helper()
 	data, err := os.ReadFile(d.config())
 	if err != nil {
@@ -253,7 +263,7 @@ func (d *containerd) hooked(kind string) bool {
 }
 
 // unhook takes a type out of the configuration as an admin would who wants it gone.
-func (d *containerd) unhook(kind string) {
+func (d *daemon) unhook(kind string) {
 	d.Helper()
 	if !d.hooked(kind) {
 		d.Fatalf("%s is not in the configuration", kind)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,47 +22,68 @@ import (
 	"fairlead.run/test/node"
 )
 
-// release is a containerd that is tested.
+// release is a daemon that is tested.
 type release struct {
 	name, program string
-	major         int
+	major         int // of containerd's version; 0 is CRI-O
 }
 
-// releases are those that are here.
-func releases(t *testing.T) []release {
-	t.Helper()
-	var all []release
-	for _, r := range []release{
+// containerds are the releases of containerd.
+func containerds() []release {
+	return []release{
 		{"2.4", os.Getenv("FAIRLEAD_TEST_CONTAINERD"), 2},
 		{"1.6", os.Getenv("FAIRLEAD_TEST_CONTAINERD16"), 1},
-	} {
-		if r.program == "" {
-			t.Logf("containerd %s is not tested: the variable for it names no program; make test-installer sets it", r.name)
-			continue
-		}
-		all = append(all, r)
 	}
-	if len(all) == 0 {
-		t.Skip("no containerd is here; make test-installer builds them")
-	}
-	return all
 }
 
-// under runs a test with each release.
-func under(t *testing.T, f func(t *testing.T, d *containerd)) {
+// here are those of the releases that are on this machine.
+func here(t *testing.T, all ...release) []release {
 	t.Helper()
-	for _, r := range releases(t) {
+	var found []release
+	for _, r := range all {
+		if r.program == "" {
+			t.Logf("%s is not tested: the variable for it names no program; make test-installer sets it", r.name)
+			continue
+		}
+		found = append(found, r)
+	}
+	if len(found) == 0 {
+		t.Skip("no daemon for this is here; make test-installer builds containerd, and make crio CRI-O")
+	}
+	return found
+}
+
+// releases are those of containerd that are here.
+func releases(t *testing.T) []release {
+	t.Helper()
+	return here(t, containerds()...)
+}
+
+// underEach runs a test with each release of containerd, and under with CRI-O, too.
+func underEach(t *testing.T, f func(t *testing.T, d *daemon)) {
+	t.Helper()
+	each(t, releases(t), f)
+}
+
+func under(t *testing.T, f func(t *testing.T, d *daemon)) {
+	t.Helper()
+	each(t, here(t, append(containerds(), crioRelease())...), f)
+}
+
+func each(t *testing.T, all []release, f func(t *testing.T, d *daemon)) {
+	t.Helper()
+	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) { f(t, start(t, r, "")) })
 	}
 }
 
-// containerd is a running daemon, which a supervisor starts again when it ends.
-type containerd struct {
+// daemon is one that runs, and which a supervisor starts again when it ends.
+type daemon struct {
 	*testing.T
 	release
-	dir    string
-	log    *os.File
-	daemon sync.WaitGroup
+	dir        string
+	log        *os.File
+	supervisor sync.WaitGroup
 
 	mu      sync.Mutex
 	broken  bool // it does not come back
@@ -70,9 +92,33 @@ type containerd struct {
 	cmd     *exec.Cmd
 }
 
-func (d *containerd) path(name string) string { return filepath.Join(d.dir, name) }
-func (d *containerd) socket() string          { return d.path("containerd.sock") }
-func (d *containerd) config() string          { return d.path("etc/config.toml") }
+func (d *daemon) path(name string) string { return filepath.Join(d.dir, name) }
+func (d *daemon) socket() string          { return d.path("cri.sock") }
+func (d *daemon) isCRIO() bool            { return d.major == 0 }
+
+// config is the file that the daemon is started with.
+func (d *daemon) config() string {
+	if d.isCRIO() {
+		return d.path("etc/crio.conf")
+	}
+	return d.path("etc/config.toml")
+}
+
+// runtimeName is what the daemon calls itself.
+func (d *daemon) runtimeName() string {
+	if d.isCRIO() {
+		return "cri-o"
+	}
+	return "containerd"
+}
+
+// argv is how the daemon is started.
+func (d *daemon) argv() []string {
+	if d.isCRIO() {
+		return []string{d.program, "--config", d.config(), "--config-dir", d.config() + ".d", "--registries-conf", d.path("registries.conf")}
+	}
+	return []string{d.program, "--config", d.config()}
+}
 
 // plugin is the table of the CRI plugin in configurations of this release.
 func (r release) plugin() string {
@@ -82,9 +128,9 @@ func (r release) plugin() string {
 	return `plugins."io.containerd.cri.v1.runtime"`
 }
 
-// adminConfig is a configuration as an admin has it: comments, odd blanks, foreign
+// adminConfig is a configuration of containerd as an admin has it: comments, odd blanks, foreign
 // handlers.
-func (d *containerd) adminConfig() string {
+func (d *daemon) adminConfig() string {
 	head := fmt.Sprintf(`# containerd of this machine. Ask ops before you change it.
 version = %d   # do not touch
 
@@ -129,11 +175,15 @@ state = %q
 }
 
 // start runs a daemon with a configuration, or with the admin's.
-func start(t *testing.T, r release, config string) *containerd {
+func start(t *testing.T, r release, config string) *daemon {
 	t.Helper()
-	d := &containerd{T: t, release: r, dir: t.TempDir()}
-	d.write("etc/config.toml", config)
-	if config == "" {
+	d := &daemon{T: t, release: r, dir: t.TempDir()}
+	switch {
+	case config != "":
+		d.write("etc/config.toml", config)
+	case d.isCRIO():
+		d.writeCRIO()
+	default:
 		d.write("etc/config.toml", d.adminConfig())
 	}
 	d.write("restart", fmt.Sprintf("#!/bin/sh\npid=$(cat %[1]s) || exit 1\nkill -TERM $pid\nn=0\nwhile kill -0 $pid 2>/dev/null && [ $n -lt 200 ]; do sleep 0.05; n=$((n+1)); done\n", d.path("pid")))
@@ -144,13 +194,13 @@ func start(t *testing.T, r release, config string) *containerd {
 	if d.log, err = os.Create(d.path("log")); err != nil {
 		t.Fatal(err)
 	}
-	d.daemon.Go(d.supervise)
+	d.supervisor.Go(d.supervise)
 	t.Cleanup(d.end)
 	d.await()
 	return d
 }
 
-func (d *containerd) write(name, text string) {
+func (d *daemon) write(name, text string) {
 	d.Helper()
 	if err := os.MkdirAll(filepath.Dir(d.path(name)), 0o755); err != nil {
 		d.Fatal(err)
@@ -161,7 +211,7 @@ func (d *containerd) write(name, text string) {
 }
 
 // supervise starts the daemon again whenever it ends, as systemd does.
-func (d *containerd) supervise() {
+func (d *daemon) supervise() {
 	for {
 		d.mu.Lock()
 		if d.ended {
@@ -173,7 +223,8 @@ func (d *containerd) supervise() {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		cmd := exec.Command(d.program, "--config", d.config())
+		argv := d.argv()
+		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Stdout, cmd.Stderr = d.log, d.log
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		// Shims are found beside the programs, as on a node.
@@ -186,7 +237,7 @@ func (d *containerd) supervise() {
 		d.started++
 		d.mu.Unlock()
 		if err != nil {
-			d.Errorf("start containerd: %v", err)
+			d.Errorf("start the daemon: %v", err)
 			return
 		}
 		_ = cmd.Wait()                     // how it ended is in its log
@@ -195,20 +246,20 @@ func (d *containerd) supervise() {
 }
 
 // breaks says whether the daemon comes back from now on.
-func (d *containerd) breaks(is bool) {
+func (d *daemon) breaks(is bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken = is
 }
 
 // starts is how often it was started.
-func (d *containerd) starts() int {
+func (d *daemon) starts() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.started
 }
 
-func (d *containerd) end() {
+func (d *daemon) end() {
 	if d.cri().up() {
 		d.cri().removeAll(d.T)
 	}
@@ -219,12 +270,12 @@ func (d *containerd) end() {
 	if cmd != nil && cmd.Process != nil {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 	}
-	d.daemon.Wait()
+	d.supervisor.Wait()
 	_ = d.log.Close()
 	if d.Failed() {
 		data, _ := os.ReadFile(d.path("log"))
 		lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-		d.Logf("containerd said:\n%s", strings.Join(lines[max(0, len(lines)-12):], "\n"))
+		d.Logf("the daemon said:\n%s", strings.Join(lines[max(0, len(lines)-12):], "\n"))
 	}
 	// What it has mounted goes with the namespace of the tests, but is in the way
 	// of removing the folder.
@@ -241,9 +292,9 @@ func (d *containerd) end() {
 }
 
 // cri is a client of the daemon.
-func (d *containerd) cri() client { return client{d.socket()} }
+func (d *daemon) cri() client { return client{d.socket()} }
 
-func (d *containerd) await() {
+func (d *daemon) await() {
 	d.Helper()
 	for range 600 {
 		if d.cri().up() {
@@ -252,21 +303,25 @@ func (d *containerd) await() {
 		time.Sleep(100 * time.Millisecond)
 	}
 	data, _ := os.ReadFile(d.path("log"))
-	d.Fatalf("containerd does not serve:\n%s", data)
+	d.Fatalf("the daemon does not serve:\n%s", data)
 }
 
 // handlers are those that are served.
-func (d *containerd) handlers() []string {
+func (d *daemon) handlers() []string {
 	d.Helper()
 	all, err := d.cri().handlers()
 	if err != nil {
 		d.Fatal(err)
 	}
+	if d.isCRIO() {
+		// It has this one by itself where its program is on the machine.
+		all = slices.DeleteFunc(all, func(h string) bool { return h == "crun" })
+	}
 	return all
 }
 
 // configFiles is everything in the folder of the configuration.
-func (d *containerd) configFiles() map[string]string {
+func (d *daemon) configFiles() map[string]string {
 	d.Helper()
 	return tree(d.T, d.path("etc"))
 }
@@ -349,7 +404,7 @@ func (c client) pod(t *testing.T, name, handler string) string {
 		}
 		id = s.GetPodSandboxId()
 		made, err := r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: id, SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: node.Busybox}, LogPath: "c.log",
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: node.Busybox, UserSpecifiedImage: node.Busybox}, LogPath: "c.log",
 			Command: []string{"sh", "-c", "echo it runs; sleep 3600"},
 			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
