@@ -8,6 +8,7 @@ import (
 // ContainerRuntime asks for one container runtime on the nodes of one worker pool.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:labels="gardener.cloud/deletion-protected=true"
 // +kubebuilder:resource:scope=Namespaced,path=containerruntimes,shortName=cr,singular=containerruntime
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Type,JSONPath=".spec.type",type=string,description="The type of the Container Runtime resource."
@@ -42,6 +43,7 @@ type ContainerRuntimeSpec struct {
 	// are for clusters, seed and garden for what Gardener itself runs on.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="Value is immutable"
 	Class *string `json:"class,omitempty"`
 	// providerConfig is the configuration that the type understands.
 	//
