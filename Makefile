@@ -258,7 +258,7 @@ bench-node: $(E2E)/cluster $(BENCH)/peers
 bench-node-short: $(E2E)/cluster $(BENCH)/peers
 	$(NODES_RUN) -short -json $(E2E)/nodes-short.json -page $(E2E)/nodes-short.md
 
-## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs; AGENT=fairlead takes its place (needs root)
+## e2e: run a real kubelet on Fairlead and test it, or with FOCUS=... upstream's specs; AGENT=fairlead takes its place, RUNTIME=containerd or crio that of Fairlead (needs root)
 .PHONY: e2e
 e2e: $(E2E)/programs
 	$(E2E_RUN) -output $(E2E)/$(E2E_NODE) -focus '$(FOCUS)'

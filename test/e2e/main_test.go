@@ -20,8 +20,8 @@ import (
 var (
 	programs = flag.String("programs", "", "absolute path of the folder of the Kubernetes programs")
 	fairlead = flag.String("fairlead", "", "absolute path of the folder of fairlead and fairlead-monitor")
-	peers    = flag.String("peers", "", "absolute path of the folder of containerd and its shim")
-	kind     = flag.String("runtime", string(cluster.Fairlead), "what the kubelet uses: fairlead or containerd")
+	peers    = flag.String("peers", "", "absolute path of the folder of containerd and its shim, or of crio, pinns and conmon")
+	kind     = flag.String("runtime", string(cluster.Fairlead), "what the kubelet uses: fairlead, containerd or crio")
 	agent    = flag.String("agent", string(cluster.Kubelet), "what makes the machine a node: kubelet or fairlead")
 	handler  = flag.String("handler", "runc", "Fairlead's default handler")
 	output   = flag.String("output", "", "absolute path of the folder for what the programs say, and for reports")

@@ -251,6 +251,7 @@ func TestCheckThatFails(t *testing.T) {
 	d := start(t, releases(t)[0], "")
 	bad := newBundle(t, "test", "1")
 	bad.add(t, "shim", []byte("#!/bin/sh\necho no such platform\nexit 1\n"), "0755")
+	bad.add(t, vmShim, []byte("#!/bin/sh\n"), "0755")
 	good := small(t, "test", "1")
 	bad.Handlers, bad.Checks, bad.Configs = good.Handlers, good.Checks, good.Configs
 	bad.save(t)

@@ -113,27 +113,29 @@ func (d *daemon) kata(version string) *bundle {
 	return b.save(d.T)
 }
 
+// vmShim is the shim of small below CRI-O, which takes no other kind of name.
+const vmShim = "containerd-shim-small-v2"
+
 // small is a payload that is quickly copied: nothing of it is run.
 func small(t *testing.T, kind, version string) *bundle {
 	t.Helper()
 	b := newBundle(t, kind, version)
-	const vm = "containerd-shim-small-v2" // the only kind of name that CRI-O takes
 	b.add(t, "shim", []byte("#!/bin/sh\necho "+version+"\n"), "0755")
-	b.add(t, vm, []byte("#!/bin/sh\n"), "0755")
+	b.add(t, vmShim, []byte("#!/bin/sh\n"), "0755")
 	b.Configs = []payload.Config{{Path: "shim.toml", Content: "program = \"" + payload.PayloadDir + "/shim\"\n"}}
 	b.Handlers = []payload.Handler{{
 		Name: kind, Containerd: &payload.ContainerdHandler{
 			RuntimeType: "io.containerd." + kind + ".v1", RuntimePath: "shim",
 			Options: &payload.ContainerdOptions{TypeURL: "io.containerd.test.v1.options", ConfigPath: payload.ConfigDir + "/shim.toml"},
 		},
-		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: vm, RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
+		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: vmShim, RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
 	}}
 	b.Checks = []payload.Check{{Name: "runs", Command: []string{"shim"}}}
 	return b.save(t)
 }
 
-// gvisor is the real gVisor, with a folder for its state below CRI-O.
-func gvisor(t *testing.T, version, root string) *bundle {
+// gvisor is the real gVisor.
+func gvisor(t *testing.T, version string) *bundle {
 	t.Helper()
 	runsc, shims := node.Runsc(), os.Getenv("FAIRLEAD_TEST_SHIMS")
 	if runsc == "" || shims == "" {
@@ -141,10 +143,9 @@ func gvisor(t *testing.T, version, root string) *bundle {
 	}
 	b := newBundle(t, "gvisor", version)
 	b.addFrom(t, "runsc", runsc)
-	b.add(t, "crio-runsc", eased(`"${0%/*}/runsc"`), "0755")
 	b.addFrom(t, "containerd-shim-runsc-v1", filepath.Join(shims, "containerd-shim-runsc-v1"))
 	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
-	b.Handlers = []payload.Handler{{Name: "runsc", CRIO: &payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "crio-runsc", RuntimeRoot: root}, Containerd: &payload.ContainerdHandler{
+	b.Handlers = []payload.Handler{{Name: "runsc", Containerd: &payload.ContainerdHandler{
 		RuntimeType: "io.containerd.runsc.v1", MinVersion: "1.7", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
 		Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: payload.ConfigDir + "/runsc.toml"},
 	}}}

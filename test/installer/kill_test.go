@@ -88,6 +88,7 @@ func TestUndoerKilledAtEveryPlace(t *testing.T) {
 			bad := small(t, "test", "2-"+place) // one that has failed is not tried again at once
 			bad.Checks[0].Command = []string{"shim", "x"}
 			bad.Files = nil
+			bad.add(t, vmShim, []byte("#!/bin/sh\n"), "0755")
 			bad.add(t, "shim", []byte("#!/bin/sh\nexit 1\n"), "0755")
 			bad.save(t)
 			if o := d.fairlead(kill(place), payloads([]*bundle{bad})...); o.code != -1 {

@@ -66,30 +66,23 @@ func TestPodsAndUpgrades(t *testing.T) {
 
 // Real gVisor, of the files that a payload of it has.
 func TestGVisor(t *testing.T) {
-	under(t, func(t *testing.T, d *daemon) {
+	underEach(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		if d.major == 1 {
 			// This release of the shim speaks no version of its protocol that 1.6 does.
-			r := d.fairlead(nil, "--payload", gvisor(t, "1", d.path("state/runsc")).dir).first(t)
+			r := d.fairlead(nil, "--payload", gvisor(t, "1").dir).first(t)
 			if r.State != payload.Refused || r.Reason != payload.UnsupportedNode || !strings.Contains(r.Message, "1.7") {
 				t.Fatalf("%+v", r)
 			}
 			return
 		}
-		d.install(gvisor(t, "1", d.path("state/runsc")))
+		d.install(gvisor(t, "1"))
 		d.serves("runc", "foreign", "runsc")
 		id := d.cri().pod(t, "inside", "runsc")
 		d.cri().remove(t, id)
-		if d.isCRIO() {
-			d.uninstall("gvisor") // it has no configuration there
-			d.serves("runc", "foreign")
-			same(t, before, d.configFiles())
-			d.bare()
-			return
-		}
 		settings := d.path("settings.json")
 		d.write("settings.json", `{"apiVersion":"`+payload.APIVersion+`","kind":"InstallSettings","configs":[{"path":"runsc.toml","content":"binary_name = \"${PAYLOAD}/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\ndebug = \"false\"\n"}]}`)
-		o := d.fairlead(nil, "--payload", gvisor(t, "1", d.path("state/runsc")).dir, "--settings", settings)
+		o := d.fairlead(nil, "--payload", gvisor(t, "1").dir, "--settings", settings)
 		if r := o.first(t); r.State != payload.Installed || !r.Restarted {
 			t.Fatalf("%+v", r)
 		}

@@ -34,7 +34,7 @@ type Config struct {
 	Specs string
 	// Fairlead is the folder of fairlead and fairlead-monitor.
 	Fairlead string
-	// Peers is the folder of containerd, its shim and its runc.
+	// Peers is the folder of containerd, its shim and its runc, or of CRI-O, pinns and conmon.
 	Peers string
 	// Output is the folder for what all programs say.
 	Output string
@@ -61,7 +61,7 @@ type Config struct {
 type Cluster struct {
 	// Kubeconfig is the file of an administrator.
 	Kubeconfig string
-	// Daemon is Fairlead or containerd.
+	// Daemon is Fairlead, containerd or CRI-O.
 	Daemon *Process
 	// Kubelet is the kubelet, or the agent in its place.
 	Kubelet *Process

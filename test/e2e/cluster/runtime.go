@@ -13,9 +13,10 @@ type Runtime string
 const (
 	Fairlead   Runtime = "fairlead"
 	Containerd Runtime = "containerd"
+	CRIO       Runtime = "crio"
 )
 
-// pauseImage is what containerd starts in each pod.
+// pauseImage is what containerd and CRI-O start in each pod.
 const pauseImage = "registry.invalid/e2e/pause:1"
 
 // TestHandler is the handler of upstream's RuntimeClass specs.
@@ -73,6 +74,57 @@ state = %[2]q
   options = {SystemdCgroup = %[6]t}
 `
 
+// crioConfig names the handlers as fairleadConfig does. What it keeps in /run is below
+// that of the node.
+const crioConfig = `[crio]
+root = %[1]q
+runroot = %[2]q
+storage_driver = "overlay"
+
+[crio.api]
+listen = %[3]q
+
+[crio.runtime]
+cgroup_manager = %[4]q
+conmon_cgroup = "pod"
+default_runtime = "runc"
+hooks_dir = []
+
+[crio.runtime.runtimes.runc]
+runtime_path = %[6]q
+[crio.runtime.runtimes.%[5]s]
+runtime_path = %[6]q
+
+[crio.image]
+pause_image = %[7]q
+
+[crio.network]
+plugin_dirs = ["/usr/lib/cni"]
+
+[crio.nri]
+enable_nri = false
+`
+
+// crioRunc is runc for a machine whose root lacks CAP_SYS_RESOURCE, and so may not lower
+// an oom_score_adj: containerd hands on what it has itself and has restrict_oom_score_adj.
+const crioRunc = `#!/bin/sh
+for arg; do
+	[ ! -f "$arg/config.json" ] || sed -i 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj":0/; s/"CAP_SYS_RESOURCE",//g' "$arg/config.json"
+done
+exec runc "$@"
+`
+
+// anyImage has CRI-O take images without signatures.
+const anyImage = `{"default": [{"type": "insecureAcceptAnything"}]}`
+
+// crioMirror does as mirror. There is no word for all registries.
+const crioMirror = `[[registry]]
+prefix = "*.%[1]s"
+[[registry.mirror]]
+location = %[2]q
+insecure = true
+`
+
 const conflist = `{
   "cniVersion": "1.0.0",
   "name": "e2e",
@@ -110,28 +162,33 @@ func (c *Cluster) socket() string {
 
 func (c *Cluster) runtime(ctx context.Context) (err error) {
 	root := filepath.Join(c.node.disk, "root")
-	var path, text string
+	files := map[string]string{}
 	var argv []string
 	switch c.cfg.Runtime {
 	case Fairlead:
-		path = "/etc/fairlead/config.toml"
-		text = fmt.Sprintf(fairleadConfig, root, c.state(), c.cfg.Handler, TestHandler, podRange, c.node.driver())
+		files["/etc/fairlead/config.toml"] = fmt.Sprintf(fairleadConfig, root, c.state(), c.cfg.Handler, TestHandler, podRange, c.node.driver())
+		files["/etc/fairlead/certs.d/_default/hosts.toml"] = c.Mirror()
 		argv = []string{filepath.Join(c.cfg.Fairlead, "fairlead"), "runtime"}
 	case Containerd:
-		path = "/etc/containerd/config.toml"
-		text = fmt.Sprintf(containerdConfig, root, c.state(), c.socket(), pauseImage, TestHandler, c.node.systemd)
+		files["/etc/containerd/config.toml"] = fmt.Sprintf(containerdConfig, root, c.state(), c.socket(), pauseImage, TestHandler, c.node.systemd)
+		files["/etc/containerd/certs.d/_default/hosts.toml"] = c.Mirror()
+		files["/etc/cni/net.d/10-e2e.conflist"] = fmt.Sprintf(conflist, podRange)
 		argv = []string{filepath.Join(c.cfg.Peers, "containerd")}
-		if err := c.node.Write("/etc/cni/net.d/10-e2e.conflist", fmt.Sprintf(conflist, podRange)); err != nil {
-			return err
-		}
+	case CRIO:
+		eased := filepath.Join(c.node.memory, "crio-runc")
+		files[eased] = crioRunc
+		files[told] = fmt.Sprintf(crioConfig, root, filepath.Join(c.state(), "storage"), c.socket(), c.node.driver(), TestHandler, eased, pauseImage)
+		files["/etc/containers/policy.json"] = anyImage
+		files["/etc/containers/registries.conf"] = fmt.Sprintf(crioMirror, "io", c.registry.Host()) + fmt.Sprintf(crioMirror, "invalid", c.registry.Host())
+		files["/etc/cni/net.d/10-e2e.conflist"] = fmt.Sprintf(conflist, podRange)
+		argv = []string{filepath.Join(c.cfg.Peers, "crio")}
 	default:
-		return fmt.Errorf("runtime %q is unknown; there are %s and %s", c.cfg.Runtime, Fairlead, Containerd)
+		return fmt.Errorf("runtime %q is unknown; there are %s, %s and %s", c.cfg.Runtime, Fairlead, Containerd, CRIO)
 	}
-	for file, text := range map[string]string{
-		path: text,
-		told: "# For the specs of RuntimeClass: runtimes." + TestHandler + "\n",
-		filepath.Join(filepath.Dir(path), "certs.d/_default/hosts.toml"): c.Mirror(),
-	} {
+	if c.cfg.Runtime != CRIO {
+		files[told] = "# For the specs of RuntimeClass: runtimes." + TestHandler + "\n"
+	}
+	for file, text := range files {
 		if err := c.node.Write(file, text); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -142,6 +143,9 @@ func (l *local) Read(pattern string) (string, error) {
 func (l *local) Write(path, data string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
+	}
+	if strings.HasPrefix(data, "#!") {
+		return os.WriteFile(path, []byte(data), 0o755)
 	}
 	return os.WriteFile(path, []byte(data), 0o644)
 }

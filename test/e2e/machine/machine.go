@@ -26,7 +26,7 @@ type Machine interface {
 	Ended(name string) (bool, error)
 	// Read is what is in the only file that a pattern of filepath.Glob fits.
 	Read(pattern string) (string, error)
-	// Write writes a file, and makes the folders above it.
+	// Write writes a file, and makes the folders above it. A script can be run.
 	Write(path, data string) error
 	// Remove removes a file.
 	Remove(path string) error
