@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -56,6 +57,8 @@ clean_shutdown_file = %[5]q
 pause_image = %[12]q # ours
 pause_command = ""
 signature_policy = %[13]q
+signature_policy_dir = %[15]q
+namespaced_auth_dir = %[16]q
 
 [crio.network]
 network_dir = %[14]q
@@ -94,6 +97,8 @@ func (d *daemon) writeCRIO() {
 	if err != nil {
 		d.Skip("runc is not here; make packages installs it")
 	}
+	hide(d.T)
+	d.Cleanup(leftovers)
 	d.write("runc", string(eased(runc)))
 	if err := os.Chmod(d.path("runc"), 0o755); err != nil {
 		d.Fatal(err)
@@ -101,11 +106,32 @@ func (d *daemon) writeCRIO() {
 	bin := filepath.Dir(d.program)
 	d.write("etc/crio.conf", fmt.Sprintf(crioMain, d.path("root"), d.path("state/storage"), d.path("log.d"), d.path("state/version"), d.path("state/clean"),
 		d.socket(), filepath.Join(bin, "conmon"), filepath.Join(bin, "pinns"), d.path("state/ns"), d.path("state/exits"), d.path("state/attach"),
-		pause, d.path("policy.json"), d.path("cni")))
+		pause, d.path("policy.json"), d.path("cni"), d.path("policies"), d.path("auth")))
 	d.write("etc/crio.conf.d/10-runc.conf", fmt.Sprintf(crioRunc, d.path("runc"), d.path("state/runc"), d.path("state/foreign")))
 	d.write("policy.json", `{"default": [{"type": "insecureAcceptAnything"}]}`)
 	d.write("registries.conf", fmt.Sprintf("[[registry]]\nlocation = %q\ninsecure = true\n", node.Registry.Host()))
 	d.write("cni/README", "no networks: pods have the host's")
+}
+
+// hide puts an empty file system over the only folder of the machine that CRI-O writes
+// to without a setting for it.
+func hide(t *testing.T) {
+	t.Helper()
+	const dir = "/var/lib"
+	if err := syscall.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+}
+
+// leftovers removes the cgroup that CRI-O leaves, of those of its containers.
+func leftovers() {
+	for _, pattern := range []string{"/sys/fs/cgroup/crio", "/sys/fs/cgroup/*/crio"} {
+		found, _ := filepath.Glob(pattern)
+		for _, dir := range found {
+			_ = syscall.Rmdir(dir) // one that is in use stays
+		}
+	}
 }
 
 // hangup is the restart by a signal, which the installer sends to a process that is
