@@ -91,11 +91,13 @@ func (r *rig) detach(p *networktest.Pod) {
 	p.Drop()
 }
 
+// released waits until nothing of a pod is kept back. Its addresses are free a moment
+// after its entry is gone from the ledger.
 func (r *rig) released(p *networktest.Pod) {
 	r.t.Helper()
 	networktest.Eventually(r.t, "release of "+p.Req.Metadata.Name, func() bool {
 		_, ok := r.ledger.Get(p.Req.ID)
-		return !ok
+		return !ok && !r.Releasing(p.Req.ID)
 	})
 }
 
