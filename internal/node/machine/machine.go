@@ -186,7 +186,7 @@ func (m *Machine) take(s source.Set) {
 func (m *Machine) complain(before, now []source.Problem) {
 	for _, p := range now {
 		if !slices.ContainsFunc(before, func(old source.Problem) bool { return same([]source.Problem{old}, []source.Problem{p}) }) {
-			m.warn("InvalidManifest", p.Err.Error())
+			m.warn(p.Event(), p.Err.Error())
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/gather"
+	"fairlead.run/internal/node/source/keep"
 	"fairlead.run/internal/node/stock"
 )
 
@@ -210,6 +211,31 @@ func TestFollowsManifests(t *testing.T) {
 	p.await("both", func() bool { return p.phase("b") == "Running" })
 	p.remove("a.yaml")
 	p.await("its end", func() bool { return len(p.pods()) == 1 && len(p.fake.Sandboxes()) == 1 })
+}
+
+// TestNotKept tells of copies of manifests that cannot be read, or written, until they can.
+func TestNotKept(t *testing.T) {
+	p := newPlace(t)
+	full := p.dir + "/lib/manifests"
+	if err := os.MkdirAll(p.dir+"/lib", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	p.await("its events", func() bool {
+		return p.told(keep.NotKept, "not all are kept as they are now") && p.told(keep.Lost, "not a directory")
+	})
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	p.await("an end of it", func() bool { return !p.has("kept") })
+	if copies, err := keep.Folder(full).Load(); err != nil || len(copies) != 1 {
+		t.Errorf("%v, %v", copies, err)
+	}
 }
 
 // TestUnread runs the pods of a folder while an address has never answered.

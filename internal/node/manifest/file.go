@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -20,7 +21,11 @@ func (f *File) Pods() int { return len(f.objects.Pods) }
 type Problem struct {
 	Origin string // the file, address or stream
 	Err    error  // what, where in it, and what to do
+	Reason string // of the event that tells of it; empty for InvalidManifest
 }
+
+// Event is the reason of the event that tells of it.
+func (p Problem) Event() string { return cmp.Or(p.Reason, "InvalidManifest") }
 
 // DecodeFile reads the objects of one source. The error joins the faults found, one
 // to a line, each starting with where it is.

@@ -107,7 +107,7 @@ func (n *Node) complain(problems []source.Problem) {
 		now[text] = true
 		if !n.told[text] {
 			n.cfg.Log.Warn("a manifest of static pods is wrong", "origin", p.Origin, "error", text)
-			n.cluster.NodeEvent(corev1.EventTypeWarning, "InvalidManifest", text)
+			n.cluster.NodeEvent(corev1.EventTypeWarning, p.Event(), text)
 		}
 	}
 	n.told = now

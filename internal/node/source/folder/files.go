@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -28,8 +27,7 @@ const (
 // files are what is known of the files of a folder.
 type files struct {
 	folder  string
-	keep    keep.Folder
-	log     *slog.Logger
+	keep    *keep.Copies
 	entries map[string]*entry
 	dirty   map[string]bool      // files with events since they were read
 	writing map[string]time.Time // when somebody wrote last to a file that is not closed since
@@ -45,33 +43,23 @@ type entry struct {
 	problem error             // with what was read last
 }
 
-func newFiles(folder string, keep keep.Folder, log *slog.Logger) files {
-	return files{folder: folder, keep: keep, log: log, entries: map[string]*entry{}, dirty: map[string]bool{}, writing: map[string]time.Time{}}
+func newFiles(folder string, kept keep.Folder) files {
+	return files{folder: folder, keep: keep.Of(folder, kept), entries: map[string]*entry{}, dirty: map[string]bool{}, writing: map[string]time.Time{}}
 }
 
 // restore takes up what an earlier agent has kept, and says whether that is
 // anything.
 func (f *files) restore() bool {
-	copies, err := f.keep.Load()
-	if err != nil {
-		f.log.Warn("some manifests of an earlier run are lost", "error", err)
-	}
-	for _, c := range copies {
+	for _, c := range f.keep.Load() {
 		name := filepath.Base(c.Name)
 		good, err := manifest.DecodeFile(manifest.Source{Name: c.Name, Data: c.Data})
 		if err != nil || filepath.Dir(c.Name) != f.folder {
-			f.forget(c.Name)
+			f.keep.Remove(c.Name)
 			continue
 		}
 		f.entries[name] = &entry{good: good, sum: sha256.Sum256(c.Data)}
 	}
 	return len(f.entries) > 0
-}
-
-func (f *files) forget(path string) {
-	if err := f.keep.Remove(path); err != nil {
-		f.log.Warn("a manifest that is gone may come back", "error", err)
-	}
 }
 
 // note takes notice of an event.
@@ -90,7 +78,7 @@ func (f *files) note(e event, now time.Time) {
 // take brings the files in line with the names in the folder. It says whether that
 // changed anything, and when to look again for what is not ready.
 func (f *files) take(names []string, now time.Time) (changed bool, again time.Duration) {
-	again = audit
+	again, changed = audit, f.keep.Again()
 	there := map[string]bool{}
 	for _, name := range names {
 		t := f.file(name, now)
@@ -103,9 +91,12 @@ func (f *files) take(names []string, now time.Time) (changed bool, again time.Du
 	for name := range f.entries {
 		if !there[name] {
 			delete(f.entries, name)
-			f.forget(filepath.Join(f.folder, name))
+			f.keep.Remove(filepath.Join(f.folder, name))
 			changed = true
 		}
+	}
+	if f.keep.Failing() {
+		again = min(again, keep.Retry)
 	}
 	maps.DeleteFunc(f.writing, func(name string, _ time.Time) bool { return !there[name] })
 	clear(f.dirty)
@@ -185,9 +176,7 @@ func (f *files) decode(name string, data []byte) bool {
 		return f.bad(name, err)
 	}
 	e.good, e.sum, e.problem = good, sum, nil
-	if err := f.keep.Save(keep.Copy{Name: path, Data: data}); err != nil {
-		f.log.Warn("a manifest is not kept for the next start", "error", err)
-	}
+	f.keep.Save(keep.Copy{Name: path, Data: data})
 	return true
 }
 
@@ -226,5 +215,5 @@ func (f *files) merge() (*manifest.Objects, []source.Problem) {
 		}
 	}
 	objects, more := manifest.Merge(good)
-	return objects, append(problems, more...)
+	return objects, slices.Concat(problems, more, f.keep.Problems())
 }

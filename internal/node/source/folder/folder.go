@@ -57,7 +57,7 @@ type place struct{ device, inode uint64 }
 // New makes a source that calls set, from the goroutine of Run, at the beginning
 // and whenever anything has changed.
 func New(c Config, set func(source.Set)) *Source {
-	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, files: newFiles(filepath.Clean(c.Path), c.Keep, c.Log)}
+	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, files: newFiles(filepath.Clean(c.Path), c.Keep)}
 }
 
 // Run follows the folder until ctx ends. It returns nil then, and never before.
@@ -67,9 +67,9 @@ func (s *Source) Run(ctx context.Context) error {
 	s.changed = true
 	for {
 		again := s.look()
-		if s.changed {
+		for s.changed {
 			s.set(s.all())
-			s.changed = false
+			s.changed = s.known && s.files.keep.Told()
 		}
 		if !s.wait(ctx, again) {
 			return nil

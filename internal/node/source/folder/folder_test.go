@@ -223,7 +223,7 @@ func TestHalfWritten(t *testing.T) {
 // time after the last write.
 func TestNeverClosed(t *testing.T) {
 	now := time.Now()
-	f := newFiles(t.TempDir(), "", slog.New(slog.DiscardHandler))
+	f := newFiles(t.TempDir(), "")
 	path := filepath.Join(f.folder, "a.yaml")
 	if err := os.WriteFile(path, []byte(pod("a")), 0o600); err != nil {
 		t.Fatal(err)
@@ -338,6 +338,55 @@ func TestKept(t *testing.T) {
 	if left, err := kept.Load(); err != nil || len(left) > 0 {
 		t.Errorf("kept: %v, %v", left, err)
 	}
+}
+
+// TestNotKept cannot keep its copies for a while, as on a disk that is full: it says so, and
+// keeps them once it can though nothing happens to the manifests.
+func TestNotKept(t *testing.T) {
+	t.Parallel()
+	full := filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := keep.Folder(filepath.Join(full, "kept"))
+	r, _ := start(t, t.TempDir(), kept)
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.write("b.yaml", pod("b"))
+	r.write("c.yaml", pod("c"))
+	r.wait("a b c", "a.yaml in "+string(kept)+": not a directory") // one tells for all
+	if got := r.last.Problems[0].Event(); got != keep.NotKept {
+		t.Error(got)
+	}
+	r.do(os.Remove(filepath.Join(r.dir, "c.yaml")))
+	r.wait("a b", "it is tried again")
+	r.do(os.Remove(full))
+	r.wait("a b")
+	if copies, err := kept.Load(); err != nil || len(copies) != 2 {
+		t.Errorf("kept: %v, %v", copies, err)
+	}
+}
+
+// TestLost has a copy that nobody can read, which is told until the folder was read.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	dir, kept := t.TempDir(), t.TempDir()
+	r, stop := start(t, dir, keep.Folder(kept))
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	stop()
+	copies, err := filepath.Glob(filepath.Join(kept, "*.manifest"))
+	if err != nil || len(copies) != 1 {
+		t.Fatal(copies, err)
+	}
+	r.do(os.WriteFile(copies[0], []byte("{"), 0o600))
+	r, _ = start(t, dir, keep.Folder(kept))
+	r.wait("a", "copies that an earlier agent has kept are lost")
+	if got := r.last.Problems[0].Event(); got != keep.Lost {
+		t.Error(got)
+	}
+	r.wait("a")
 }
 
 // TestMany has more files than are read.

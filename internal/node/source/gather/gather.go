@@ -76,7 +76,7 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 	}
 	if c.URL != "" {
 		s, err := url.New(url.Config{
-			URL: c.URL, Header: c.Header, Interval: c.Interval, Keep: keep.Folder(filepath.Join(c.Keep, "manifests.http")), Log: c.Log,
+			URL: c.URL, Header: c.Header, Interval: c.Interval, Keep: keep.Folder(filepath.Join(c.Keep, "manifests.http")),
 		}, merged.From(source.Address))
 		if err != nil {
 			return nil, err

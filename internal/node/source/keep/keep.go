@@ -39,17 +39,21 @@ func (f Folder) Save(c Copy) error {
 	if f == "" {
 		return nil
 	}
-	if err := os.MkdirAll(string(f), 0o700); err != nil {
-		return fmt.Errorf("keep manifest %s: %w", c.Name, err)
+	err := os.MkdirAll(string(f), 0o700)
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(c); err == nil {
+			err = atomicfile.WriteSync(f.path(c.Name), text, 0o600)
+		}
 	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("keep manifest %s: %w", c.Name, err)
+	if err == nil {
+		return nil
 	}
-	if err := atomicfile.WriteSync(f.path(c.Name), text, 0o600); err != nil {
-		return fmt.Errorf("keep manifest %s: %w", c.Name, err)
+	var at *fs.PathError // of a file whose name is another each time, and the error would be, too
+	if errors.As(err, &at) {
+		err = at.Err
 	}
-	return nil
+	return fmt.Errorf("keep manifest %s in %s: %w", c.Name, f, err)
 }
 
 // Remove forgets the copy of a name.

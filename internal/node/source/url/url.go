@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	neturl "net/url"
 	"strings"
@@ -39,7 +38,6 @@ type Config struct {
 	// Keep is where the last good version is kept for the next agent. No other source
 	// may use it.
 	Keep keep.Folder
-	Log  *slog.Logger
 }
 
 // Source is one address.
@@ -49,11 +47,12 @@ type Source struct {
 	set    func(source.Set)
 	client *http.Client
 
-	good *manifest.File
-	sum  [sha256.Size]byte // of good
-	tag  string            // of what was served last, good or not
-	bad  error             // with what was served last
-	told string            // the problem of the last set
+	copies *keep.Copies
+	good   *manifest.File
+	sum    [sha256.Size]byte // of good
+	tag    string            // of what was served last, good or not
+	bad    error             // with what was served last
+	told   string            // the problem of the last set
 }
 
 // New makes a source that calls set, from the goroutine of Run, after the first
@@ -69,7 +68,8 @@ func New(c Config, set func(source.Set)) (*Source, error) {
 	shown := *u
 	shown.RawQuery, shown.Fragment = "", ""
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	return &Source{Config: c, name: shown.Redacted(), set: set, client: &http.Client{Timeout: timeout, CheckRedirect: redirect, Transport: transport}}, nil
+	name := shown.Redacted()
+	return &Source{Config: c, name: name, copies: keep.Of(name, c.Keep), set: set, client: &http.Client{Timeout: timeout, CheckRedirect: redirect, Transport: transport}}, nil
 }
 
 // redirect follows redirects on the same host only: the headers may hold secrets.
@@ -99,6 +99,7 @@ func (s *Source) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		changed = s.copies.Again() || changed
 		s.tell(first || changed, err)
 		timer.Reset(s.Interval)
 	}
@@ -106,16 +107,12 @@ func (s *Source) Run(ctx context.Context) error {
 
 // restore takes up what an earlier agent has kept.
 func (s *Source) restore() {
-	copies, err := s.Keep.Load()
-	if err != nil {
-		s.Log.Warn("some manifests of an earlier run are lost", "error", err)
-	}
-	for _, c := range copies {
+	for _, c := range s.copies.Load() {
 		f, err := manifest.DecodeFile(manifest.Source{Name: s.name, Data: c.Data})
 		if err == nil && c.Name == s.URL {
 			s.good, s.sum, s.tag = f, sha256.Sum256(c.Data), c.Tag
-		} else if err := s.Keep.Remove(c.Name); err != nil {
-			s.Log.Warn("a manifest of another address is kept", "error", err)
+		} else {
+			s.copies.Remove(c.Name)
 		}
 	}
 }
@@ -131,7 +128,11 @@ func (s *Source) tell(changed bool, problem error) {
 		problem = fmt.Errorf("%w\n%s: %s", problem, s.name, what)
 		out.Problems = []source.Problem{{Origin: s.name, Err: problem}}
 	}
-	text := fmt.Sprint(problem)
+	out.Problems = append(out.Problems, s.copies.Problems()...)
+	if problem == nil { // it was read
+		s.copies.Told()
+	}
+	text := fmt.Sprint(out.Problems)
 	if !changed && text == s.told {
 		return
 	}
@@ -164,9 +165,7 @@ func (s *Source) ask(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	s.good, s.sum = f, sum
-	if err := s.Keep.Save(keep.Copy{Name: s.URL, Data: data, Tag: tag}); err != nil {
-		s.Log.Warn("manifests of an address are not kept for the next start", "error", err)
-	}
+	s.copies.Save(keep.Copy{Name: s.URL, Data: data, Tag: tag})
 	return true, nil
 }
 

@@ -3,9 +3,9 @@ package url
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -77,7 +77,7 @@ func start(t *testing.T, c Config) (r *running, stop func()) {
 	t.Helper()
 	r = &running{t: t, sets: make(chan source.Set)}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.Log, c.Interval = slog.New(slog.DiscardHandler), 5*time.Millisecond
+	c.Interval = 5 * time.Millisecond
 	s, err := New(c, func(s source.Set) {
 		select {
 		case r.sets <- s:
@@ -202,6 +202,27 @@ func TestKept(t *testing.T) {
 	r, stop = start(t, Config{URL: s.URL + "/other", Keep: kept})
 	r.wait("unknown", "connection refused")
 	stop()
+}
+
+// TestNotKept cannot keep its copy for a while, as on a disk that is full, and keeps it once
+// it can.
+func TestNotKept(t *testing.T) {
+	s := serve(t)
+	s.set(text(pod("a"), `"1"`))
+	full := filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := keep.Folder(filepath.Join(full, "kept"))
+	r, _ := start(t, Config{URL: s.URL, Keep: kept})
+	r.wait("a", "not all are kept as they are now")
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	r.wait("a", "")
+	if copies, err := kept.Load(); err != nil || len(copies) != 1 {
+		t.Errorf("kept: %v, %v", copies, err)
+	}
 }
 
 func TestAddresses(t *testing.T) {
