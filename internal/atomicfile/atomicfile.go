@@ -6,7 +6,9 @@
 package atomicfile
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -33,7 +35,7 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 	}
 	f, err := os.CreateTemp(dir, "."+base+".tmp-*")
 	if err != nil {
-		return fmt.Errorf("replace %s: %w", path, err)
+		return fmt.Errorf("replace %s: %w", path, cause(err))
 	}
 	err = fill(f, data, perm, flush)
 	if err == nil {
@@ -42,7 +44,7 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 	if err != nil {
 		// The first failure is the one to report.
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("replace %s: %w", path, err)
+		return fmt.Errorf("replace %s: %w", path, cause(err))
 	}
 	if !flush {
 		return nil
@@ -51,6 +53,20 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 		return fmt.Errorf("flush the directory of %s: %w", path, err)
 	}
 	return nil
+}
+
+// cause leaves out the name of the file that was to take the place: it is another each
+// time, and whoever tells of an error once as long as it is the same would never stop.
+func cause(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
 }
 
 // fill writes, sets the mode and closes f, also on failure.

@@ -20,6 +20,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/plugins"
 )
 
 // Config is what a Manager works with. All fields are required.
@@ -32,8 +35,17 @@ type Config struct {
 	Ended func(types.UID) bool
 	// Changed is that Capacity may be another; it must not wait.
 	Changed func()
-	Log     *slog.Logger
+	// Warn tells by an event of the node what is wrong, once as long as it is the same. It
+	// must not wait.
+	Warn func(reason, message string)
+	Log  *slog.Logger
 }
+
+// Reasons of events of the node.
+const (
+	reasonLost       = "DevicePluginLost"     // it does not say any more which devices it has
+	reasonUnreadable = "DeviceRecordsIgnored" // they cannot be read
+)
 
 // Manager has the devices of a node. Make it by New.
 type Manager struct {
@@ -45,37 +57,27 @@ type Manager struct {
 	plugins map[string]*plugin // by resource
 	names   map[string]bool    // of resources that there have been
 	pods    map[types.UID]*page
+	refused map[string]string // why a plugin was not taken, by resource
 }
 
 // New makes a Manager, which finds what one before it has given. What cannot be read is
 // told, and counts as not given.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, fresh: make(chan struct{}, 1), began: time.Now(), plugins: map[string]*plugin{}}
+	m := &Manager{cfg: cfg, fresh: make(chan struct{}, 1), began: time.Now(), plugins: map[string]*plugin{}, refused: map[string]string{}}
 	var err error
 	if m.names, m.pods, err = load(cfg.Folder); err != nil {
-		cfg.Log.Warn("it is not known of all devices whether they are in use", "error", err)
+		cfg.Warn(reasonUnreadable, fmt.Sprintf("It is not known of all devices whether they are in use, and one may be given to two pods; delete the pods of these UIDs, and what cannot be read goes with them: %s%s", err, hostpath.Advice(err)))
 	}
 	return m
 }
 
 // Run serves plugins until ctx ends. What containers have stays theirs.
 func (m *Manager) Run(ctx context.Context) error {
-	if err := os.MkdirAll(m.cfg.Sockets, 0o750); err != nil {
-		return fmt.Errorf("make the folder of device plugins: %w", err)
-	}
-	if err := clearSockets(m.cfg.Sockets); err != nil {
-		return fmt.Errorf("clear the folder of device plugins: %w", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
-	failed := make(chan error, 1)
-	running.Go(func() {
-		if err := m.serve(ctx); err != nil {
-			failed <- err
-		}
-	})
+	running.Go(func() { m.insist(ctx) })
 	for {
 		for _, p := range m.unattended(ctx) {
 			running.Go(func() { m.attend(p) })
@@ -83,10 +85,30 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-failed:
-			cancel()
-			return err
 		case <-m.fresh:
+		}
+	}
+}
+
+// serveRetry is when a socket that could not be served is tried again.
+const serveRetry = 5 * time.Second
+
+// insist serves the node's socket until ctx ends. A disk without room for a socket must
+// not end the agent, which is who makes room there.
+func (m *Manager) insist(ctx context.Context) {
+	for told := ""; ; {
+		err := m.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := err.Error(); text != told {
+			m.cfg.Warn(plugins.FailedRegistration, fmt.Sprintf("No device plugin can register, which is tried again: %s%s", text, hostpath.Advice(err)))
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(serveRetry):
 		}
 	}
 }

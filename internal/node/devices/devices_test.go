@@ -32,6 +32,7 @@ type machine struct {
 	*Manager
 	sockets, folder string
 	changed         chan struct{}
+	warned          chan string
 	stop            func()
 
 	mu    sync.Mutex
@@ -44,7 +45,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
-	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), ended: map[types.UID]bool{}}
+	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), warned: make(chan string, 100), ended: map[types.UID]bool{}}
 	m.boot(t)
 	return m
 }
@@ -64,6 +65,7 @@ func (m *machine) boot(t *testing.T) {
 			default:
 			}
 		},
+		Warn: func(reason, message string) { m.warned <- reason + ": " + message },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -75,11 +77,39 @@ func (m *machine) boot(t *testing.T) {
 		}
 	})
 	t.Cleanup(m.stop)
+	if st, err := os.Stat(filepath.Dir(m.sockets)); err == nil && !st.IsDir() {
+		return // nothing is served
+	}
 	for { // before that it would take sockets away
 		if _, err := os.Stat(filepath.Join(m.sockets, socketName)); err == nil {
 			return
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// warns waits for the next event of the node.
+func (m *machine) warns(t *testing.T, want ...string) {
+	t.Helper()
+	select {
+	case got := <-m.warned:
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%q has no %q", got, text)
+			}
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no event, want %q", want)
+	}
+}
+
+// calm wants no event so far.
+func (m *machine) calm(t *testing.T) {
+	t.Helper()
+	select {
+	case got := <-m.warned:
+		t.Errorf("an event: %s", got)
+	default:
 	}
 }
 
@@ -342,7 +372,65 @@ func TestNamesAndPagesThatAreBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	names, pods, err := load(m.folder)
-	if err == nil || !names[gpu] || len(pods) != 1 || pods[q.UID].Containers["x"][gpu].Devices[0] != "b" {
+	if err == nil || !names[gpu] || len(pods) != 2 || len(pods[p.UID].Containers) > 0 || pods[q.UID].Containers["x"][gpu].Devices[0] != "b" {
 		t.Errorf("%v %v %v", names, pods, err)
 	}
+	m.calm(t)
+	m.boot(t)
+	m.warns(t, reasonUnreadable, string(p.UID)+".json", "delete the pods")
+	m.Forget(p.UID)
+	m.stop()
+	m.boot(t)
+	m.calm(t)
+}
+
+// TestPluginsThatFail are told of by events, each once.
+func TestPluginsThatFail(t *testing.T) {
+	m := newMachine(t)
+	wrong := devicetest.New("gpu", "a")
+	wrong.Serve(t, m.sockets)
+	for range 3 {
+		if err := wrong.Register(t, m.sockets); err == nil {
+			t.Error("it is taken")
+		}
+	}
+	m.warns(t, plugins.FailedRegistration, `plugin of "gpu"`, "it is to be like example.com/gpu")
+	right := devicetest.New(gpu, "a")
+	m.serve(t, right)
+	m.await(t, 1, 1)
+	right.Stop()
+	m.await(t, 1, 0)
+	m.calm(t) // most come back soon
+	m.Manager.mu.Lock()
+	m.plugins[gpu].lost = time.Now().Add(-awayPatience)
+	m.Manager.mu.Unlock()
+	m.warns(t, reasonLost, gpu, "see the log of its pod")
+	m.serve(t, right)
+	m.await(t, 1, 1)
+	m.calm(t)
+}
+
+// TestNoRoomForTheSocket has no folder for sockets for a while, as on a full disk.
+func TestNoRoomForTheSocket(t *testing.T) {
+	m := newMachine(t)
+	m.stop()
+	full := filepath.Join(filepath.Dir(m.sockets), "full")
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.sockets = filepath.Join(full, "s")
+	m.boot(t)
+	m.warns(t, plugins.FailedRegistration, "No device plugin can register", "not a directory")
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	for { // by itself
+		if _, err := os.Stat(filepath.Join(m.sockets, socketName)); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.serve(t, devicetest.New(gpu, "a"))
+	m.await(t, 1, 1)
+	m.calm(t)
 }

@@ -125,7 +125,7 @@ func load(folder string) (names map[string]bool, pods map[types.UID]*page, err e
 			p := &page{}
 			if err := read(filepath.Join(folder, e.Name()), p); err != nil {
 				errs = append(errs, err)
-				continue
+				p = &page{} // which goes with its pod
 			}
 			pods[types.UID(uid)] = p
 		}

@@ -20,6 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/plugins"
 )
 
@@ -53,8 +54,14 @@ const (
 	patience = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 )
 
-// serve has plugins register at the node's own socket.
+// serve has plugins register at the node's own socket. It ends with ctx, or by an error.
 func (m *Manager) serve(ctx context.Context) error {
+	if err := os.MkdirAll(m.cfg.Sockets, 0o750); err != nil {
+		return fmt.Errorf("make the folder of device plugins: %w", err)
+	}
+	if err := clearSockets(m.cfg.Sockets); err != nil {
+		return fmt.Errorf("clear the folder of device plugins: %w", err)
+	}
 	l, err := net.Listen("unix", filepath.Join(m.cfg.Sockets, socketName))
 	if err != nil {
 		return fmt.Errorf("serve device plugins: %w", err)
@@ -91,11 +98,23 @@ func (r registration) Register(_ context.Context, q *api.RegisterRequest) (*api.
 	if err == nil {
 		err = r.m.add(q.GetResourceName(), filepath.Join(r.m.cfg.Sockets, name), q.GetOptions())
 	}
-	if err != nil {
-		r.m.cfg.Log.Warn("a device plugin is not taken", "resource", q.GetResourceName(), "error", err)
+	if r.m.answered(q.GetResourceName(), err); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	return &api.Empty{}, nil
+}
+
+// answered tells of a plugin that was not taken, however often it tries again.
+func (m *Manager) answered(resource string, err error) {
+	m.mu.Lock()
+	was := m.refused[resource]
+	if delete(m.refused, resource); err != nil {
+		m.refused[resource] = err.Error()
+	}
+	m.mu.Unlock()
+	if err != nil && err.Error() != was {
+		m.cfg.Warn(plugins.FailedRegistration, fmt.Sprintf("The device plugin of %q is not taken: %s%s", resource, err, hostpath.Advice(err)))
+	}
 }
 
 func checkVersion(versions []string) error {
@@ -222,7 +241,7 @@ func (m *Manager) unattended(ctx context.Context) []followed {
 func (m *Manager) attend(f followed) {
 	defer func() { _ = f.conn.Close() }()
 	f.run(func(ctx context.Context) {
-		told := ""
+		told, lost := "", false
 		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 			began := time.Now()
 			err := m.follow(ctx, f.plugin)
@@ -231,10 +250,15 @@ func (m *Manager) attend(f followed) {
 			}
 			m.mu.Lock()
 			m.disconnect(f.plugin)
+			away := time.Since(f.lost) >= awayPatience
 			m.mu.Unlock()
 			m.cfg.Changed()
+			if away && !lost {
+				m.cfg.Warn(reasonLost, fmt.Sprintf("The plugin of %s does not say any more which devices it has, so that none can be given to pods; see the log of its pod: %s", f.resource, err))
+			}
+			lost = away
 			if text := err.Error(); text != told {
-				m.cfg.Log.Warn("a device plugin does not say any more which devices it has, and is called again", "resource", f.resource, "socket", f.socket, "error", err)
+				m.cfg.Log.Info("a device plugin does not say any more which devices it has, and is called again", "resource", f.resource, "socket", f.socket, "error", err)
 				told = text
 			}
 			if time.Since(began) > lastRetry {

@@ -26,7 +26,10 @@ type Config struct {
 	Records   string
 	Verify    Verification
 	Allowlist []string // repositories, for NeverVerifyAllowlistedImages
-	Log       *slog.Logger
+	// Warn tells by an event of the node what is wrong with records, once as long as it is
+	// the same. It must not wait.
+	Warn func(reason, message string)
+	Log  *slog.Logger
 }
 
 // Credentials are what a node itself knows of registries, such as by plugins.
@@ -75,6 +78,9 @@ func New(c Config) (*Manager, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Warn == nil {
+		c.Warn = func(string, string) {}
 	}
 	switch c.Verify {
 	case "":

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/hostpath"
 )
 
 // Verification says for which images that are present a pod has to have had
@@ -58,6 +59,12 @@ type usedSecret struct {
 	Hash string `json:"hash"` // of the credential
 }
 
+// Reasons of events of the node.
+const (
+	PullRecordsIgnored = "PullRecordsIgnored" // they cannot be read
+	PullNotRecorded    = "PullNotRecorded"
+)
+
 // records remember how images came here. Files follow what memory has. They are
 // not flushed: that would take long while an image is written to the same
 // disk. After a power cut a journal has the file of a pull if it has the image,
@@ -67,11 +74,13 @@ type records struct {
 	policy Verification
 	listed []string
 	log    *slog.Logger
+	warn   func(reason, message string)
 
 	files   sync.Mutex // held while a file is written, and taken before mu
 	mu      sync.Mutex
 	pulled  map[string]*record // by the base of the file's name
 	pulling map[string]notice  // by the same, of the image's full name
+	told    string             // why records cannot be written
 }
 
 // notice is what is known of pulls without a record.
@@ -92,7 +101,7 @@ const (
 // openRecords reads the folder, which has pulled/ and pulling/ below it.
 func openRecords(c Config) (*records, error) {
 	r := &records{
-		dir: c.Records, policy: c.Verify, listed: c.Allowlist, log: c.Log,
+		dir: c.Records, policy: c.Verify, listed: c.Allowlist, log: c.Log, warn: c.Warn,
 		pulled: map[string]*record{}, pulling: map[string]notice{},
 	}
 	if r.dir == "" {
@@ -103,21 +112,29 @@ func openRecords(c Config) (*records, error) {
 			return nil, fmt.Errorf("make the folder for records of pulls: %w", err)
 		}
 	}
-	if err := r.each("pulled", func(base string, data []byte) {
+	var broken []string
+	if err := r.each("pulled", func(base string) {
 		rec := &record{}
-		if err := json.Unmarshal(data, rec); err != nil {
-			r.log.Warn("A record of a pull cannot be read. Its image is used only with credentials.", "file", base, "error", err)
+		data, err := os.ReadFile(filepath.Join(r.dir, "pulled", base))
+		if err == nil {
+			err = json.Unmarshal(data, rec)
+		}
+		if err != nil {
+			broken = append(broken, fmt.Sprintf("%s: %s%s", base, err, hostpath.Advice(err)))
 			rec = &record{}
 		}
 		r.pulled[base] = rec
 	}); err != nil {
 		return nil, err
 	}
-	err := r.each("pulling", func(base string, _ []byte) { r.pulling[base] = notice{left: true} })
+	if n := len(broken); n > 0 {
+		r.warn(PullRecordsIgnored, fmt.Sprintf("Of %d images it is not known by which credentials they were pulled, so that only pods with credentials get them, until they are pulled again; what cannot be read of %s, for one, is %s", n, r.dir, broken[0]))
+	}
+	err := r.each("pulling", func(base string) { r.pulling[base] = notice{left: true} })
 	return r, err
 }
 
-func (r *records) each(sub string, use func(base string, data []byte)) error {
+func (r *records) each(sub string, use func(base string)) error {
 	files, err := os.ReadDir(filepath.Join(r.dir, sub))
 	if err != nil {
 		return fmt.Errorf("list records of pulls: %w", err)
@@ -128,11 +145,7 @@ func (r *records) each(sub string, use func(base string, data []byte)) error {
 			_ = os.Remove(path)
 			continue
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read the record of a pull: %w", err)
-		}
-		use(f.Name(), data)
+		use(f.Name())
 	}
 	return nil
 }
@@ -233,9 +246,14 @@ func (r *records) add(n name, id string, by *Credential) bool {
 	if rec := r.pulled[base(id)]; rec != nil {
 		rec.unwritten = err != nil
 	}
+	why := ""
 	if err != nil {
-		r.log.Warn("How an image was pulled cannot be recorded. After a restart it may have to be pulled again.", "image", n.full, "error", err)
+		why = fmt.Sprint(errors.Unwrap(err)) // the same for each image
 	}
+	if why != "" && why != r.told {
+		r.warn(PullNotRecorded, fmt.Sprintf("How image %s was pulled, and maybe others, cannot be recorded, so that it may have to be pulled again after a restart: %s%s", n.full, err, hostpath.Advice(err)))
+	}
+	r.told = why
 	return err == nil
 }
 

@@ -164,7 +164,11 @@ func TestBrokenRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m = newManager(t, Config{Client: r, Records: dir})
+	var warned []string
+	m = newManager(t, Config{Client: r, Records: dir, Warn: func(reason, message string) { warned = append(warned, reason+": "+message) }})
+	if len(warned) != 1 || !strings.HasPrefix(warned[0], PullRecordsIgnored) || !strings.Contains(warned[0], filepath.Base(files[0])) || !strings.Contains(warned[0], "until they are pulled again") {
+		t.Errorf("events %q", warned)
+	}
 	m.Prune([]string{"id of i:1"}, time.Now().Add(time.Hour))
 	r.private = "changed"
 	if !asks(t, m, r, need("b", "i:1", "")) {
@@ -189,12 +193,18 @@ func TestRecordsNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	r := newRegistry()
 	r.private = "right"
-	m := newManager(t, Config{Client: r, Records: dir})
+	var warned []string
+	m := newManager(t, Config{Client: r, Records: dir, Warn: func(reason, message string) { warned = append(warned, reason+": "+message) }})
 	if err := os.Mkdir(filepath.Join(dir, "pulled", base("id of i:1")), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Ensure(t.Context(), need("a", "i:1", "", password("s", "1", "right"))); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, err := m.Ensure(t.Context(), need("a", "i:1", corev1.PullAlways, password("s", "1", "right"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(warned) != 1 || !strings.HasPrefix(warned[0], PullNotRecorded) || !strings.Contains(warned[0], "it may have to be pulled again after a restart") {
+		t.Errorf("events %q", warned)
 	}
 	if err := os.Remove(filepath.Join(dir, "pulled", base("id of i:1"))); err != nil {
 		t.Fatal(err)

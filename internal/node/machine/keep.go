@@ -47,7 +47,6 @@ func (m *Machine) keep(ctx context.Context) error {
 		seen := m.seen()
 		all := workload.Plan(workload.Input{Workloads: objects.Workloads, Unread: unread, Records: records, Pods: workload.Known(seen), Now: time.Now()})
 		if err := m.writeRecords(records, all.Records); err != nil {
-			m.cfg.Log.Error("what Jobs have done cannot be kept, and no pod is started or ended for them", "error", err)
 			m.warn("JobsNotRecorded", "No pod is started or ended until what Jobs have done can be written down, which is tried again: "+err.Error()+hostpath.Advice(err))
 			timer.Reset(retryRecords)
 			continue

@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		return nil, err
 	}
 	cfg.Node.Allocatable = m.keeper.Node().Allocatable
-	goods, err := stock.New(stock.Config{Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Root: cfg.Root, Log: cfg.Log})
+	goods, err := stock.New(stock.Config{Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Root: cfg.Root, Warn: m.warn, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +121,22 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 
 // garbageIsLeft tells why, by an event of the machine.
 func (m *Machine) garbageIsLeft(reason string, err error) {
-	m.cfg.Log.Warn("garbage is left", "reason", reason, "error", err)
 	m.warn(reason, err.Error()+hostpath.Advice(err))
 }
 
 // logGrows tells of a log that is not rotated.
 func (m *Machine) logGrows(err error) {
-	m.warn(rotate.FailedRotation, err.Error()+hostpath.Advice(err))
+	m.event(rotate.FailedRotation, err.Error()+hostpath.Advice(err))
 }
 
-// warn adds an event about the machine itself.
+// warn tells of what is wrong with the machine itself, by an event of it.
 func (m *Machine) warn(reason, message string) {
+	m.cfg.Log.Warn("something is wrong with the machine", "reason", reason, "message", message)
+	m.event(reason, message)
+}
+
+// event adds one about what is in the log already.
+func (m *Machine) event(reason, message string) {
 	m.events.add(m.self(), corev1.EventTypeWarning, reason, message)
 }
 
@@ -186,7 +191,7 @@ func (m *Machine) take(s source.Set) {
 func (m *Machine) complain(before, now []source.Problem) {
 	for _, p := range now {
 		if !slices.ContainsFunc(before, func(old source.Problem) bool { return same([]source.Problem{old}, []source.Problem{p}) }) {
-			m.warn(p.Event(), p.Err.Error())
+			m.event(p.Event(), p.Err.Error())
 		}
 	}
 }

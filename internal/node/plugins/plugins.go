@@ -19,6 +19,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // Plugin is what a program has said of itself.
@@ -43,14 +45,21 @@ type Kind interface {
 type Config struct {
 	Folder string
 	Kinds  map[string]Kind // by the type that plugins call themselves
-	Log    *slog.Logger
+	// Warn tells by an event of the node what is wrong for more than a moment, once as
+	// long as it is the same. It must not wait.
+	Warn func(reason, message string)
+	Log  *slog.Logger
 }
+
+// FailedRegistration is the reason of the event of a plugin that is not taken.
+const FailedRegistration = "FailedPluginRegistration"
 
 // Registry looks after one folder.
 type Registry struct {
 	cfg      Config
 	sessions map[string]*session // by path of the socket
 	running  sync.WaitGroup
+	unseen   string // what was told of a folder that cannot be looked through
 }
 
 // New makes a Registry.
@@ -67,9 +76,6 @@ const (
 // finds them again.
 func (r *Registry) Run(ctx context.Context) error {
 	defer r.running.Wait()
-	if err := os.MkdirAll(r.cfg.Folder, 0o750); err != nil {
-		return fmt.Errorf("make the folder of plugins: %w", err)
-	}
 	w, err := fsnotify.NewWatcher()
 	watch := func(folder string) error { return err }
 	if err == nil {
@@ -85,7 +91,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			}
 		}
 		every := audit
-		if deaf {
+		if deaf || r.unseen != "" {
 			every = unheard
 		}
 		timer := time.NewTimer(every)
@@ -112,9 +118,7 @@ type identity struct {
 // is that not all folders can be watched.
 func (r *Registry) look(ctx context.Context, watch func(folder string) error) error {
 	seen := r.sockets(watch)
-	if seen.failed != nil { // what was not seen may be there
-		r.cfg.Log.Warn("cannot look through the folder of plugins, and try again", "folder", r.cfg.Folder, "error", seen.failed)
-	}
+	r.blind(seen.failed)
 	for path, s := range r.sessions {
 		is, there := seen.sockets[path]
 		if there && is == s.is || !there && seen.failed != nil {
@@ -132,6 +136,18 @@ func (r *Registry) look(ctx context.Context, watch func(folder string) error) er
 		}
 	}
 	return seen.unwatched
+}
+
+// blind tells that not all of the folder was seen: what was not may be there.
+func (r *Registry) blind(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != r.unseen {
+		r.cfg.Warn(FailedRegistration, fmt.Sprintf("Drivers and plugins that are new in %s are not taken before it can be looked through, which is tried again: %s%s", r.cfg.Folder, text, hostpath.Advice(err)))
+	}
+	r.unseen = text
 }
 
 // begin has a socket attended to, once what attends to the one before it has ended.
@@ -158,6 +174,9 @@ type sight struct {
 // is missed in between.
 func (r *Registry) sockets(watch func(folder string) error) sight {
 	out := sight{sockets: map[string]identity{}}
+	if out.failed = os.MkdirAll(r.cfg.Folder, 0o750); out.failed != nil {
+		return out
+	}
 	out.failed = filepath.WalkDir(r.cfg.Folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

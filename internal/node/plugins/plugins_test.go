@@ -17,7 +17,8 @@ import (
 
 // kind tells what it is told, in order.
 type kind struct {
-	told chan string
+	told, warned chan string
+
 	mu   sync.Mutex
 	fail error
 }
@@ -31,6 +32,8 @@ func (k *kind) Register(_ context.Context, p plugins.Plugin) error {
 	k.told <- "+" + p.Name + " " + p.Endpoint
 	return nil
 }
+
+func (k *kind) warn(reason, message string) { k.warned <- reason + ": " + message }
 
 func (k *kind) Unregister(p plugins.Plugin) { k.told <- "-" + p.Name }
 
@@ -52,12 +55,12 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return &machine{kind: &kind{told: make(chan string, 1000)}, folder: filepath.Join(dir, "registry")}
+	return &machine{kind: &kind{told: make(chan string, 1000), warned: make(chan string, 1000)}, folder: filepath.Join(dir, "registry")}
 }
 
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
-	r := plugins.New(plugins.Config{Folder: m.folder, Kinds: map[string]plugins.Kind{"CSIPlugin": m.kind}, Log: slog.New(slog.DiscardHandler)})
+	r := plugins.New(plugins.Config{Folder: m.folder, Kinds: map[string]plugins.Kind{"CSIPlugin": m.kind}, Warn: m.warn, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -162,6 +165,59 @@ func TestRefused(t *testing.T) {
 			break
 		}
 	}
+}
+
+// warns waits for the next event of the node.
+func (m *machine) warns(t *testing.T, want ...string) {
+	t.Helper()
+	select {
+	case got := <-m.warned:
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%q has no %q", got, text)
+			}
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no event, want %q", want)
+	}
+}
+
+// TestTold has an event of a plugin that is refused for more than a moment, and one only.
+func TestTold(t *testing.T) {
+	m := newMachine(t)
+	m.failing(errors.New("it is not liked"))
+	p := plugintest.New("CSIPlugin", "a", "/a.sock", "1.0.0")
+	p.Serve(t, m.folder)
+	m.boot(t)
+	m.warns(t, plugins.FailedRegistration, "a-reg.sock", "it is not liked", "see the log of its pod")
+	if tries := len(p.Told); tries < 3 {
+		t.Errorf("told after %d tries", tries)
+	}
+	for range 4 { // it was tried again since
+		<-p.Told
+	}
+	m.failing(nil)
+	m.want(t, "+a /a.sock")
+	if len(m.warned) > 0 {
+		t.Errorf("told again: %s", <-m.warned)
+	}
+}
+
+// TestNoRoomForTheFolder waits for a folder that cannot be made, as on a full disk.
+func TestNoRoomForTheFolder(t *testing.T) {
+	m := newMachine(t)
+	full := m.folder
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.folder = filepath.Join(full, "registry")
+	m.boot(t)
+	m.warns(t, plugins.FailedRegistration, "not a directory", "tried again")
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	plugintest.New("CSIPlugin", "a", "/a.sock", "1.0.0").Serve(t, m.folder)
+	m.want(t, "+a /a.sock")
 }
 
 // TestFolderThatVanishes comes back with its plugins.

@@ -33,6 +33,9 @@ const (
 	// A plugin that cannot be registered is tried again, first soon and then less so.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
+	// lasting is the pause from which on a failure is more than that of a plugin that has
+	// just begun, or whose socket is what the one before it has left.
+	lasting = 4 * firstRetry
 )
 
 func (s *session) end() { s.once.Do(func() { close(s.gone) }) }
@@ -62,7 +65,7 @@ func (s *session) run(all context.Context) {
 // insist registers the plugin, however often it has to try. What was taken is, also if
 // the plugin could not be told.
 func (s *session) insist(ctx context.Context) (p Plugin, taken bool) {
-	log, last := s.registry.cfg.Log, ""
+	log, last, told := s.registry.cfg.Log, "", ""
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		got, ok, err := s.register(ctx)
 		if taken && (!ok || got.Type != p.Type || got.Name != p.Name) {
@@ -72,9 +75,14 @@ func (s *session) insist(ctx context.Context) (p Plugin, taken bool) {
 			log.Info("plugin is registered", "type", p.Type, "plugin", p.Name, "endpoint", p.Endpoint)
 			return p, true
 		}
-		if text := err.Error(); text != last && ctx.Err() == nil {
-			log.Warn("cannot register a plugin, and try again", "socket", s.path, "error", err)
+		text := err.Error()
+		if text != last && ctx.Err() == nil {
+			log.Info("cannot register a plugin, and try again", "socket", s.path, "error", err)
 			last = text
+		}
+		if text != told && pause >= lasting && ctx.Err() == nil {
+			s.registry.cfg.Warn(FailedRegistration, fmt.Sprintf("What serves %s is not taken, and is asked again: %s; see the log of its pod, or remove the socket if nothing serves it any more", s.path, text))
+			told = text
 		}
 		select {
 		case <-ctx.Done():

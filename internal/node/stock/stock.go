@@ -45,7 +45,9 @@ type Config struct {
 	Client   runtimeapi.ImageServiceClient
 	Accounts provider.Accounts // nil without an API server
 	Root     string            // persistent folder
-	Log      *slog.Logger
+	// Warn tells of what is wrong by an event of the node, and must not wait. Nil tells nobody.
+	Warn func(reason, message string)
+	Log  *slog.Logger
 }
 
 // Stock is that of a node. It is the outfit.Images of its agent.
@@ -62,7 +64,7 @@ func New(cfg Config) (*Stock, error) {
 	}
 	m, err := images.New(images.Config{
 		Client: cfg.Client, Credentials: credentials, Parallel: cfg.Parallel, Records: filepath.Join(cfg.Root, "images"),
-		Verify: cfg.Verify, Allowlist: cfg.Allowlist, Log: cfg.Log,
+		Verify: cfg.Verify, Allowlist: cfg.Allowlist, Warn: cfg.Warn, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,29 @@ import (
 
 const gpu = corev1.ResourceName("example.com/gpu")
 
+// TestRecordsThatCannotBeRead are events of the node, and it begins without them.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	s := newSite(t)
+	uid := string(uidOf("a"))
+	for _, path := range []string{
+		filepath.Join(s.dir, "lib/images/pulled/sha256-1"), filepath.Join(s.dir, "lib/agent-devices", uid+".json"),
+		filepath.Join(s.shared, "pods", uid, "volumes/kubernetes.io~csi/one/volume.json"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.boot()
+	for _, words := range []string{
+		"by which credentials they were pulled", "not known of all devices whether they are in use", "not known of all volumes of CSI drivers whether they are mounted",
+	} {
+		s.await("an event: "+words, func() bool { return s.said(words) })
+	}
+}
+
 // TestDevices has a plugin whose devices the node counts and gives to containers, each to
 // one; they keep them when agent and plugin are killed.
 func TestDevices(t *testing.T) {

@@ -408,8 +408,8 @@ func TestKilledUnderPods(t *testing.T) {
 }
 
 // said is that an event has such words.
-func (d *depot) said(words string) bool {
-	for _, o := range d.All(apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}) {
+func (s *site) said(words string) bool {
+	for _, o := range s.All(apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}) {
 		if text, _ := o["message"].(string); strings.Contains(text, words) {
 			return true
 		}

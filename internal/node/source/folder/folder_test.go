@@ -354,7 +354,7 @@ func TestNotKept(t *testing.T) {
 	r.write("a.yaml", pod("a"))
 	r.write("b.yaml", pod("b"))
 	r.write("c.yaml", pod("c"))
-	r.wait("a b c", "a.yaml in "+string(kept)+": not a directory") // one tells for all
+	r.wait("a b c", "a.yaml: mkdir "+full+": not a directory") // one tells for all
 	if got := r.last.Problems[0].Event(); got != keep.NotKept {
 		t.Error(got)
 	}

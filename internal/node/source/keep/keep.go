@@ -46,14 +46,10 @@ func (f Folder) Save(c Copy) error {
 			err = atomicfile.WriteSync(f.path(c.Name), text, 0o600)
 		}
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return fmt.Errorf("keep manifest %s: %w", c.Name, err)
 	}
-	var at *fs.PathError // of a file whose name is another each time, and the error would be, too
-	if errors.As(err, &at) {
-		err = at.Err
-	}
-	return fmt.Errorf("keep manifest %s in %s: %w", c.Name, f, err)
+	return nil
 }
 
 // Remove forgets the copy of a name.
