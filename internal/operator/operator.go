@@ -163,12 +163,13 @@ func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 		return fmt.Errorf("ask for the version of RuntimeClasses: %w", err)
 	}
 	keeper := &classes.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Beta: err != nil}
+	passes := &nodes.Passes{}
 	for _, p := range set.All() {
 		r := &containerruntime.Reconciler{Client: m.GetClient(), Plugin: p, Plugins: set, Now: time.Now}
 		if o.Gardener {
 			r = containerruntime.InGardener(r)
 		} else {
-			r = containerruntime.OnNodes(r, keeper, o.Account)
+			r = containerruntime.OnNodes(r, keeper, o.Account, passes)
 		}
 		if err := r.AddTo(m); err != nil {
 			return fmt.Errorf("add the controller of %s: %w", p.Describe().Type, err)
@@ -177,11 +178,11 @@ func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 	if o.Gardener {
 		return nil // Gardener has its own pools, and nodes that nobody else labels
 	}
-	pools := &workerpool.Reconciler{Client: m.GetClient(), Namespace: o.Namespace, Plugins: set, Now: time.Now}
+	pools := &workerpool.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Plugins: set, Passes: passes, Now: time.Now}
 	if err := pools.AddTo(m); err != nil {
 		return fmt.Errorf("add the controller of pools: %w", err)
 	}
-	all := &nodes.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Plugins: set, Classes: keeper}
+	all := &nodes.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Plugins: set, Classes: keeper, Passes: passes}
 	if err := all.AddTo(m); err != nil {
 		return fmt.Errorf("add the controller of nodes: %w", err)
 	}

@@ -53,6 +53,7 @@ type world struct {
 	runs    func(*corev1.Pod)                 // fills in the status, if it is not nil
 	watch   func()                            // is called after each step
 	fail    func(verb string, o client.Object) error
+	behind  map[string]client.Client // of kinds that caches have not heard of since, as they were
 	born    int
 }
 
@@ -100,11 +101,13 @@ func newWorld(t *testing.T) *world {
 	w.keeper = &classes.Keeper{Client: w.client, Live: w.client}
 	set := plugins.All()
 	clock := func() time.Time { return w.now }
-	w.pools = &workerpool.Reconciler{Client: w.client, Namespace: home, Plugins: set, Now: clock}
-	w.nodes = &nodes.Reconciler{Client: w.client, Live: w.client, Namespace: home, Plugins: set, Classes: w.keeper}
+	cached, passes := &cached{w.client, w}, &nodes.Passes{}
+	w.keeper.Client = cached
+	w.pools = &workerpool.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Passes: passes, Now: clock}
+	w.nodes = &nodes.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Classes: w.keeper, Passes: passes}
 	for _, p := range set.All() {
-		r := &containerruntime.Reconciler{Client: w.client, Plugin: p, Plugins: set, Now: clock}
-		w.types = append(w.types, containerruntime.OnNodes(r, w.keeper, "fairlead-installer"))
+		r := &containerruntime.Reconciler{Client: cached, Plugin: p, Plugins: set, Now: clock}
+		w.types = append(w.types, containerruntime.OnNodes(r, w.keeper, "fairlead-installer", passes))
 	}
 	return w
 }

@@ -106,9 +106,9 @@ func (k *Keeper) replace(ctx context.Context, have, want *nodev1.RuntimeClass) e
 	return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
 }
 
-// Remove deletes the classes of a type.
+// Remove deletes the classes of a type, also those that a cache has not heard of.
 func (k *Keeper) Remove(ctx context.Context, typ string) error {
-	all, err := k.List(ctx, typ)
+	all, err := k.All(ctx, typ)
 	if err != nil {
 		return err
 	}
@@ -147,20 +147,30 @@ func (k *Keeper) Prune(ctx context.Context, typ string, keep map[string]bool) (h
 }
 
 func (k *Keeper) delete(ctx context.Context, c *nodev1.RuntimeClass) error {
-	err := k.Client.Delete(ctx, k.versioned(c), client.Preconditions{UID: &c.UID})
+	// What somebody has changed since may be theirs by now.
+	err := k.Client.Delete(ctx, k.versioned(c), client.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion})
 	return wrap("delete", c.Name, client.IgnoreNotFound(err))
 }
 
 // List is the classes of a type that this operator has made.
 func (k *Keeper) List(ctx context.Context, typ string) ([]nodev1.RuntimeClass, error) {
+	return k.list(ctx, k.Client, typ)
+}
+
+// All is List as the API server has it, with those that a cache has not heard of.
+func (k *Keeper) All(ctx context.Context, typ string) ([]nodev1.RuntimeClass, error) {
+	return k.list(ctx, k.Live, typ)
+}
+
+func (k *Keeper) list(ctx context.Context, from client.Reader, typ string) ([]nodev1.RuntimeClass, error) {
 	fits := client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ}
 	if !k.Beta {
 		var list nodev1.RuntimeClassList
-		err := k.Client.List(ctx, &list, fits)
+		err := from.List(ctx, &list, fits)
 		return list.Items, wrap("list", "of "+typ, err)
 	}
 	var list nodev1beta1.RuntimeClassList
-	if err := k.Client.List(ctx, &list, fits); err != nil {
+	if err := from.List(ctx, &list, fits); err != nil {
 		return nil, wrap("list", "of "+typ, err)
 	}
 	var out []nodev1.RuntimeClass

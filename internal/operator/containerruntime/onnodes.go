@@ -33,14 +33,15 @@ type onNodes struct {
 	client  client.Client
 	classes *classes.Keeper
 	account string // service account of the pods
+	passes  *nodes.Passes
 }
 
 // errTaken says that the owner of a DaemonSet is another object.
 var errTaken = errors.New("is of another object, which is about to go or somebody else's")
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
-func OnNodes(r *Reconciler, keeper *classes.Keeper, account string) *Reconciler {
-	r.engine = &onNodes{client: r.Client, classes: keeper, account: account}
+func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
+	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes}
 	return r
 }
 
@@ -101,7 +102,7 @@ func (e *onNodes) distribution(ctx context.Context, t *task, order *install.Orde
 	if err != nil {
 		return err
 	}
-	carriers, err := e.carriers(ctx, t.object, t.about.Type)
+	carriers, err := carriers(ctx, e.client, t.object, t.about.Type)
 	if err != nil {
 		return err
 	}
@@ -335,19 +336,20 @@ func (e *onNodes) sum(all []failure, says string) error {
 // remove waits until nobody uses the runtime and it is off all nodes, then takes away
 // the classes, if the object is the last of its type.
 func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
-	if twin, err := e.twin(ctx, c, typ); err != nil || twin != "" {
-		return outcome{done: true, says: "what is on the nodes is that of ContainerRuntime " + twin}, err
-	}
-	last, err := e.last(ctx, c, typ)
+	others, err := e.others(ctx, c, typ)
 	if err != nil {
 		return outcome{}, err
 	}
+	if o, inherited := inherited(others, c); inherited {
+		return o, nil
+	}
+	last := len(others) == 0
 	if last {
 		if err := e.unused(ctx, typ); err != nil {
 			return outcome{}, err
 		}
 	}
-	left, err := e.carriers(ctx, c, typ)
+	left, err := e.left(ctx, c, typ)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -365,40 +367,32 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 	return outcome{done: true, says: typ + " is off all nodes of the pool"}, nil
 }
 
-// twin is another object that asks for the type on the same pool: what is on the nodes
-// is its, from now on if it was not before.
-func (e *onNodes) twin(ctx context.Context, c *gardener.ContainerRuntime, typ string) (string, error) {
+// others are the objects beside one that ask for the type, as the API server has them:
+// by one that a cache still has, though it is gone, nothing would ever be taken away.
+func (e *onNodes) others(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]gardener.ContainerRuntime, error) {
 	var all gardener.ContainerRuntimeList
-	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
-		return "", fmt.Errorf("list ContainerRuntimes: %w", err)
+	if err := e.classes.Live.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
+		return nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	for i := range all.Items {
-		o := &all.Items[i]
-		if o.UID != c.UID && o.DeletionTimestamp == nil && o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name && (o.Spec.Type == c.Spec.Type || o.Spec.Type == typ) {
-			return o.Name, nil
-		}
-	}
-	return "", nil
+	return slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+		return o.UID == c.UID || o.DeletionTimestamp != nil || o.Spec.Type != c.Spec.Type && o.Spec.Type != typ
+	}), nil
 }
 
-// last says that no other object asks for the type.
-func (e *onNodes) last(ctx context.Context, c *gardener.ContainerRuntime, typ string) (bool, error) {
-	var all gardener.ContainerRuntimeList
-	if err := e.client.List(ctx, &all); err != nil {
-		return false, fmt.Errorf("list ContainerRuntimes: %w", err)
+// inherited says that another object asks for the type on the same pool: what is on the
+// nodes is its, from now on if it was not before.
+func inherited(others []gardener.ContainerRuntime, c *gardener.ContainerRuntime) (outcome, bool) {
+	for i := range others {
+		if o := &others[i]; o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name {
+			return outcome{done: true, says: "what is on the nodes is that of ContainerRuntime " + o.Name}, true
+		}
 	}
-	of, err := e.classes.List(ctx, typ)
-	if err != nil {
-		return false, err
-	}
-	return len(of) > 0 && !slices.ContainsFunc(all.Items, func(o gardener.ContainerRuntime) bool {
-		return o.UID != c.UID && o.DeletionTimestamp == nil && (o.Spec.Type == c.Spec.Type || o.Spec.Type == typ)
-	}), nil
+	return outcome{}, false
 }
 
 // unused refuses while pods have a class of the type.
 func (e *onNodes) unused(ctx context.Context, typ string) error {
-	all, err := e.classes.List(ctx, typ)
+	all, err := e.classes.All(ctx, typ)
 	if err != nil {
 		return err
 	}
@@ -418,16 +412,29 @@ func (e *onNodes) unused(ctx context.Context, typ string) error {
 
 // carriers are the nodes that have something of the runtime for the pool, whether or
 // not they are still in it.
-func (e *onNodes) carriers(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]corev1.Node, error) {
+func carriers(ctx context.Context, from client.Reader, c *gardener.ContainerRuntime, typ string) ([]corev1.Node, error) {
 	var out []corev1.Node
 	for _, phase := range []names.PhaseOf{names.Install, names.Leaving, names.Cleanup} {
 		var list corev1.NodeList
-		if err := e.client.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
+		if err := from.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
 			return nil, fmt.Errorf("list the nodes with %s: %w", typ, err)
 		}
 		out = append(out, list.Items...)
 	}
 	return out, nil
+}
+
+// left are the nodes that have something of a runtime that is being taken away. There
+// are none only if the API server has none, and nobody is about to mark one.
+func (e *onNodes) left(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]corev1.Node, error) {
+	out, err := carriers(ctx, e.client, c, typ)
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	if err := e.passes.Wait(ctx, c.Spec.WorkerPool.Name); err != nil {
+		return nil, err
+	}
+	return carriers(ctx, e.classes.Live, c, typ)
 }
 
 // cleaner makes what cleans up if somebody has taken that away: without it nodes would
@@ -475,21 +482,21 @@ func (e *onNodes) waiting(ctx context.Context, c *gardener.ContainerRuntime, typ
 // forget does not wait for nodes, but for their labels, which only this operator has
 // to write.
 func (e *onNodes) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
-	if twin, err := e.twin(ctx, c, typ); err != nil || twin != "" {
-		return outcome{done: true, says: "what is on the nodes is that of ContainerRuntime " + twin}, err
+	others, err := e.others(ctx, c, typ)
+	if err != nil {
+		return outcome{}, err
 	}
-	left, err := e.carriers(ctx, c, typ)
+	if o, inherited := inherited(others, c); inherited {
+		return o, nil
+	}
+	left, err := e.left(ctx, c, typ)
 	if err != nil {
 		return outcome{}, err
 	}
 	if len(left) > 0 {
 		return outcome{progress: 50, says: fmt.Sprintf("the labels of %d nodes are taken off", len(left))}, nil
 	}
-	last, err := e.last(ctx, c, typ)
-	if err != nil {
-		return outcome{}, err
-	}
-	if last {
+	if len(others) == 0 {
 		if err := e.classes.Remove(ctx, typ); err != nil {
 			return outcome{}, err
 		}

@@ -55,9 +55,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return quiet(r.end(ctx, c, v, ending{o, as, err}))
 }
 
-// quiet makes nothing of somebody else's having been faster: the cache will have it.
+// outrun says that somebody else was faster, of which the cache has not heard: that
+// will pass, and is no news for whoever looks at the object.
+func outrun(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
 func quiet(result reconcile.Result, err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
+	if outrun(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	return result, err
@@ -111,7 +114,7 @@ func (r *Reconciler) do(ctx context.Context, c *gardener.ContainerRuntime, v Ver
 // end says how it went, and lets go of what is done.
 func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Verb, o ending) (reconcile.Result, error) {
 	failed := o.err
-	if apierrors.IsConflict(failed) {
+	if outrun(failed) {
 		return reconcile.Result{}, failed
 	}
 	if err := r.write(ctx, c, o); err != nil {

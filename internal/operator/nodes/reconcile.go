@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,10 +35,16 @@ type Reconciler struct {
 	Namespace string        // of ContainerRuntimes and the installer's pods
 	Plugins   plugin.Set
 	Classes   *classes.Keeper
+	Passes    *Passes
 }
 
 // Reconcile looks at all nodes that the pool concerns.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	end, err := r.Passes.begin(ctx, request.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	defer end()
 	pool, most, err := r.pool(ctx, request.Name)
 	if err != nil || pool == nil {
 		return reconcile.Result{}, err
@@ -55,17 +62,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	members := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.Has(n) })
 	admitted := pool.Pace(members, Most(most, len(members)))
 	var again time.Duration
+	var failed []error
 	for _, n := range nodes {
 		err := r.bring(ctx, pool, n, admitted[n.Name])
 		if apierrors.IsConflict(err) {
 			again = time.Second // somebody else was faster, and the cache will have it
 			continue
 		}
-		if err != nil {
-			return reconcile.Result{}, err
-		}
+		failed = append(failed, err) // one node must not hold up the others
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: again}, errors.Join(failed...)
 }
 
 // bring changes a node if it has to be another one.

@@ -26,15 +26,24 @@ import (
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/internal/operator/validate"
 )
 
+// again is when to look once more at what nobody tells of.
+const again = 30 * time.Second
+
+// errForeign says that a name is taken.
+var errForeign = errors.New("was made by somebody else, or for another pool")
+
 // Reconciler acts on WorkerPools.
 type Reconciler struct {
 	Client    client.Client
-	Namespace string // of the ContainerRuntimes
+	Live      client.Reader // of the API server itself
+	Namespace string        // of the ContainerRuntimes
 	Plugins   plugin.Set
+	Passes    *nodes.Passes
 	Now       func() time.Time
 }
 
@@ -45,14 +54,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.bring(ctx, p)
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache will have it
+	case errors.Is(err, errForeign):
+		return reconcile.Result{RequeueAfter: again}, nil // nobody tells of what is not the pool's
 	}
 	return reconcile.Result{}, err
 }
 
 func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
-	have, err := r.runtimes(ctx, p.Name)
+	have, err := r.runtimes(ctx, r.Client, p.Name)
 	if err != nil {
 		return err
 	}
@@ -78,13 +90,14 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 		// What is there stays as it is: a mistake in a pool must take nothing away.
 		return r.write(ctx, p, have, verdict{fault: fault})
 	}
-	if err := r.sync(ctx, p, have); err != nil {
+	now, err := r.sync(ctx, p, have)
+	if errors.Is(err, errForeign) {
+		return errors.Join(r.write(ctx, p, have, verdict{fault: err}), err)
+	}
+	if err != nil {
 		return err
 	}
-	if have, err = r.runtimes(ctx, p.Name); err != nil {
-		return err
-	}
-	return r.write(ctx, p, have, verdict{warnings: result.Warnings})
+	return r.write(ctx, p, now, verdict{warnings: result.Warnings})
 }
 
 // verdict is what is to be said of a pool: why it cannot be acted on, or what somebody
@@ -165,17 +178,18 @@ func before(all []v1alpha1.WorkerPool, p *v1alpha1.WorkerPool) []v1alpha1.Worker
 }
 
 // runtimes are the ContainerRuntimes that were made for a pool.
-func (r *Reconciler) runtimes(ctx context.Context, pool string) ([]gardener.ContainerRuntime, error) {
+func (r *Reconciler) runtimes(ctx context.Context, from client.Reader, pool string) ([]gardener.ContainerRuntime, error) {
 	var list gardener.ContainerRuntimeList
-	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Pool: pool})
+	err := from.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Pool: pool})
 	if err != nil {
 		return nil, fmt.Errorf("list the ContainerRuntimes of pool %s: %w", pool, err)
 	}
 	return list.Items, nil
 }
 
-// sync makes, changes and deletes them.
-func (r *Reconciler) sync(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) error {
+// sync makes, changes and deletes them. It returns them as they are then, which a cache
+// learns later: by that a pool would be ready as it was before.
+func (r *Reconciler) sync(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) ([]gardener.ContainerRuntime, error) {
 	wanted := map[string]bool{}
 	for i := range p.Spec.CRI.ContainerRuntimes {
 		want := r.wanted(p, p.Spec.CRI.ContainerRuntimes[i])
@@ -183,25 +197,42 @@ func (r *Reconciler) sync(ctx context.Context, p *v1alpha1.WorkerPool, have []ga
 		at := slices.IndexFunc(have, func(c gardener.ContainerRuntime) bool { return c.Name == want.Name })
 		if at >= 0 {
 			if err := r.change(ctx, &have[at], want); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
-		if err := r.Client.Create(ctx, want); err != nil {
-			if apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("create ContainerRuntime %s/%s for pool %s: there is one that was made by somebody else, or for another pool; delete it: %w", want.Namespace, want.Name, p.Name, err)
-			}
-			return fmt.Errorf("create ContainerRuntime %s/%s: %w", want.Namespace, want.Name, err)
+		if err := r.create(ctx, p, want); err != nil {
+			return nil, err
 		}
+		have = append(have, *want)
 	}
 	for i := range have {
 		if !wanted[have[i].Name] {
 			if err := r.drop(ctx, &have[i], false); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return have, nil
+}
+
+// create makes one. If the name is taken, it says whether the pool itself has it, of
+// which the cache has not heard.
+func (r *Reconciler) create(ctx context.Context, p *v1alpha1.WorkerPool, want *gardener.ContainerRuntime) error {
+	err := r.Client.Create(ctx, want)
+	if err == nil {
+		return nil
+	}
+	if apierrors.IsAlreadyExists(err) {
+		live, failed := r.runtimes(ctx, r.Live, p.Name)
+		if failed != nil {
+			return failed
+		}
+		if !slices.ContainsFunc(live, func(c gardener.ContainerRuntime) bool { return c.Name == want.Name }) {
+			return fmt.Errorf("ContainerRuntime %s/%s is there and %w: delete it, or make a pool of another name", want.Namespace, want.Name, errForeign)
+		}
+	}
+	return fmt.Errorf("create ContainerRuntime %s/%s: %w", want.Namespace, want.Name, err)
 }
 
 // wanted is the ContainerRuntime of one type.
@@ -254,8 +285,13 @@ func (r *Reconciler) drop(ctx context.Context, c *gardener.ContainerRuntime, for
 		c.Annotations[gardener.AnnotationForce] = "true"
 	}
 	if !equality.Semantic.DeepEqual(was.Annotations, c.Annotations) {
-		if err := r.Client.Patch(ctx, c, client.MergeFrom(was)); err != nil {
-			return fmt.Errorf("confirm the deletion of ContainerRuntime %s/%s: %w", c.Namespace, c.Name, client.IgnoreNotFound(err))
+		// One of the name may be another by now, and somebody else's.
+		err := r.Client.Patch(ctx, c, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("confirm the deletion of ContainerRuntime %s/%s: %w", c.Namespace, c.Name, err)
 		}
 	}
 	if c.DeletionTimestamp != nil {
@@ -264,6 +300,7 @@ func (r *Reconciler) drop(ctx context.Context, c *gardener.ContainerRuntime, for
 	if err := client.IgnoreNotFound(r.Client.Delete(ctx, c, client.Preconditions{UID: &c.UID})); err != nil {
 		return fmt.Errorf("delete ContainerRuntime %s/%s: %w", c.Namespace, c.Name, err)
 	}
+	c.DeletionTimestamp = &metav1.Time{Time: r.Now()}
 	return nil
 }
 
@@ -272,26 +309,54 @@ func (r *Reconciler) end(ctx context.Context, p *v1alpha1.WorkerPool, have []gar
 	if !controllerutil.ContainsFinalizer(p, names.PoolFinalizer) {
 		return nil
 	}
+	members, err := members(ctx, r.Client, p.Name)
+	if err != nil {
+		return err
+	}
+	if len(have)+members == 0 { // as far as the cache has heard
+		if have, members, err = r.left(ctx, p.Name); err != nil {
+			return err
+		}
+	}
 	force := p.Annotations[gardener.AnnotationForce] == "true"
 	for i := range have {
 		if err := r.drop(ctx, &have[i], force); err != nil {
 			return err
 		}
 	}
-	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.MatchingLabels{gardener.LabelPool: p.Name}); err != nil {
-		return fmt.Errorf("list the nodes of pool %s: %w", p.Name, err)
-	}
-	if len(have) > 0 || len(nodes.Items) > 0 {
+	if len(have)+members > 0 {
 		return r.write(ctx, p, have, verdict{})
 	}
 	was := p.DeepCopy()
 	controllerutil.RemoveFinalizer(p, names.PoolFinalizer)
-	err := r.Client.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 	if err = client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("release WorkerPool %s: %w", p.Name, err)
 	}
 	return nil
+}
+
+// members is how many nodes are in a pool.
+func members(ctx context.Context, from client.Reader, pool string) (int, error) {
+	var list corev1.NodeList
+	if err := from.List(ctx, &list, client.MatchingLabels{gardener.LabelPool: pool}); err != nil {
+		return 0, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
+	}
+	return len(list.Items), nil
+}
+
+// left is what the API server still has of a pool that is being deleted, once nobody is
+// about to put a node into it.
+func (r *Reconciler) left(ctx context.Context, pool string) ([]gardener.ContainerRuntime, int, error) {
+	if err := r.Passes.Wait(ctx, pool); err != nil {
+		return nil, 0, err
+	}
+	have, err := r.runtimes(ctx, r.Live, pool)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := members(ctx, r.Live, pool)
+	return have, n, err
 }
 
 // write stores how far the pool is.
