@@ -182,6 +182,24 @@ func TestGardenerWithoutConfigs(t *testing.T) {
 	}
 }
 
+// A shoot's classes are of the version that its API server has.
+func TestGardenerClassesByVersion(t *testing.T) {
+	for version, want := range map[string]string{"": "v1", "1.36.3": "v1", "1.20.0": "v1", "1.19.16": "v1beta1", "v1.14.0": "v1beta1"} {
+		t.Run(version, func(t *testing.T) {
+			w, act := seed(t, "gvisor")
+			c := inShoot("a")
+			w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), c)
+			if version != "" {
+				w.create(of(t, `{"apiVersion":"extensions.gardener.cloud/v1alpha1","kind":"Cluster","metadata":{"name":"`+shootNamespace+`"},"spec":{"shoot":{"spec":{"kubernetes":{"version":"`+version+`"}}}}}`))
+			}
+			act(c.Name)
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}}
+			w.get(secret)
+			w.wants("class", string(secret.Data["runtimeclass-gvisor.yaml"]), "apiVersion: node.k8s.io/"+want+"\n", "handler: runsc\n", "memory: 32Mi", "containerruntime.worker.gardener.cloud/gvisor: \"true\"")
+		})
+	}
+}
+
 // Two pools of a shoot have one class, and the older one decides.
 func TestGardenerOverheadsThatDiffer(t *testing.T) {
 	w, act := seed(t, "gvisor")

@@ -204,6 +204,26 @@ func TestStartupTaint(t *testing.T) {
 	}
 }
 
+// Nor does it go in the moment in which a runtime is found to be broken.
+func TestStartupTaintStaysWithABrokenRuntime(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	p := aPool("a", "gvisor")
+	p.Spec.StartupTaint = &v1alpha1.StartupTaint{Key: "fairlead.run/starting", Effect: "NoSchedule"}
+	w.create(p)
+	w.settle()
+	w.results["a-000"] = &payload.InstallResult{State: payload.Failed, Reason: payload.RestartFailed}
+	w.kubelets()
+	n := w.node("a-000")
+	n.Spec.Taints = []corev1.Taint{{Key: "fairlead.run/starting", Effect: "NoSchedule"}}
+	w.must(w.client.Update(t.Context(), n))
+	w.reconcile(w.nodes, "", "a")
+	if n = w.node("a-000"); len(n.Spec.Taints) != 1 || n.Labels[names.Ready+"gvisor"] != "" {
+		t.Errorf("taints %v, labels %v", n.Spec.Taints, n.Labels)
+	}
+}
+
 // A node says what it serves, and its labels follow that: after a refusal or a rollback
 // it is what was there before, if that is still there.
 func TestLabelsFollowTheNode(t *testing.T) {

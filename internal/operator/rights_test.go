@@ -107,6 +107,7 @@ func init() {
 		{Path: "apis/extensions.gardener.cloud/v1alpha1/containerruntimes", Kind: "ContainerRuntime", Namespaced: true},
 		{Path: "apis/extensions.gardener.cloud/v1alpha1/operatingsystemconfigs", Kind: "OperatingSystemConfig", Namespaced: true},
 		{Path: "apis/extensions.gardener.cloud/v1alpha1/workers", Kind: "Worker", Namespaced: true},
+		{Path: "apis/extensions.gardener.cloud/v1alpha1/clusters", Kind: "Cluster"},
 		{Path: "apis/resources.gardener.cloud/v1alpha1/managedresources", Kind: "ManagedResource", Namespaced: true},
 	} {
 		kinds[r.Kind+" "+path.Dir(r.Path)] = r

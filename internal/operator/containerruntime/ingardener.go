@@ -6,11 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -23,12 +25,14 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/osc"
+	"fairlead.run/pkg/runtimeclass"
 )
 
 // Gardener's kinds that are read or written as JSON.
 var (
 	oscKind      = schema.GroupVersionKind{Group: "extensions.gardener.cloud", Version: "v1alpha1", Kind: "OperatingSystemConfig"}
 	workerKind   = schema.GroupVersionKind{Group: "extensions.gardener.cloud", Version: "v1alpha1", Kind: "Worker"}
+	clusterKind  = schema.GroupVersionKind{Group: "extensions.gardener.cloud", Version: "v1alpha1", Kind: "Cluster"}
 	resourceKind = schema.GroupVersionKind{Group: "resources.gardener.cloud", Version: "v1alpha1", Kind: "ManagedResource"}
 )
 
@@ -148,13 +152,16 @@ func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with
 
 // manage has the classes applied to the cluster, by Gardener's resource manager.
 func (e *inGardener) manage(ctx context.Context, t *task) error {
+	beta, err := e.beta(ctx, t.object.Namespace)
+	if err != nil {
+		return err
+	}
 	data := map[string][]byte{}
 	for _, c := range t.classes.classes {
 		class := classes.Wanted(t.about.Type, c)
 		// Gardener labels the nodes of a pool with what the pool asks for.
 		class.Scheduling.NodeSelector = map[string]string{names.Requested + t.about.Type: "true"}
-		class.TypeMeta = metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"}
-		text, err := yaml.Marshal(class)
+		text, err := manifest(class, beta)
 		if err != nil {
 			return fmt.Errorf("write RuntimeClass %s: %w", c.Name, err)
 		}
@@ -174,6 +181,43 @@ func (e *inGardener) manage(ctx context.Context, t *task) error {
 		return fmt.Errorf("create ManagedResource %s/%s: %w", mr.GetNamespace(), name, err)
 	}
 	return nil
+}
+
+// manifest is a class as a shoot's API server takes it.
+func manifest(class *nodev1.RuntimeClass, beta bool) ([]byte, error) {
+	if beta {
+		old := runtimeclass.ToV1beta1(class)
+		old.TypeMeta = metav1.TypeMeta{APIVersion: nodev1beta1.SchemeGroupVersion.String(), Kind: "RuntimeClass"}
+		return yaml.Marshal(old)
+	}
+	class.TypeMeta = metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"}
+	return yaml.Marshal(class)
+}
+
+// firstV1 is the first release of Kubernetes with node.k8s.io/v1.
+var firstV1 = version.MajorMinor(1, 20)
+
+// beta says whether a shoot's API server has classes in v1beta1 only. Gardener tells of
+// a shoot in a Cluster of the name of its namespace; where there is none, it is of today.
+func (e *inGardener) beta(ctx context.Context, namespace string) (bool, error) {
+	cluster := &unstructured.Unstructured{}
+	cluster.SetGroupVersionKind(clusterKind)
+	err := e.client.Get(ctx, client.ObjectKey{Name: namespace}, cluster)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get Cluster %s: %w", namespace, err)
+	}
+	text, _, _ := unstructured.NestedString(cluster.Object, "spec", "shoot", "spec", "kubernetes", "version")
+	if text == "" {
+		return false, nil
+	}
+	v, err := version.ParseGeneric(text)
+	if err != nil {
+		return false, fmt.Errorf("read the version of Kubernetes in Cluster %s: %w", namespace, err)
+	}
+	return v.LessThan(firstV1), nil
 }
 
 func (e *inGardener) secret(ctx context.Context, want *corev1.Secret) error {

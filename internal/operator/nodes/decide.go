@@ -97,7 +97,7 @@ func (p *Pool) Decide(n *corev1.Node, admit bool) (*corev1.Node, error) {
 			return nil, err
 		}
 	}
-	if member && p.settled(n) {
+	if member && p.settled(n) && p.settled(out) {
 		lift(out, p.Taint)
 	}
 	if maps.Equal(out.Labels, n.Labels) && len(out.Spec.Taints) == len(n.Spec.Taints) {
