@@ -129,10 +129,11 @@ func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Ve
 		return reconcile.Result{}, fmt.Errorf("%s ContainerRuntime %s/%s: %w", v, c.Namespace, c.Name, failed)
 	case !o.done:
 		return reconcile.Result{RequeueAfter: again}, nil // nodes and pods are watched, and others not
-	case o.later:
-		return reconcile.Result{RequeueAfter: again}, r.release(ctx, c, v)
 	}
-	return reconcile.Result{}, r.release(ctx, c, v)
+	if err := r.release(ctx, c, v); err != nil || !o.later {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // release takes off the finalizer or the order that was carried out.

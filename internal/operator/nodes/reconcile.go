@@ -71,7 +71,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		failed = append(failed, err) // one node must not hold up the others
 	}
-	return reconcile.Result{RequeueAfter: again}, errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // bring changes a node if it has to be another one.
