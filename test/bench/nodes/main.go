@@ -24,7 +24,7 @@ type options struct {
 	programs, peers, fairlead, plugins string
 	tmp, output, json, page            string
 	short, redo                        bool
-	only                               string
+	only, stick                        string
 	patience                           time.Duration
 }
 
@@ -42,7 +42,11 @@ func main() {
 	flag.DurationVar(&o.patience, "patience", 4*time.Minute, "how long to wait for the machine to come to rest")
 	flag.BoolVar(&o.short, "short", false, "only see whether it works")
 	flag.BoolVar(&o.redo, "redo", false, "write the -page of the result in -json anew, and measure nothing")
+	flag.StringVar(&o.stick, "stick", "", "do nothing but keep a file system that never answers on this folder (the benchmark itself starts that)")
 	flag.Parse()
+	if o.stick != "" {
+		os.Exit(failed(stick(o.stick)))
+	}
 	if o.redo {
 		os.Exit(failed(redo(o)))
 	}

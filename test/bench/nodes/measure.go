@@ -29,7 +29,7 @@ func (b *bench) run(ctx context.Context) error {
 		rounds int
 		alone  bool // nothing may go on that an earlier part has left
 		do     func(context.Context, *node) error
-	}{{"one", b.plan.rounds, false, b.one}, {"many", b.plan.bursts, true, b.many}, {"rest", 1, true, b.rest}} {
+	}{{"one", b.plan.rounds, false, b.one}, {"hung", b.plan.rounds, false, b.beside}, {"many", b.plan.bursts, true, b.many}, {"rest", 1, true, b.rest}} {
 		if !slices.Contains(only, part.name) {
 			continue
 		}
@@ -135,32 +135,24 @@ kind: Pod
 metadata: {name: %[1]s}
 spec:
   nodeSelector: {kubernetes.io/hostname: %[2]s}
-  containers:
-  - {name: idle, image: %[3]q}
+%[3]s
 ---
 `
+
+// idle is a pod of one container that does nothing.
+const idle = `  containers: [{name: idle, image: "` + registry + workload + `"}]`
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // apply has kubectl make pods on a node, and waits until all are Ready.
-func (b *bench) apply(ctx context.Context, n *node, pods int, times map[string][]float64) (names []string, err error) {
+func (b *bench) apply(ctx context.Context, n *node, pods int, times map[string][]float64) ([]string, error) {
 	if pods == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.plan.patience)
 	defer cancel()
-	var text strings.Builder
-	for range pods {
-		b.made++
-		names = append(names, fmt.Sprintf("%s-%d", n.name, b.made))
-		fmt.Fprintf(&text, manifest, names[len(names)-1], n.name, registry+workload)
-	}
-	file := filepath.Join(n.memory, "pods.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		return nil, err
-	}
-	begin := time.Now()
-	if _, err := b.cluster.Kubectl(ctx, "apply", "-f", file); err != nil {
+	begin, names, err := b.submit(ctx, n, slices.Repeat([]string{idle}, pods))
+	if err != nil {
 		return nil, err
 	}
 	ready, err := b.watch.await(ctx, names, func(l life) time.Time { return l.ready })
@@ -176,6 +168,23 @@ func (b *bench) apply(ctx context.Context, n *node, pods int, times map[string][
 		add(report.OnNode, l.ready.Sub(l.bound))
 	}
 	return names, nil
+}
+
+// submit has kubectl make a pod on a node of each specification, and says when that began.
+func (b *bench) submit(ctx context.Context, n *node, specs []string) (begin time.Time, names []string, err error) {
+	var text strings.Builder
+	for _, spec := range specs {
+		b.made++
+		names = append(names, fmt.Sprintf("%s-%d", n.name, b.made))
+		fmt.Fprintf(&text, manifest, names[len(names)-1], n.name, spec)
+	}
+	file := filepath.Join(n.memory, "pods.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		return begin, nil, err
+	}
+	begin = time.Now()
+	_, err = b.cluster.Kubectl(ctx, "apply", "-f", file)
+	return begin, names, err
 }
 
 // remove has kubectl delete pods, and waits until they are gone.

@@ -205,7 +205,8 @@ func (n *node) on(name string) string { return filepath.Join(n.disk, name) }
 func (b *bench) common(n *node) (kubeconfig string, err error) {
 	for path, text := range map[string]string{
 		"net.d/10-bench.conflist": fmt.Sprintf(conflist, filepath.Join(n.memory, "addresses")), "certs.d/_default/hosts.toml": b.cluster.Mirror(),
-		"resolv.conf": "nameserver " + cluster.HostAddress + "\n",
+		"certs.d/" + silentName + "/hosts.toml": silentHosts,
+		"resolv.conf":                           "nameserver " + cluster.HostAddress + "\n",
 	} {
 		if err := n.write(path, text); err != nil {
 			return "", err

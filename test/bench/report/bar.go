@@ -24,6 +24,7 @@ type Promise struct {
 type promised struct {
 	what     string
 	of, base Key // base is zero where the limit is absolute
+	less     Key // zero where the limit is no difference
 	limit    float64
 	atLeast  bool
 	unit     string // empty: a ratio to base
@@ -130,11 +131,15 @@ func (r *Result) compared(bar []promised) []Promise {
 	return out
 }
 
-// got is what was measured of a promise: a median, or the ratio of two.
+// got is what was measured of a promise: a median, or the ratio or difference of two.
 func (r *Result) got(b promised) (float64, bool) {
 	of, ok := r.Find(b.of)
 	if !ok {
 		return math.NaN(), false
+	}
+	if b.less != (Key{}) {
+		less, ok := r.Find(b.less)
+		return of.P50 - less.P50, ok
 	}
 	if b.base == (Key{}) {
 		return of.P50, true

@@ -38,11 +38,15 @@ const OnePod = "one pod"
 // AtOnce is the scenario of so many pods of one kubectl apply.
 func AtOnce(pods int) string { return fmt.Sprintf("%d pods of one kubectl apply", pods) }
 
-// NodeIdle are the numbers of pods at which memory and processor time were promised.
+// BesideHung is the scenario of pods that come one after the other while so many hang.
+func BesideHung(pods int) string { return fmt.Sprintf("one pod beside %d that hang", pods) }
+
+// The numbers of pods for which something was promised.
 const (
 	NodeMemoryPods = 50
 	NodeIdlePods   = 110
 	NodeBurstPods  = 100
+	NodeHungPods   = 10
 )
 
 // nodeBar is what a node has to reach.
@@ -53,6 +57,10 @@ func nodeBar() []promised {
 	return []promised{
 		ratio("kubectl apply until Ready, one pod", Ready, OnePod, 0.6),
 		ratio("kubectl apply of 100 pods until all are Ready", Ready, AtOnce(NodeBurstPods), 0.5),
+		{
+			what: "what 10 pods that hang add to one pod until Ready", of: Key{Ready, BesideHung(NodeHungPods), NodeFairlead},
+			less: Key{Ready, OnePod, NodeFairlead}, unit: "ms", limit: 100,
+		},
 		{what: "resident memory with 50 pods", of: Key{Resident, Idle(NodeMemoryPods), NodeFairlead}, unit: "MB", limit: 110},
 		{what: "CPU with 110 idle pods", of: Key{CPU, Idle(NodeIdlePods), NodeFairlead}, unit: "% of a core", limit: 0.5},
 	}

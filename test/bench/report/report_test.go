@@ -277,12 +277,14 @@ func TestNodePage(t *testing.T) {
 		c.Add(Key{Ready, OnePod, variant}, "ms", ready)
 		c.Add(Key{Gone, OnePod, variant}, "ms", ready)
 	}
+	c.Add(Key{Ready, BesideHung(NodeHungPods), NodeFairlead}, "ms", 160)
 	c.Add(Key{Resident, Idle(NodeMemoryPods), NodeFairlead}, "MB", 120)
 	r := &Result{Version: Version, Machine: Machine{CPUs: 2}, Series: c.Series()}
 	text := r.NodePage()
 	for _, want := range []string{
 		"| kubectl apply until Ready, one pod | 0.50 | at most 0.60 | holds |",
 		"| kubectl apply of 100 pods until all are Ready | - | at most 0.50 | not measured |",
+		"| what 10 pods that hang add to one pod until Ready | 10.0 | at most 100 ms | holds |",
 		"| resident memory with 50 pods | 120 | at most 110 MB | MISSED |",
 		"| | kubelet, containerd | fairlead node |", "| kubectl delete until gone | 300 | 150 |", "### One pod", "## How it is measured",
 	} {
