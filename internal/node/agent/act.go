@@ -144,8 +144,21 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 	return fmt.Errorf("nobody knows how to %s", a.Verb)
 }
 
+// slot waits until something may start.
+func (w *worker) slot(ctx context.Context) (release func(), err error) {
+	held := heldOnce
+	if w.slow {
+		held = heldAgain
+	}
+	inTime, err := w.a.starts.Take(ctx, held)
+	if err != nil {
+		return nil, err
+	}
+	return func() { w.slow = !inTime() }, nil
+}
+
 func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
-	release, err := w.a.starts.Take(ctx)
+	release, err := w.slot(ctx)
 	if err != nil {
 		return err
 	}

@@ -118,9 +118,10 @@ type memory struct {
 }
 
 // What begins at a time: sandboxes and containers that start, and probes; and how long
-// a start counts.
+// a start counts, the first time, and of a pod whose last one took longer than that.
 const (
-	held           = 2 * time.Second
+	heldOnce       = 2 * time.Second
+	heldAgain      = 20 * time.Millisecond
 	parallelStarts = 8
 	parallelProbes = 16
 )
@@ -139,7 +140,7 @@ func New(cfg Config) *Agent {
 		cfg.Name, book = "run-"+string(uuid.NewUUID()), ledger.Ledger{}
 	}
 	a := &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts, held), probes: probe.NewSlots(parallelProbes),
+		cfg: cfg, starts: slots.New(parallelStarts), probes: probe.NewSlots(parallelProbes),
 		memory: memory{ledger: book, ids: userids.New(userids.In(cfg.Root)), transient: transient},
 		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
 	}

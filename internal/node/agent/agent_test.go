@@ -493,7 +493,7 @@ func testHungPod(t *testing.T, hung int, hang func(*node, *corev1.Pod, chan stru
 	began := time.Now()
 	n.boot(t, pods...)
 	if hung >= parallelStarts {
-		time.Sleep(time.Duration(hung/parallelStarts) * held)
+		time.Sleep(time.Duration(hung/parallelStarts) * heldOnce)
 		synctest.Wait()
 	} else if took := time.Since(began); took > 0 {
 		t.Errorf("the others were looked at after %s", took)
@@ -518,6 +518,38 @@ func testHungPod(t *testing.T, hung int, hang func(*node, *corev1.Pod, chan stru
 		n.expect(t, p.Name, corev1.PodRunning, true)
 	}
 	n.stop()
+}
+
+// TestHungAgain has more pods hang than may begin at a time, and again whenever they are
+// tried again: others wait for them the first time only.
+func TestHungAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, until := newNode(t), make(chan struct{})
+		defer close(until)
+		var pods []*corev1.Pod
+		for i := range 2 * parallelStarts {
+			p := pod(i, corev1.RestartPolicyAlways, "x")
+			n.Hang("run "+p.Name, until)
+			pods = append(pods, p)
+		}
+		n.boot(t, pods...)
+		time.Sleep(2 * heldOnce)
+		for began := time.Now(); time.Since(began) < 30*time.Minute; time.Sleep(50 * time.Millisecond) {
+			asked := time.Now()
+			release, err := n.starts.Take(t.Context(), time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if took := time.Since(asked); took > 50*time.Millisecond {
+				t.Fatalf("%s later another pod waits %s until it may start", time.Since(began), took)
+			}
+		}
+		if tries := len(n.Calls("run p1")); tries < 3 {
+			t.Errorf("a pod that hangs was tried %d times", tries)
+		}
+		n.stop()
+	})
 }
 
 // TestCannotStart tells why, and goes on trying.

@@ -35,7 +35,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	if err != nil {
 		return err
 	}
-	release, err := w.a.starts.Take(ctx)
+	release, err := w.slot(ctx)
 	if err != nil {
 		return err
 	}

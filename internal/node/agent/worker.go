@@ -24,14 +24,14 @@ import (
 // worker keeps one pod. One goroutine uses it; what others may ask for is in the
 // inbox and below mu.
 type worker struct {
-	a     *Agent
-	uid   types.UID
-	name  string // namespace/name
-	in    *inbox.Inbox
-	quit  <-chan struct{} // closed when the agent ends
-	gone  bool
-	retry time.Duration // the last pause before something that had failed; zero if it has not
+	a    *Agent
+	uid  types.UID
+	name string // namespace/name
+	in   *inbox.Inbox
+	quit <-chan struct{} // closed when the agent ends
+	gone bool
 
+	pace
 	wish
 	ground
 	standing
@@ -40,6 +40,12 @@ type worker struct {
 	holds holds.Holds
 	shown shown.Shown
 	said  shown.Detail // what a Detailed reporter was told last
+}
+
+// pace is how it goes with what the pod needs.
+type pace struct {
+	retry time.Duration // the last pause before something that had failed; zero if it has not
+	slow  bool          // what it started last took so long that others did not wait for it
 }
 
 // wish is what is wanted of the pod.

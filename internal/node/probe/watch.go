@@ -12,7 +12,7 @@ import (
 const held = 50 * time.Millisecond
 
 // NewSlots bounds how many tries begin at a time.
-func NewSlots(n int) *slots.Slots { return slots.New(n, held) }
+func NewSlots(n int) *slots.Slots { return slots.New(n) }
 
 // Watch probes one attempt at a container for as long as it runs.
 type Watch struct {
@@ -116,7 +116,7 @@ func (w *Watch) begin() ([]Kind, <-chan time.Time) {
 }
 
 func (w *Watch) try(ctx context.Context, k Kind) answer {
-	release, err := w.slots.Take(ctx)
+	release, err := w.slots.Take(ctx, held)
 	if err != nil {
 		return answer{Kind: k, Result: Result{Unknown, err.Error()}}
 	}

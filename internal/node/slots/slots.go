@@ -5,32 +5,29 @@ package slots
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
 // Slots are a number of them. Use New.
-type Slots struct {
-	free chan struct{}
-	held time.Duration
-}
+type Slots struct{ free chan struct{} }
 
-// New makes n, each of which is held for some time at most.
-func New(n int, held time.Duration) *Slots {
-	return &Slots{free: make(chan struct{}, n), held: held}
-}
+// New makes n.
+func New(n int) *Slots { return &Slots{free: make(chan struct{}, n)} }
 
-// Take waits for a slot. It is given back by a call, or when its time is over.
-func (s *Slots) Take(ctx context.Context) (release func(), err error) {
+// Take waits for a slot, which is held for some time at most. The call that gives it back
+// says whether it was still held.
+func (s *Slots) Take(ctx context.Context, held time.Duration) (release func() bool, err error) {
 	select {
 	case s.free <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	back := sync.OnceFunc(func() { <-s.free })
-	timer := time.AfterFunc(s.held, back)
-	return func() {
-		timer.Stop()
-		back()
+	timer := time.AfterFunc(held, func() { <-s.free })
+	return func() bool {
+		inTime := timer.Stop()
+		if inTime {
+			<-s.free
+		}
+		return inTime
 	}, nil
 }
