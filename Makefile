@@ -121,8 +121,8 @@ $(IMAGES)/programs:
 .PHONY: $(GVISOR_PAYLOAD)
 $(GVISOR_PAYLOAD):
 	rm -rf $@
-	mkdir -p $@/all
-	cp -r deploy/payloads/gvisor/configs $@/
+	mkdir -p $@
+	cp -r deploy/payloads/gvisor/configs deploy/payloads/gvisor/all $@/
 	sed 's/"version": ""/"version": "$(GVISOR_VERSION)"/' deploy/payloads/gvisor/payload.json > $@/payload.json
 	cp "$$(go mod download -json gvisor.dev/gvisor@$(GVISOR_RELEASE) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/LICENSE" $@/all/LICENSE
 	for arch in $(IMAGES_ARCHITECTURES); do \

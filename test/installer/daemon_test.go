@@ -380,6 +380,9 @@ func (c client) handlers() ([]string, error) {
 	return all, err
 }
 
+// namespaces are those that a kubelet gives a pod by default, with the host's network.
+var namespaces = &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
+
 // pod runs a pod with one container on a handler, and waits until that has said
 // what it was asked to say.
 func (c client) pod(t *testing.T, name, handler string) string {
@@ -395,7 +398,7 @@ func (c client) pod(t *testing.T, name, handler string) string {
 		sandbox := &runtimeapi.PodSandboxConfig{
 			Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "test", Uid: name}, LogDirectory: logs,
 			Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+				NamespaceOptions: namespaces,
 			}},
 		}
 		s, err := r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox, RuntimeHandler: handler})
@@ -405,9 +408,10 @@ func (c client) pod(t *testing.T, name, handler string) string {
 		id = s.GetPodSandboxId()
 		made, err := r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: id, SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: node.Busybox, UserSpecifiedImage: node.Busybox}, LogPath: "c.log",
-			Command: []string{"sh", "-c", "echo it runs; sleep 3600"},
+			// The first process of a namespace has to want to end.
+			Command: []string{"sh", "-c", "trap exit TERM; echo it runs; sleep 3600 & wait"},
 			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+				NamespaceOptions: namespaces,
 			}},
 		}})
 		if err != nil {
@@ -445,6 +449,29 @@ func (c client) runs(t *testing.T, id string) bool {
 		t.Fatal(err)
 	}
 	return running
+}
+
+// exec fails unless a command in the container of a sandbox ends well. What it says is
+// not told, as CRI-O may lose that with handlers of the type vm.
+func (c client) exec(t *testing.T, id string, command ...string) {
+	t.Helper()
+	err := c.with(func(ctx context.Context, r runtimeapi.RuntimeServiceClient, _ runtimeapi.ImageServiceClient) error {
+		list, err := r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
+		if err != nil {
+			return err
+		}
+		if len(list.GetContainers()) != 1 {
+			return fmt.Errorf("it has %d containers", len(list.GetContainers()))
+		}
+		done, err := r.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: list.GetContainers()[0].GetId(), Cmd: command})
+		if err == nil && done.GetExitCode() != 0 {
+			err = fmt.Errorf("exit code %d: %s", done.GetExitCode(), done.GetStderr())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("run %q in sandbox %s: %v", command, id, err)
+	}
 }
 
 func (c client) remove(t *testing.T, id string) {

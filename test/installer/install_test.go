@@ -134,20 +134,32 @@ func small(t *testing.T, kind, version string) *bundle {
 	return b.save(t)
 }
 
-// gvisor is the real gVisor.
-func gvisor(t *testing.T, version string) *bundle {
-	t.Helper()
+// crioShim is what CRI-O takes as gVisor's shim.
+const crioShim = "containerd-shim-runsc-v2"
+
+// gvisor is the real gVisor, with the handler and the script that deploy has for CRI-O.
+func (d *daemon) gvisor(version string) *bundle {
+	d.Helper()
+	t := d.T
 	runsc, shims := node.Runsc(), os.Getenv("FAIRLEAD_TEST_SHIMS")
 	if runsc == "" || shims == "" {
 		t.Skip("gVisor's runsc or its shim is not here: FAIRLEAD_TEST_RUNSC and FAIRLEAD_TEST_SHIMS name them; make test-installer sets these")
 	}
 	b := newBundle(t, "gvisor", version)
+	program := "runsc"
+	if d.isCRIO() {
+		program = "runsc-eased"
+		b.add(t, program, eased(`"${0%/*}/runsc"`), "0755")
+	}
 	b.addFrom(t, "runsc", runsc)
+	b.addFrom(t, crioShim, filepath.Join("../../deploy/payloads/gvisor/all", crioShim))
 	b.addFrom(t, "containerd-shim-runsc-v1", filepath.Join(shims, "containerd-shim-runsc-v1"))
-	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
+	b.Configs = []payload.Config{{Path: "runsc.toml", Content: "binary_name = \"" + payload.PayloadDir + "/" + program + "\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\n"}}
 	b.Handlers = []payload.Handler{{Name: "runsc", Containerd: &payload.ContainerdHandler{
 		RuntimeType: "io.containerd.runsc.v1", MinVersion: "1.7", RuntimePath: "containerd-shim-runsc-v1", PodAnnotations: []string{"dev.gvisor.*"},
 		Options: &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: payload.ConfigDir + "/runsc.toml"},
+	}, CRIO: &payload.CRIOHandler{
+		RuntimeType: "vm", RuntimePath: crioShim, RuntimeConfigPath: payload.ConfigDir + "/runsc.toml", RuntimeRoot: d.path("state/runsc"),
 	}}}
 	b.Checks = []payload.Check{{Name: "version", Command: []string{"runsc", "--version"}}}
 	return b.save(t)

@@ -1,9 +1,11 @@
 package installer
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,35 +66,55 @@ func TestPodsAndUpgrades(t *testing.T) {
 	})
 }
 
-// Real gVisor, of the files that a payload of it has.
+// Real gVisor, of the files that a payload of it has. A pod outlives the restart for
+// other settings.
 func TestGVisor(t *testing.T) {
-	underEach(t, func(t *testing.T, d *daemon) {
+	under(t, func(t *testing.T, d *daemon) {
 		before := d.configFiles()
 		if d.major == 1 {
 			// This release of the shim speaks no version of its protocol that 1.6 does.
-			r := d.fairlead(nil, "--payload", gvisor(t, "1").dir).first(t)
+			r := d.fairlead(nil, "--payload", d.gvisor("1").dir).first(t)
 			if r.State != payload.Refused || r.Reason != payload.UnsupportedNode || !strings.Contains(r.Message, "1.7") {
 				t.Fatalf("%+v", r)
 			}
 			return
 		}
-		d.install(gvisor(t, "1"))
+		b := d.gvisor("1")
+		d.install(b)
 		d.serves("runc", "foreign", "runsc")
 		id := d.cri().pod(t, "inside", "runsc")
-		d.cri().remove(t, id)
-		settings := d.path("settings.json")
-		d.write("settings.json", `{"apiVersion":"`+payload.APIVersion+`","kind":"InstallSettings","configs":[{"path":"runsc.toml","content":"binary_name = \"${PAYLOAD}/runsc\"\n[runsc_config]\nnetwork = \"host\"\noverlay2 = \"none\"\ndebug = \"false\"\n"}]}`)
-		o := d.fairlead(nil, "--payload", gvisor(t, "1").dir, "--settings", settings)
+		d.sandboxed(id)
+		changed := payload.InstallSettings{APIVersion: payload.APIVersion, Kind: payload.KindSettings, Configs: slices.Clone(b.Configs)}
+		changed.Configs[0].Content += "debug = \"false\"\n"
+		text, err := json.Marshal(changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.write("settings.json", string(text))
+		o := d.fairlead(nil, "--payload", b.dir, "--settings", d.path("settings.json"))
 		if r := o.first(t); r.State != payload.Installed || !r.Restarted {
 			t.Fatalf("%+v", r)
 		}
-		id = d.cri().pod(t, "again", "runsc")
-		d.cri().remove(t, id)
+		again := d.cri().pod(t, "again", "runsc")
+		for _, id := range []string{id, again} {
+			d.sandboxed(id)
+			d.cri().remove(t, id)
+		}
 		d.uninstall("gvisor")
 		d.serves("runc", "foreign")
 		same(t, before, d.configFiles())
 		d.bare()
 	})
+}
+
+// sandboxed fails unless the container of a pod runs, and on another kernel.
+func (d *daemon) sandboxed(id string) {
+	d.Helper()
+	host, err := os.ReadFile("/proc/version")
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.cri().exec(d.T, id, "sh", "-c", `kernel=$(cat /proc/version) && [ "$kernel" != "$0" ]`, strings.TrimSpace(string(host)))
 }
 
 // A node without any configuration of containerd's, or with one that says little,

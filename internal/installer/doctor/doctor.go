@@ -251,8 +251,15 @@ func (e *exam) crio() {
 		e.add(Finding{Warning, "config", path, "it looks half written, and CRI-O reads it all the same", "take it away"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.seen.Loaded)) {
-		if l := e.seen.Loaded[name]; l.Monitor == "" && crio.NeedsMonitor(l.Type) {
+		l := e.seen.Loaded[name]
+		if !crio.NeedsMonitor(l.Type) {
+			continue
+		}
+		if l.Monitor == "" {
 			e.add(Finding{Error, "monitor", name, "CRI-O has read its files by SIGHUP and has no monitor for this handler since, so that no container starts on it", "restart CRI-O, or set monitor_path"})
+		}
+		if filepath.Base(l.Path) == "runsc" {
+			e.add(Finding{Error, "handler", name, "below CRI-O no start of a container by runsc returns, so that pods on this handler hang", "have it of the type vm with gVisor's shim, as fairlead install writes it"})
 		}
 	}
 	configured := c.Handlers()

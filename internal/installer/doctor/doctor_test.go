@@ -100,6 +100,18 @@ func TestCRIOWithoutMonitors(t *testing.T) {
 	}
 }
 
+// runsc is no program that CRI-O can start containers with, its shim is.
+func TestCRIOWithRunsc(t *testing.T) {
+	e := &exam{seen: cri.Seen{Loaded: map[string]cri.Loaded{
+		"program": {Type: "oci", Path: "/usr/local/bin/runsc", Monitor: "/usr/bin/conmon"}, "shim": {Type: "vm", Path: "/usr/bin/containerd-shim-runsc-v2"},
+	}}}
+	e.dist.CRIO = crio.Layout{Root: t.TempDir(), Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"}
+	e.crio()
+	if len(e.all) != 1 || !has(e.all, Error, "handler", "program", "hang") {
+		t.Errorf("%+v", e.all)
+	}
+}
+
 func TestNoRuntime(t *testing.T) {
 	if all := Examine(t.Context(), Node{Root: t.TempDir()}); !has(all, Error, "runtime", "node", "no socket") {
 		t.Errorf("%+v", all)
