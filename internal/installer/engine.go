@@ -144,9 +144,15 @@ func (i *Installer) chooseRestart() error {
 
 // systemd restarts the runtime's unit.
 func (i *Installer) systemd() (restart.Restarter, error) {
-	unit, err := i.dist.Unit(i.options.Root)
+	cgroup := ""
+	if pid, err := i.runtime.PID(); err == nil {
+		// One that cannot be read is as one that names none of the units.
+		text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+		cgroup = string(text)
+	}
+	unit, err := i.dist.Unit(i.options.Root, cgroup)
 	if err != nil {
-		unit, err = i.dist.Unit(i.root())
+		unit, err = i.dist.Unit(i.root(), cgroup)
 	}
 	if err != nil {
 		return nil, fault.New(payload.UnsupportedNode, "%w", err)
@@ -246,7 +252,7 @@ func (i *Installer) look(ctx context.Context) (cri.Seen, error) {
 	}
 	name := map[string]string{"containerd": "containerd", "crio": "cri-o"}[i.dist.Runtime]
 	if s.Name != name {
-		return s, fault.New(payload.UnsupportedNode, "%s serves %s, and not %s; say by --distribution and --socket what this node has", i.dist.Socket, s.Name, name)
+		return s, fault.New(payload.UnsupportedNode, "%s serves %s, and not %s; say by --distribution and --cri-socket what this node has", i.dist.Socket, s.Name, name)
 	}
 	major, minor, err := version(s)
 	switch {

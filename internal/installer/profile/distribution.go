@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -103,9 +104,9 @@ func Detect(root string, c Choice) (Distribution, error) {
 	case len(found) == 1:
 		return found[0].at(root), nil
 	case len(found) == 0 && endpoint != "":
-		return Distribution{}, fault.New(payload.UnsupportedNode, "the kubelet uses %s, which is no socket of a known distribution; say by --distribution, --socket and --config what it is", endpoint)
+		return Distribution{}, fault.New(payload.UnsupportedNode, "the kubelet uses %s, which is no socket of a known distribution; say by --distribution, --cri-socket and --cri-config what it is", endpoint)
 	case len(found) == 0:
-		return Distribution{}, fault.New(payload.UnsupportedNode, "no socket of a known runtime is here: neither of %s; say by --distribution, --socket and --config what it is", strings.Join(Names(), ", "))
+		return Distribution{}, fault.New(payload.UnsupportedNode, "no socket of a known runtime is here: neither of %s; say by --distribution, --cri-socket and --cri-config what it is", strings.Join(Names(), ", "))
 	}
 	var names []string
 	for _, d := range found {
@@ -188,7 +189,7 @@ func (d Distribution) With(o Override) (Distribution, error) {
 	case "containerd":
 		d.Containerd.Main = o.Config
 		if d.Containerd.Generated {
-			return d, fault.New(payload.ConfigurationProblem, "the configuration of %s is made by itself, at a place of its own; leave --config out", d.Name)
+			return d, fault.New(payload.ConfigurationProblem, "the configuration of %s is made by itself, at a place of its own; leave --cri-config out", d.Name)
 		}
 	case "crio":
 		d.CRIO.Main, d.CRIO.DropIns = o.Config, o.Config+".d"
@@ -199,18 +200,31 @@ func (d Distribution) With(o Override) (Distribution, error) {
 // UnitDirs are where systemd finds units, the first of one name counts.
 var UnitDirs = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
 
-// Unit is the first of the units that there is below root; without one that can be
-// seen, the first.
-func (d Distribution) Unit(root string) (string, error) {
-	for _, u := range d.Units {
-		for _, dir := range UnitDirs {
-			if exists(root, filepath.Join(dir, u)) {
-				return u, nil
-			}
-		}
-	}
+// Unit is the one of the units below root by which the runtime is started. Where a node
+// has several, as rke2 brings that of a server to each agent, it is the one in whose
+// cgroup the runtime runs, which cgroup has as /proc/PID/cgroup, or else the only one that
+// is enabled.
+func (d Distribution) Unit(root, cgroup string) (string, error) {
 	if len(d.Units) == 1 {
 		return d.Units[0], nil
 	}
-	return "", fmt.Errorf("look how %s is started: none of the units %s is here; name one by --unit", d.Name, strings.Join(d.Units, ", "))
+	here := slices.DeleteFunc(slices.Clone(d.Units), func(u string) bool {
+		return !slices.ContainsFunc(UnitDirs, func(dir string) bool { return exists(root, filepath.Join(dir, u)) })
+	})
+	runs := slices.DeleteFunc(slices.Clone(here), func(u string) bool {
+		return !slices.Contains(strings.FieldsFunc(cgroup, func(r rune) bool { return r == '/' || r == '\n' }), u)
+	})
+	enabled := slices.DeleteFunc(slices.Clone(here), func(u string) bool {
+		_, err := os.Lstat(inroot.Join(root, "etc/systemd/system/multi-user.target.wants/"+u))
+		return err != nil
+	})
+	for _, sure := range [][]string{here, runs, enabled} {
+		if len(sure) == 1 {
+			return sure[0], nil
+		}
+	}
+	if len(here) == 0 {
+		return "", fmt.Errorf("look how %s is started: none of the units %s is here; name one by --unit", d.Name, strings.Join(d.Units, ", "))
+	}
+	return "", fmt.Errorf("look how %s is started: the units %s are here, and it cannot be seen which one starts it; name it by --unit", d.Name, strings.Join(here, " and "))
 }

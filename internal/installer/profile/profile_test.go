@@ -151,3 +151,37 @@ func TestViewsHaveAll(t *testing.T) {
 		folder(at.CRIO.DropIns)
 	}
 }
+
+// TestUnit never takes the unit of a server for that of an agent.
+func TestUnit(t *testing.T) {
+	const server, agent = "rke2-server.service", "rke2-agent.service"
+	const units, wants = "usr/local/lib/systemd/system/", "etc/systemd/system/multi-user.target.wants/"
+	both := []string{units + server, units + agent}
+	for name, c := range map[string]struct {
+		files        []string
+		cgroup, want string
+		says         string
+	}{
+		"an agent alone":           {files: []string{units + agent}, want: agent},
+		"both, and the agent runs": {files: both, cgroup: "0::/system.slice/" + agent + "\n", want: agent},
+		"both, and the server runs, seen from a container with cgroup v1": {files: both, cgroup: "12:pids:/../../system.slice/" + server + "\n11:cpu:/x\n", want: server},
+		"both, and the runtime is in a cgroup below the agent's":          {files: both, cgroup: "0::/system.slice/" + agent + "/runtime\n", want: agent},
+		"both, and the agent is enabled":                                  {files: append([]string{wants + agent}, both...), want: agent},
+		"both, and nothing tells":                                         {files: both, cgroup: "0::/user.slice\n", says: "rke2-server.service and rke2-agent.service are here"},
+		"both, and both are enabled":                                      {files: append([]string{wants + agent, wants + server}, both...), says: "name it by --unit"},
+		"none":                                                            {says: "none of the units"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			touch(t, root, c.files...)
+			d, err := Detect(root, Choice{Name: "rke2"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := d.Unit(root, c.cgroup)
+			if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}

@@ -55,6 +55,14 @@ func (s Systemd) Restart(ctx context.Context) error {
 		return fmt.Errorf("restart %s: connect to systemd at %s: %w (%w)", s.Unit, s.Bus, err, errdefs.ErrUnavailable)
 	}
 	defer conn.Close()
+	state, err := conn.GetUnitPropertyContext(ctx, s.Unit, "ActiveState")
+	if err != nil {
+		return fmt.Errorf("restart %s: ask how it is: %w", s.Unit, err)
+	}
+	// It would start, and stop what conflicts with it.
+	if is, _ := state.Value.Value().(string); is == "inactive" {
+		return fmt.Errorf("restart %s: the unit is stopped, so it is not what runs the runtime; start it, or name another one by --unit: %w", s.Unit, errdefs.ErrPrecondition)
+	}
 	// One that has not failed cannot be reset, which does not matter.
 	_ = conn.ResetFailedUnitContext(ctx, s.Unit)
 	// A file of the unit may have been written or taken away a moment ago.

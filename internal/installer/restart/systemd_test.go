@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ const (
 type manager struct {
 	result string // of the job; "" for one that does not end
 	stale  bool   // the files of the unit have changed
+	state  string // of the unit; active if empty
 	onJob  func() // what happens meanwhile
 
 	socket string
@@ -124,6 +126,9 @@ type properties struct{ *manager }
 
 // Get is one of the unit's.
 func (p properties) Get(_, name string) (dbus.Variant, *dbus.Error) {
+	if name == "ActiveState" {
+		return dbus.MakeVariant(cmp.Or(p.state, "active")), nil
+	}
 	return dbus.MakeVariant(name == "NeedDaemonReload" && p.stale), nil
 }
 
@@ -164,6 +169,20 @@ func TestSystemdThatHangs(t *testing.T) {
 	m.serve(t)
 	if err := (Systemd{Unit: "containerd.service", Bus: m.socket}).Restart(ctx); err == nil {
 		t.Error("a restart that did not end is one")
+	}
+}
+
+// A unit that is stopped is not started.
+func TestSystemdThatIsStopped(t *testing.T) {
+	m := &manager{result: "done", state: "inactive"}
+	m.serve(t)
+	if err := (Systemd{Unit: "containerd.service", Bus: m.socket}).Restart(t.Context()); !errors.Is(err, errdefs.ErrPrecondition) || !strings.Contains(err.Error(), "--unit") {
+		t.Error(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.asked) > 0 {
+		t.Errorf("systemd was asked to %q", m.asked)
 	}
 }
 
