@@ -175,3 +175,65 @@ func TestSighup(t *testing.T) {
 	same(t, before, d.configFiles())
 	d.bare()
 }
+
+// A configuration of CRI-O's that it would not start with, or that has the handler
+// already, is left alone.
+func TestConfigurationsOfCRIO(t *testing.T) {
+	d := startCRIO(t)
+	dropIn := d.path("etc/crio.conf.d/50-more.conf")
+	for name, c := range map[string]struct {
+		make func() error
+		want string
+	}{
+		"garbage":              {func() error { return os.WriteFile(dropIn, []byte("[[["), 0o644) }, dropIn},
+		"half written":         {func() error { return os.WriteFile(dropIn+".tmp", []byte("[crio"), 0o644) }, dropIn + ".tmp"},
+		"a link to a folder":   {func() error { return os.Symlink("/etc", dropIn) }, dropIn},
+		"a link to nothing":    {func() error { return os.Symlink("/none", dropIn) }, dropIn},
+		"handler by the admin": {func() error { return os.WriteFile(dropIn, []byte("[crio.runtime.runtimes.test]\n"), 0o644) }, dropIn + ":1: handler test is configured by somebody else"},
+	} {
+		if err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		o := d.fairlead(nil, "--payload", small(t, "test", "1").dir)
+		if r := o.first(t); r.State != payload.Refused || !strings.Contains(r.Message, c.want) || r.Restarted {
+			t.Errorf("%s: %d %+v", name, o.code, r)
+		}
+		if exists(d.drop("test")) {
+			t.Errorf("%s: it was written to", name)
+		}
+		for _, path := range []string{dropIn, dropIn + ".tmp"} {
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.bare()
+	if d.starts() != 1 {
+		t.Errorf("CRI-O was started %d times", d.starts())
+	}
+}
+
+// A node with all in one file has no folder of drop-ins afterwards, either.
+func TestCRIOWithoutDropIns(t *testing.T) {
+	d := startCRIO(t)
+	var all []byte
+	for _, path := range []string{d.config(), d.config() + ".d/10-runc.conf"} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, data...)
+	}
+	d.write("etc/crio.conf", string(all))
+	if err := os.RemoveAll(d.config() + ".d"); err != nil {
+		t.Fatal(err)
+	}
+	d.restart()
+	before := d.configFiles()
+	d.install(small(t, "test", "1"))
+	d.serves("runc", "foreign", "test")
+	d.uninstall("test")
+	d.serves("runc", "foreign")
+	same(t, before, d.configFiles())
+	d.bare()
+}

@@ -70,6 +70,13 @@ func under(t *testing.T, f func(t *testing.T, d *daemon)) {
 	each(t, here(t, append(containerds(), crioRelease())...), f)
 }
 
+// underBoth runs a test with the newest release of containerd and with CRI-O, where
+// what it is about is alike in all releases.
+func underBoth(t *testing.T, f func(t *testing.T, d *daemon)) {
+	t.Helper()
+	each(t, here(t, containerds()[0], crioRelease()), f)
+}
+
 func each(t *testing.T, all []release, f func(t *testing.T, d *daemon)) {
 	t.Helper()
 	for _, r := range all {

@@ -105,87 +105,89 @@ func TestUndoerKilledAtEveryPlace(t *testing.T) {
 
 // A step that fails takes everything back.
 func TestFailureAtEveryPlace(t *testing.T) {
-	d := start(t, releases(t)[0], "")
-	d.install(small(t, "test", "1"))
-	before, usr := d.configFiles(), tree(t, d.path("usr"))
-	for _, place := range places(t) {
-		if slices.Contains(ofUninstall, place) || slices.Contains(ofUndo, place) {
-			continue
-		}
-		o := d.fairlead([]string{failpoint.Env + "=" + place + "=error"}, payloads([]*bundle{small(t, "test", "2-"+place)})...)
-		r := o.first(t)
-		switch {
-		case place == "install.committed":
-			if r.State != payload.Installed {
+	underBoth(t, func(t *testing.T, d *daemon) {
+		d.install(small(t, "test", "1"))
+		before, usr := d.configFiles(), tree(t, d.path("usr"))
+		for _, place := range places(t) {
+			if slices.Contains(ofUninstall, place) || slices.Contains(ofUndo, place) {
+				continue
+			}
+			o := d.fairlead([]string{failpoint.Env + "=" + place + "=error"}, payloads([]*bundle{small(t, "test", "2-"+place)})...)
+			r := o.first(t)
+			switch {
+			case place == "install.committed":
+				if r.State != payload.Installed {
+					t.Errorf("%s: %+v", place, r)
+				}
+				d.install(small(t, "test", "1"))
+			case place == "install.collected":
+				// The new version works, and the old one is collected later.
+				if r.State != payload.Installed || len(r.Warnings) == 0 {
+					t.Errorf("%s: %+v", place, r)
+				}
+				d.install(small(t, "test", "1"))
+			case place == "install.locked":
+				if r.State != payload.Refused {
+					t.Errorf("%s: %+v", place, r)
+				}
+			case r.State != payload.RolledBack || !strings.Contains(r.Message, "failpoint "+place):
 				t.Errorf("%s: %+v", place, r)
 			}
-			d.install(small(t, "test", "1"))
-		case place == "install.collected":
-			// The new version works, and the old one is collected later.
-			if r.State != payload.Installed || len(r.Warnings) == 0 {
-				t.Errorf("%s: %+v", place, r)
+			d.serves("runc", "foreign", "test")
+			same(t, before, d.configFiles())
+			same(t, usr, tree(t, d.path("usr")))
+			if r := d.install(small(t, "test", "1"))[0]; r.Restarted {
+				t.Errorf("%s: the old version was not there: %+v", place, r)
 			}
-			d.install(small(t, "test", "1"))
-		case place == "install.locked":
-			if r.State != payload.Refused {
-				t.Errorf("%s: %+v", place, r)
-			}
-		case r.State != payload.RolledBack || !strings.Contains(r.Message, "failpoint "+place):
-			t.Errorf("%s: %+v", place, r)
 		}
-		d.serves("runc", "foreign", "test")
-		same(t, before, d.configFiles())
-		same(t, usr, tree(t, d.path("usr")))
-		if r := d.install(small(t, "test", "1"))[0]; r.Restarted {
-			t.Errorf("%s: the old version was not there: %+v", place, r)
-		}
-	}
+	})
 }
 
 func TestTwoInstallersAtOnce(t *testing.T) {
-	d := start(t, releases(t)[0], "")
-	before := d.configFiles()
-	for range 3 {
-		var wg sync.WaitGroup
-		outcomes := make([]outcome, 4)
-		for n, b := range []*bundle{small(t, "test", "1"), small(t, "test", "1"), small(t, "other", "1"), small(t, "third", "1")} {
-			wg.Go(func() { outcomes[n] = run(t, d.command(nil, "--payload", b.dir)) })
-		}
-		wg.Wait()
-		for _, o := range outcomes {
-			if o.code != 0 {
-				t.Fatalf("%+v %s", o.results, o.stderr)
+	underBoth(t, func(t *testing.T, d *daemon) {
+		before := d.configFiles()
+		for range 3 {
+			var wg sync.WaitGroup
+			outcomes := make([]outcome, 4)
+			for n, b := range []*bundle{small(t, "test", "1"), small(t, "test", "1"), small(t, "other", "1"), small(t, "third", "1")} {
+				wg.Go(func() { outcomes[n] = run(t, d.command(nil, "--payload", b.dir)) })
 			}
-		}
-		d.serves("runc", "foreign", "test", "other", "third")
-		for n, kind := range []string{"test", "other", "third"} {
-			wg.Go(func() { outcomes[n] = run(t, d.command(nil, "uninstall", kind)) })
-		}
-		wg.Wait()
-		for _, o := range outcomes[:3] {
-			if o.code != 0 {
-				t.Fatalf("%+v %s", o.results, o.stderr)
+			wg.Wait()
+			for _, o := range outcomes {
+				if o.code != 0 {
+					t.Fatalf("%+v %s", o.results, o.stderr)
+				}
 			}
+			d.serves("runc", "foreign", "test", "other", "third")
+			for n, kind := range []string{"test", "other", "third"} {
+				wg.Go(func() { outcomes[n] = run(t, d.command(nil, "uninstall", kind)) })
+			}
+			wg.Wait()
+			for _, o := range outcomes[:3] {
+				if o.code != 0 {
+					t.Fatalf("%+v %s", o.results, o.stderr)
+				}
+			}
+			d.serves("runc", "foreign")
+			same(t, before, d.configFiles())
+			d.bare()
 		}
-		d.serves("runc", "foreign")
-		same(t, before, d.configFiles())
-		d.bare()
-	}
-	// One that waits too long says why.
-	slow := d.command([]string{failpoint.Env + "=install.locked=sleep:20s"}, "--payload", small(t, "test", "1").dir)
-	if err := slow.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = slow.Process.Kill()
-		_ = slow.Wait()
-	}()
-	for !exists(d.path("journal/lock")) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	time.Sleep(200 * time.Millisecond)
-	r := d.fairlead(nil, "--payload", small(t, "test", "1").dir, "--lock-wait", "300ms").first(t)
-	if r.State != payload.Refused || r.Reason != payload.Busy {
-		t.Fatalf("%+v", r)
-	}
+		// One that waits too long says why.
+		slow := d.command([]string{failpoint.Env + "=install.locked=sleep:20s"}, "--payload", small(t, "test", "1").dir)
+		if err := slow.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = slow.Process.Kill()
+			_ = slow.Wait()
+		}()
+		for !exists(d.path("journal/lock")) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond)
+		r := d.fairlead(nil, "--payload", small(t, "test", "1").dir, "--lock-wait", "300ms").first(t)
+		if r.State != payload.Refused || r.Reason != payload.Busy {
+			t.Fatalf("%+v", r)
+		}
+	})
 }

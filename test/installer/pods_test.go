@@ -2,6 +2,7 @@ package installer
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,30 +153,45 @@ func (d *daemon) restart() {
 
 // What an admin or another tool writes while a runtime is installed stays.
 func TestEditsByOthers(t *testing.T) {
-	underEach(t, func(t *testing.T, d *daemon) {
+	under(t, func(t *testing.T, d *daemon) {
+		before := d.configFiles()[configName(d)]
 		d.install(small(t, "test", "1"))
-		data, err := os.ReadFile(d.config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		edit := "\n[" + d.plugin() + ".containerd.runtimes.later]\n  runtime_type = \"io.containerd.runc.v2\" # by an admin\n"
-		if err := os.WriteFile(d.config(), append(data, edit...), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		edit := d.edit("later")
 		d.install(small(t, "test", "2"))
 		d.serves("runc", "foreign", "later", "test")
 		d.uninstall("test")
 		d.serves("runc", "foreign", "later")
-		got, err := os.ReadFile(d.config())
-		if err != nil || !strings.HasPrefix(string(got), d.adminConfig()) || !strings.HasSuffix(string(got), edit) {
-			t.Fatalf("%v\n%s", err, got)
+		if got := d.configFiles()[configName(d)]; !strings.HasPrefix(got, before) || !strings.HasSuffix(got, edit) {
+			t.Fatalf("%s", got)
 		}
 	})
 }
 
+// configName is what tree calls the daemon's configuration.
+func configName(d *daemon) string { return "/" + filepath.Base(d.config()) }
+
+// edit adds a handler to the configuration as an admin does, and is the text.
+func (d *daemon) edit(handler string) string {
+	d.Helper()
+	edit := "\n[" + d.plugin() + ".containerd.runtimes." + handler + "]\n  runtime_type = \"io.containerd.runc.v2\" # by an admin\n"
+	if d.isCRIO() {
+		edit = "\n[crio.runtime.runtimes." + handler + "]\n  runtime_path = \"" + d.path("runc") + "\" # by an admin\n"
+	}
+	f, err := os.OpenFile(d.config(), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		d.Fatal(err)
+	}
+	_, err = f.WriteString(edit)
+	if err := errors.Join(err, f.Close()); err != nil {
+		d.Fatal(err)
+	}
+	return edit
+}
+
 // An edit that comes in the middle of a change that fails stays, too.
 func TestEditDuringARollback(t *testing.T) {
-	underEach(t, func(t *testing.T, d *daemon) {
+	under(t, func(t *testing.T, d *daemon) {
+		before := d.configFiles()[configName(d)]
 		d.install(small(t, "test", "1"))
 		bad := small(t, "test", "2")
 		bad.Checks = []payload.Check{{Name: "edit", Command: []string{"edit", d.config()}}}
@@ -188,9 +204,8 @@ func TestEditDuringARollback(t *testing.T) {
 		d.serves("runc", "foreign", "test")
 		d.install(small(t, "test", "1"))
 		d.uninstall("test")
-		got, err := os.ReadFile(d.config())
-		if err != nil || !strings.HasPrefix(string(got), d.adminConfig()) || !strings.HasSuffix(string(got), "\n# a late word") {
-			t.Fatalf("%v\n%q", err, got)
+		if got := d.configFiles()[configName(d)]; !strings.HasPrefix(got, before) || !strings.HasSuffix(got, "\n# a late word") {
+			t.Fatalf("%q", got)
 		}
 	})
 }
@@ -309,41 +324,42 @@ func until(t *testing.T, what string, is func() bool) {
 // A binary that runs is neither written to nor taken away: another payload of the
 // same version has a folder of its own, and one that fails leaves the first.
 func TestBusyBinary(t *testing.T) {
-	d := start(t, releases(t)[0], "")
-	b := small(t, "test", "1")
-	b.addFrom(t, "sleep", "/bin/sleep")
-	d.install(b.save(t))
-	first := d.version("test", "1")
-	busy := exec.Command(filepath.Join(first, "sleep"), "600")
-	if err := busy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
+	underBoth(t, func(t *testing.T, d *daemon) {
+		b := small(t, "test", "1")
+		b.addFrom(t, "sleep", "/bin/sleep")
+		d.install(b.save(t))
+		first := d.version("test", "1")
+		busy := exec.Command(filepath.Join(first, "sleep"), "600")
+		if err := busy.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = busy.Process.Kill()
+			_ = busy.Wait()
+		}()
+		bad := small(t, "test", "1")
+		bad.addFrom(t, "sleep", "/bin/false")
+		bad.Checks = []payload.Check{{Name: "fails", Command: []string{"sleep"}}}
+		if r := d.fairlead(nil, "--payload", bad.save(t).dir).first(t); r.State != payload.RolledBack {
+			t.Fatalf("%+v", r)
+		}
+		if d.version("test", "1") != first {
+			t.Fatalf("after a change that failed there is %s, and was %s", d.version("test", "1"), first)
+		}
+		other := small(t, "test", "1")
+		other.addFrom(t, "sleep", "/bin/true")
+		d.install(other.save(t))
+		found, err := filepath.Glob(d.path("usr/test/1-*"))
+		if err != nil || len(found) != 2 {
+			t.Fatalf("under a process there are %v: %v", found, err)
+		}
 		_ = busy.Process.Kill()
 		_ = busy.Wait()
-	}()
-	bad := small(t, "test", "1")
-	bad.addFrom(t, "sleep", "/bin/false")
-	bad.Checks = []payload.Check{{Name: "fails", Command: []string{"sleep"}}}
-	if r := d.fairlead(nil, "--payload", bad.save(t).dir).first(t); r.State != payload.RolledBack {
-		t.Fatalf("%+v", r)
-	}
-	if d.version("test", "1") != first {
-		t.Fatalf("after a change that failed there is %s, and was %s", d.version("test", "1"), first)
-	}
-	other := small(t, "test", "1")
-	other.addFrom(t, "sleep", "/bin/true")
-	d.install(other.save(t))
-	found, err := filepath.Glob(d.path("usr/test/1-*"))
-	if err != nil || len(found) != 2 {
-		t.Fatalf("under a process there are %v: %v", found, err)
-	}
-	_ = busy.Process.Kill()
-	_ = busy.Wait()
-	d.install(other)
-	if second := d.version("test", "1"); second == first || exec.Command(filepath.Join(second, "sleep"), "600").Run() != nil {
-		t.Errorf("the new binary is not in place: %s", second)
-	}
+		d.install(other)
+		if second := d.version("test", "1"); second == first || exec.Command(filepath.Join(second, "sleep"), "600").Run() != nil {
+			t.Errorf("the new binary is not in place: %s", second)
+		}
+	})
 }
 
 // A hundred cycles leave nothing, and no handler is lost in any of them.
@@ -351,15 +367,16 @@ func TestHundredCycles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a hundred restarts take too long for -short")
 	}
-	d := start(t, releases(t)[0], "")
-	before := d.configFiles()
-	b := small(t, "test", "1")
-	for range 100 {
-		d.install(b)
-		d.serves("runc", "foreign", "test")
-		d.uninstall("test")
-	}
-	d.serves("runc", "foreign")
-	same(t, before, d.configFiles())
-	d.bare()
+	underBoth(t, func(t *testing.T, d *daemon) {
+		before := d.configFiles()
+		b := small(t, "test", "1")
+		for range 100 {
+			d.install(b)
+			d.serves("runc", "foreign", "test")
+			d.uninstall("test")
+		}
+		d.serves("runc", "foreign")
+		same(t, before, d.configFiles())
+		d.bare()
+	})
 }
