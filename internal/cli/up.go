@@ -76,6 +76,7 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 			settings.Cgroups.Root = "/" + daemon.PodCgroup(s.cfg.State)
 		}
 		node := localnode.Gather(s.cfg.Root)
+		node.Swap.Manifests = true
 		if err := f.room.shareSwap(&node); err != nil {
 			return err
 		}

@@ -19,6 +19,9 @@ const inside = "FAIRLEAD_TEST_ISOLATED"
 // themselves, with nothing on it that they could disturb.
 const machine = "FAIRLEAD_TEST_MACHINE"
 
+// OwnMachine says whether the tests may change what is the whole machine's.
+func OwnMachine() bool { return os.Getenv(machine) == "own" }
+
 // The main thread cannot end, so it must not be the one that a test spends on
 // a new namespace. Locked here, only the main goroutine runs on it.
 func init() { runtime.LockOSThread() }
@@ -52,7 +55,7 @@ func enter() int {
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS,
 		Pdeathsig:  unix.SIGKILL,
 	}
-	if os.Getenv(machine) == "own" {
+	if OwnMachine() {
 		cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWNET
 	}
 	err := cmd.Run()

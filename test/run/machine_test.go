@@ -14,10 +14,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"fairlead.run/test/node"
 )
 
 // patience is when to give up on what should be quick.
-const patience = 60 * time.Second
+var patience = node.Patience
 
 var number atomic.Int32
 

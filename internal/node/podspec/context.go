@@ -52,7 +52,10 @@ type Swap struct {
 	Counted bool
 	// Limited gives burstable pods a share of it; else nobody has any.
 	Limited bool
-	Bytes   int64 // that the node has
+	// Manifests says that all pods come from manifests, so that none is critical because
+	// it does.
+	Manifests bool
+	Bytes     int64 // that the node has
 }
 
 // DNS is what the node's own resolv.conf says.

@@ -117,19 +117,26 @@ func TestHugePagesAndSwap(t *testing.T) {
 	if len(pages) != 2 || pages[0].PageSize != "1GB" || pages[0].Limit != 0 || pages[1].Limit != 10<<20 {
 		t.Error(pages)
 	}
+	static := map[string]string{annotationSource: "file"}
 	for name, tt := range map[string]struct {
 		change func()
 		want   string
 	}{
-		"no swap":     {func() { c.Node.Swap.Limited = false }, "0"},
-		"its share":   {func() {}, fmt.Sprint(1 << 30)}, // 2 of 8 GiB of memory, of 4 GiB of swap
-		"all of it":   {func() { ct.Resources.Requests["memory"] = resource.MustParse("4Gi") }, "0"},
-		"too much":    {func() { ct.Resources.Requests["memory"] = resource.MustParse("9Gi") }, "0"},
-		"guaranteed":  {func() { ct.Resources = resources("1", "1", "4Gi", "4Gi") }, "0"},
-		"best effort": {func() { ct.Resources = resources() }, "0"},
-		"critical":    {func() { c.Pod.Spec.Priority = ptr[int32](2_000_000_000) }, "0"},
+		"no swap":                   {func() { c.Node.Swap.Limited = false }, "0"},
+		"its share":                 {func() {}, fmt.Sprint(1 << 30)}, // 2 of 8 GiB of memory, of 4 GiB of swap
+		"all of it":                 {func() { ct.Resources.Requests["memory"] = resource.MustParse("4Gi") }, "0"},
+		"too much":                  {func() { ct.Resources.Requests["memory"] = resource.MustParse("9Gi") }, "0"},
+		"guaranteed":                {func() { ct.Resources = resources("1", "1", "4Gi", "4Gi") }, "0"},
+		"best effort":               {func() { ct.Resources = resources() }, "0"},
+		"critical":                  {func() { c.Pod.Spec.Priority = ptr[int32](2_000_000_000) }, "0"},
+		"static":                    {func() { c.Pod.Annotations = static }, "0"},
+		"of a manifest, as all are": {func() { c.Pod.Annotations, c.Node.Swap.Manifests = static, true }, fmt.Sprint(1 << 30)},
+		"critical among those": {func() {
+			c.Pod.Annotations, c.Node.Swap.Manifests, c.Pod.Spec.Priority = static, true, ptr[int32](2_000_000_000)
+		}, "0"},
 	} {
-		ct.Resources, c.Node.Swap.Limited, c.Pod.Spec.Priority = resources("100m", "-", "2Gi", "4Gi"), true, nil
+		ct.Resources, c.Node.Swap.Limited, c.Node.Swap.Manifests = resources("100m", "-", "2Gi", "4Gi"), true, false
+		c.Pod.Spec.Priority, c.Pod.Annotations = nil, nil
 		tt.change()
 		if got := Resources(c, ct).Unified["memory.swap.max"]; got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)

@@ -93,7 +93,8 @@ func pageSize(bytes int64) string {
 // it asks for, if it may use more than that, and no more than the node has.
 func swap(c *Context, ct *corev1.Container) int64 {
 	request, top := memoryRequest(ct), limit(c.Pod, ct, corev1.ResourceMemory)
-	if !c.Node.Swap.Limited || c.Node.MemoryBytes <= 0 || request > c.Node.MemoryBytes || QOS(c.Pod) != corev1.PodQOSBurstable || Critical(c.Pod) || request == top.Value() {
+	critical := Critical(c.Pod) && !c.Node.Swap.Manifests || prior(c.Pod)
+	if !c.Node.Swap.Limited || c.Node.MemoryBytes <= 0 || request > c.Node.MemoryBytes || QOS(c.Pod) != corev1.PodQOSBurstable || critical || request == top.Value() {
 		return 0
 	}
 	return int64(float64(request) / float64(c.Node.MemoryBytes) * float64(c.Node.Swap.Bytes))
@@ -173,12 +174,14 @@ const nodeCritical = "system-node-critical"
 // Critical says that other pods make way for this one, and that it is the last to
 // be evicted: by its priority, or as it is the node's own.
 func Critical(pod *corev1.Pod) bool {
-	if pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical {
-		return true
-	}
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	source := pod.Annotations[annotationSource]
-	return mirror || source != "" && source != "api"
+	return prior(pod) || mirror || source != "" && source != "api"
+}
+
+// prior says that the pod is critical by its priority.
+func prior(pod *corev1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
 // annotationSource says where the node has a pod from, if not from the API server.
