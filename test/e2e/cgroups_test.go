@@ -96,14 +96,7 @@ func wantLimits(t *testing.T, name, cpu, memory string) {
 // limitsAre compares the cgroups of a pod and of its container with limits.
 func limitsAre(t *testing.T, name, cpu, memory string) error {
 	t.Helper()
-	out := kubectl(t, "get", "pod", name, "-o", "jsonpath={.metadata.uid} {.status.qosClass} {.status.containerStatuses[0].containerID}")
-	f := strings.Fields(out)
-	if len(f) != 3 {
-		t.Fatalf("pod %s has uid, class and container %q", name, out)
-	}
-	pod := node.PodCgroup(f[0], f[1])
-	_, id, _ := strings.Cut(f[2], "://")
-	for _, dir := range []string{pod, pod + "/*" + id + "*"} {
+	for _, dir := range cgroupsOf(t, name) {
 		gotCPU, gotMemory, err := limitsOf(dir)
 		if err != nil {
 			return err
@@ -113,6 +106,19 @@ func limitsAre(t *testing.T, name, cpu, memory string) error {
 		}
 	}
 	return nil
+}
+
+// cgroupsOf are the cgroups of a pod and of its first container, that one as a pattern.
+func cgroupsOf(t *testing.T, name string) []string {
+	t.Helper()
+	out := kubectl(t, "get", "pod", name, "-o", "jsonpath={.metadata.uid} {.status.qosClass} {.status.containerStatuses[0].containerID}")
+	f := strings.Fields(out)
+	if len(f) != 3 {
+		t.Fatalf("pod %s has uid, class and container %q", name, out)
+	}
+	pod := node.PodCgroup(f[0], f[1])
+	_, id, _ := strings.Cut(f[2], "://")
+	return []string{pod, pod + "/*" + id + "*"}
 }
 
 // limitsOf reads the limits of a cgroup, of either version: milliseconds of a

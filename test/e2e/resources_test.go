@@ -84,27 +84,35 @@ spec:
   - {name: main, image: %s, args: [pause]}
 `, imageOf(t, "agnhost")))
 	kubectl(t, "wait", "--for=condition=Ready", "pod/victim", "--timeout", patience.String())
+	restartNode(t, "--eviction-hard", "memory.available<99%")
+	kubectl(t, "wait", "--for=condition=MemoryPressure", "node/"+cluster.NodeName, "--timeout", patience.String())
+	kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "pod/victim", "--timeout", patience.String())
+	want(t, kubectl(t, "get", "pod", "victim", "-o", `jsonpath={.status.reason} {.status.conditions[?(@.type=="DisruptionTarget")].reason}`), "Evicted TerminationByKubelet")
+	restartNode(t)
+	kubectl(t, "wait", "--for=condition=MemoryPressure=false", "node/"+cluster.NodeName, "--timeout", patience.String())
+	eventually(t, untainted(t))
+	want(t, kubectl(t, "get", "pod", "victim", "-o", "jsonpath={.status.reason}"), "Evicted")
+	kubectl(t, "delete", "pod", "victim", "--timeout", patience.String())
+}
+
+// restartNode restarts the agent, with further flags until the next time.
+func restartNode(t *testing.T, flags ...string) {
+	t.Helper()
 	usual := node.Kubelet.Argv
-	restart := func(flags ...string) {
-		t.Helper()
-		node.Kubelet.Argv = append(usual[:len(usual):len(usual)], flags...)
-		if err := again(node.Kubelet.Kill, node.Kubelet.Start); err != nil {
-			t.Fatal(err)
-		}
+	node.Kubelet.Argv = append(usual[:len(usual):len(usual)], flags...)
+	err := again(node.Kubelet.Kill, node.Kubelet.Start)
+	node.Kubelet.Argv = usual
+	if err != nil {
+		t.Fatal(err)
 	}
-	untainted := func() error {
+}
+
+// untainted says that no pod is kept away for want of memory.
+func untainted(t *testing.T) func() error {
+	return func() error {
 		if out := kubectl(t, "get", "node", cluster.NodeName, "-o", "jsonpath={.spec.taints}"); strings.Contains(out, "memory-pressure") {
 			return fmt.Errorf("the node has the taints %s", out)
 		}
 		return nil
 	}
-	restart("--eviction-hard", "memory.available<99%")
-	kubectl(t, "wait", "--for=condition=MemoryPressure", "node/"+cluster.NodeName, "--timeout", patience.String())
-	kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "pod/victim", "--timeout", patience.String())
-	want(t, kubectl(t, "get", "pod", "victim", "-o", `jsonpath={.status.reason} {.status.conditions[?(@.type=="DisruptionTarget")].reason}`), "Evicted TerminationByKubelet")
-	restart()
-	kubectl(t, "wait", "--for=condition=MemoryPressure=false", "node/"+cluster.NodeName, "--timeout", patience.String())
-	eventually(t, untainted)
-	want(t, kubectl(t, "get", "pod", "victim", "-o", "jsonpath={.status.reason}"), "Evicted")
-	kubectl(t, "delete", "pod", "victim", "--timeout", patience.String())
 }

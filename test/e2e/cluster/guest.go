@@ -32,7 +32,7 @@ func (c *Cluster) machine(ctx context.Context) error {
 	}
 	argv := []string{
 		c.cfg.Guest, "-N", tap + "," + guestAddress + "/24," + HostAddress,
-		"-m", "6144", "-d", "16384", "-t", fmt.Sprint(int((24 * time.Hour).Seconds())), "-v", c.cfg.Output, "-C", "/",
+		"-m", "6144", "-d", "16384", "-k", "hugepages=16", "-t", fmt.Sprint(int((24 * time.Hour).Seconds())), "-v", c.cfg.Output, "-C", "/",
 	}
 	if c.cfg.Systemd {
 		argv = append(argv, "-S")
