@@ -102,19 +102,23 @@ func (m *Manager) has(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(list)), controller)
 }
 
-// Start makes the cgroup of all pods and those of the classes. A zero sets no
-// limit. What cannot be had of the limits of all pods is a warning: pods run
-// without it.
-func (m *Manager) Start(ctx context.Context, t capacity.Together) error {
+// Limit gives the cgroup of all pods its limits. A zero sets none. It costs a look at one
+// folder if nothing is to be done.
+func (m *Manager) Limit(ctx context.Context, t capacity.Together) error {
 	all := Limits{CPUShares: shares(t.MilliCPU), CPUQuota: unlimited, Memory: orUnlimited(t.Memory), Pids: orUnlimited(t.Pids)}
 	if t.MilliCPU == 0 {
 		all.CPUShares = maxShares
 	}
-	if err := m.ensure(ctx, m.top, all); err != nil {
+	return m.ensure(ctx, m.top, all)
+}
+
+// Start makes the cgroup of all pods and those of the classes. That not all limits of all
+// pods can be had is no error: pods run without, and Limit says why.
+func (m *Manager) Start(ctx context.Context, t capacity.Together) error {
+	if err := m.Limit(ctx, t); err != nil {
 		if _, there := m.there(m.top); !there {
 			return err
 		}
-		m.log.Warn("the limit of all pods together cannot be set, so that only limits of pods hold", "error", err)
 	}
 	for class := range tiers {
 		if _, there := m.there(m.tier(class)); there {

@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/mirror"
 	"fairlead.run/internal/node/cluster/objects"
+	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/cluster/statuses"
 	"fairlead.run/internal/node/cluster/storage"
 )
@@ -78,16 +79,16 @@ func New(cfg Config) *Cluster {
 	node, log := cfg.Registration.Name, cfg.Log
 	c := &Cluster{cfg: cfg, joined: make(chan struct{}), held: map[types.UID]string{}, static: map[types.UID]said{}}
 	c.status = membership.NewStatus(cfg.Client, node, cfg.Said, log)
-	c.storage = storage.New(cfg.Client, node, log)
+	c.storage = storage.New(cfg.Client, node, c.warner("FailedCSINode"), log)
 	c.status.OnChange(c.storage.See)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
 	c.statuses = statuses.New(cfg.Client, log, c.statusRefused)
-	c.mirrors = mirror.New(cfg.Client, node, c.uid, log)
+	c.mirrors = mirror.New(cfg.Client, node, c.uid, c.warner("FailedMirrorPod"))
 	if cfg.Events == nil {
 		cfg.Events = cfg.Client
 	}
 	c.recorder = events.New(cfg.Events, node, log)
-	c.objects = objects.New(cfg.Client, cfg.Changed, log)
+	c.objects = objects.New(cfg.Client, cfg.Changed, c.tokenRefused, log)
 	c.pods, c.follow = cluster.Follow(cfg.Client, cluster.Query{
 		From: corev1.SchemeGroupVersion.WithResource(cluster.Pods), Selector: fields.OneTermEqualSelector("spec.nodeName", node), Log: log,
 	}, &corev1.Pod{}, taken)
@@ -265,6 +266,22 @@ func (c *Cluster) Event(pod *corev1.Pod, kind, reason, message string) {
 // shown.
 func (c *Cluster) statusRefused(pod *corev1.Pod, err error) {
 	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedStatusUpdate", "The API server refuses what the node says of the pod, so that its status is an older one until the next: "+err.Error())
+}
+
+// tokenRefused tells of a pod that keeps a token beyond the time when it should have another.
+func (c *Cluster) tokenRefused(pod *corev1.Pod, err error) {
+	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedTokenRenewal", "The pod gets no new token of its service account: "+err.Error())
+}
+
+// warner tells of what keeps the cluster from knowing something of the node. The recorder is
+// there by the time that it is called.
+func (c *Cluster) warner(reason string) func(error) {
+	return func(err error) {
+		c.cfg.Log.Warn("the cluster does not know all of the node", "reason", reason, "error", err)
+		if !pace.Away(err) {
+			c.NodeEvent(corev1.EventTypeWarning, reason, err.Error())
+		}
+	}
 }
 
 // NodeEvent tells of something that happened to the node.

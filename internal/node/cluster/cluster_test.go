@@ -3,8 +3,11 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +37,7 @@ var (
 	resources = []apiserver.Resource{
 		pods, nodes,
 		{Path: "api/v1/events", Kind: "Event", Namespaced: true},
+		{Path: "apis/storage.k8s.io/v1/csinodes", Kind: "CSINode"},
 		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
 		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
@@ -165,6 +169,27 @@ func TestAnEmptyNodeIsTold(t *testing.T) {
 		r.start()
 		if set, n := r.last(); n == 0 || len(set) != 0 {
 			t.Errorf("told %v, %d times", set, n)
+		}
+	})
+}
+
+// TestTrouble is told of the node and of pods, unless it is that the API server is away.
+func TestTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		warn := r.c.warner("FailedMirrorPod")
+		warn(&url.Error{Op: "Post", URL: "https://api", Err: errors.New("connection refused")})
+		warn(errors.New("a static pod is not shown"))
+		r.c.tokenRefused(on("n", "a"), errors.New("refused"))
+		synctest.Wait()
+		var said []string
+		for _, o := range r.All(apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}) {
+			said = append(said, fmt.Sprint(o["reason"], ": ", o["message"]))
+		}
+		slices.Sort(said)
+		if want := []string{"FailedMirrorPod: a static pod is not shown", "FailedTokenRenewal: The pod gets no new token of its service account: refused"}; !slices.Equal(said, want) {
+			t.Errorf("events %q, want %q", said, want)
 		}
 	})
 }

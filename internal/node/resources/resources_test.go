@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cgroups"
 	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/shutdown"
@@ -95,6 +97,47 @@ func TestTree(t *testing.T) {
 	k.Close()
 	if _, err := os.Stat(filepath.Dir(k.cgroups.Top())); !os.IsNotExist(err) {
 		t.Errorf("left without a pod: %v", err)
+	}
+}
+
+// TestLimitOfAllPods is refused by the kernel at first, which is told once, and tried again.
+func TestLimitOfAllPods(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make cgroups")
+	}
+	cfg := Config{Runtime: silent{}, Log: slog.New(slog.DiscardHandler)}
+	cfg.Settings.Cgroups = Cgroups{Driver: cgroups.Cgroupfs, Root: fmt.Sprintf("fairlead-test-limit-%d", os.Getpid())}
+	made, err := newTree(t.Context(), cfg, capacity.Together{Pids: 1 << 40}) // more than there are
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = made.Clear(context.Background()) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	limited := func() bool {
+		for _, dir := range []string{made.Top(), "/sys/fs/cgroup/pids" + made.Name()} {
+			if text, err := os.ReadFile(filepath.Join(dir, "pids.max")); err == nil {
+				return strings.TrimSpace(string(text)) == "77"
+			}
+		}
+		return false
+	}
+	told := 0
+	made.run(ctx, some{}, Tell{Node: func(kind, reason, message string) {
+		if told++; kind != corev1.EventTypeWarning || reason != failedLimit || !strings.Contains(message, "Nothing limits all pods together") || !strings.Contains(message, "invalid argument") {
+			t.Errorf("%s %s: %s", kind, reason, message)
+		}
+		made.all.Pids = 77
+		made.poke()
+		go func() {
+			for !limited() && ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			cancel()
+		}()
+	}})
+	if told != 1 || !limited() {
+		t.Errorf("told %d times, and the limit is set: %t", told, limited())
 	}
 }
 

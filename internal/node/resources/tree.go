@@ -13,17 +13,24 @@ import (
 	"fairlead.run/internal/node/cgroups"
 )
 
-// How long the cgroups may take to go at the end, and how soon a share of the
-// processors that could not be given is tried again.
+// How long the cgroups may take to go at the end, and how soon limits that could not be
+// set are tried again.
 const (
 	closeTimeout = 5 * time.Second
-	shareRetry   = time.Minute
+	limitRetry   = time.Minute
+)
+
+// Reasons of events of the node. The first one is a kubelet's.
+const (
+	failedLimit = "FailedNodeAllocatableEnforcement"
+	failedShare = "FailedShareOfProcessors"
 )
 
 // tree is the cgroups of pods. Whenever one comes, goes or changes, the share that those
 // of its class have together is worked out anew.
 type tree struct {
 	*cgroups.Manager
+	all     capacity.Together // what all pods may have
 	log     *slog.Logger
 	changed chan struct{}
 }
@@ -41,7 +48,7 @@ func newTree(ctx context.Context, cfg Config, all capacity.Together) (*tree, err
 	if err != nil {
 		return nil, fmt.Errorf("make the cgroups of pods: %w; without them, by --cgroups-per-qos=false, nothing limits a pod as a whole", err)
 	}
-	return &tree{m, cfg.Log, make(chan struct{}, 1)}, nil
+	return &tree{m, all, cfg.Log, make(chan struct{}, 1)}, nil
 }
 
 // Ensure implements agent.Cgroups.
@@ -63,9 +70,22 @@ func (t *tree) poke() {
 	}
 }
 
-// run shares the processors out until ctx ends.
+// run sets the limit of all pods, if that was not to be had yet, and shares the processors
+// out, until ctx ends.
 func (t *tree) run(ctx context.Context, pods lister, tell Tell) {
-	told := ""
+	told := map[string]string{} // by reason
+	failed := func(reason, what string, err error) bool {
+		if err == nil || ctx.Err() != nil {
+			delete(told, reason)
+			return false
+		}
+		if text := err.Error(); text != told[reason] {
+			t.log.Warn("limits of cgroups cannot be set, and are tried again", "reason", reason, "error", err, "again", limitRetry.String())
+			tell.Node(corev1.EventTypeWarning, reason, what+text)
+			told[reason] = text
+		}
+		return true
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -75,13 +95,10 @@ func (t *tree) run(ctx context.Context, pods lister, tell Tell) {
 		case <-t.changed:
 		case <-timer.C:
 		}
-		if err := t.Share(ctx, running(pods)); err != nil && ctx.Err() == nil {
-			t.log.Warn("the pods of a class do not have the processor time that they asked for", "error", err, "again", shareRetry.String())
-			timer.Reset(shareRetry)
-			if text := err.Error(); text != told {
-				tell.Node(corev1.EventTypeWarning, "FailedShareOfProcessors", "Burstable pods do not have the processor time that they asked for, and it is tried again: "+text)
-				told = text
-			}
+		limit := failed(failedLimit, "Nothing limits all pods together, so that they may take what the node keeps for itself, and it is tried again: ", t.Limit(ctx, t.all))
+		share := failed(failedShare, "Burstable pods do not have the processor time that they asked for, and it is tried again: ", t.Share(ctx, running(pods)))
+		if limit || share {
+			timer.Reset(limitRetry)
 		}
 	}
 }

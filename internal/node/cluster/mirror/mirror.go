@@ -6,7 +6,6 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -43,7 +42,7 @@ type Mirrors struct {
 	client rest.Interface
 	node   string
 	uid    func() types.UID
-	log    *slog.Logger
+	warn   func(error)
 	wake   chan struct{}
 
 	mu      sync.Mutex
@@ -53,9 +52,10 @@ type Mirrors struct {
 }
 
 // New makes mirrors for a node. UID is that of its Node object: a node may only
-// make pods that belong to it.
-func New(client *cluster.Client, node string, uid func() types.UID, log *slog.Logger) *Mirrors {
-	return &Mirrors{client: client.REST(corev1.SchemeGroupVersion), node: node, uid: uid, log: log, wake: make(chan struct{}, 1)}
+// make pods that belong to it. Warn is told of each mirror that cannot be made right, once
+// as long as it is for the same reason; it must not wait.
+func New(client *cluster.Client, node string, uid func() types.UID, warn func(error)) *Mirrors {
+	return &Mirrors{client: client.REST(corev1.SchemeGroupVersion), node: node, uid: uid, warn: warn, wake: make(chan struct{}, 1)}
 }
 
 // Set is all static pods there are. Each has the annotations AnnotationHash and
@@ -151,7 +151,7 @@ func (m *Mirrors) Run(ctx context.Context) error {
 // failed says how long to wait for the next try.
 func (m *Mirrors) failed(t *trial, err error) time.Duration {
 	if t.why != err.Error() {
-		m.log.Warn("cannot show a static pod in the API server, and try again", "error", err)
+		m.warn(fmt.Errorf("a static pod is not shown by the API server as it is, which is tried again: %w", err))
 	}
 	wait := t.After(err)
 	t.at, t.why = time.Now().Add(wait), err.Error()

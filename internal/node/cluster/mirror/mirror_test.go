@@ -3,7 +3,7 @@ package mirror
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +23,8 @@ type rig struct {
 	*apiserver.Server
 	m *Mirrors
 	t *testing.T
+
+	warned []string
 }
 
 func newRig(t *testing.T) *rig {
@@ -32,7 +34,8 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{server, New(client, "n", func() types.UID { return "uid-n" }, slog.New(slog.DiscardHandler)), t}
+	r := &rig{Server: server, t: t}
+	r.m = New(client, "n", func() types.UID { return "uid-n" }, func(err error) { r.warned = append(r.warned, err.Error()) })
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	running.Go(func() { _ = r.m.Run(ctx) })
@@ -145,6 +148,10 @@ func TestAPodOfThatName(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if n := r.writes(); n < 5 || n > 30 {
 			t.Errorf("there were %d tries in 10 minutes", n)
+		}
+		synctest.Wait()
+		if len(r.warned) != 1 || !strings.Contains(r.warned[0], "default/web-n") {
+			t.Errorf("told %q, want it once", r.warned)
 		}
 		r.Delete(podKind, "default/web-n")
 		time.Sleep(2 * time.Minute)

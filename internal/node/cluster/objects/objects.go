@@ -34,10 +34,11 @@ type Objects struct {
 
 // New makes a set that is empty until Run. Changed is called with the pods that
 // refer to a ConfigMap or a Secret when that is read first, and each time when it
-// may be another one; it must not wait for anything.
-func New(client *cluster.Client, changed func(pods []types.UID), log *slog.Logger) *Objects {
+// may be another one. Trouble is called with a pod whose token cannot be renewed, once as
+// long as it is for the same reason. Neither may wait for anything.
+func New(client *cluster.Client, changed func(pods []types.UID), trouble func(pod *corev1.Pod, err error), log *slog.Logger) *Objects {
 	core := corev1.SchemeGroupVersion
-	o := &Objects{client: client, tokens: newTokens(client, log)}
+	o := &Objects{client: client, tokens: newTokens(client, trouble)}
 	o.configMaps = newFamily(client, core.WithResource("configmaps"), func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
 		func(c *corev1.ConfigMap) bool { return c.Immutable != nil && *c.Immutable })
 	o.secrets = newFamily(client, core.WithResource("secrets"), func() *corev1.Secret { return &corev1.Secret{} },

@@ -45,6 +45,8 @@ type rig struct {
 
 	mu   sync.Mutex
 	told []types.UID
+
+	trouble []string // with tokens
 }
 
 func newRig(t *testing.T) *rig {
@@ -58,7 +60,7 @@ func newRig(t *testing.T) *rig {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.told = append(r.told, pods...)
-	}, slog.New(slog.DiscardHandler))
+	}, func(p *corev1.Pod, err error) { r.trouble = append(r.trouble, p.Name+": "+err.Error()) }, slog.New(slog.DiscardHandler))
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	running.Go(func() { _ = r.Run(ctx) })
@@ -272,10 +274,14 @@ func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var asked atomic.Int32
-		var failing atomic.Bool
+		var failing, away atomic.Bool
 		r.Intercept(func(c apiserver.Call, w http.ResponseWriter, req *http.Request) bool {
 			if c.Subresource != "token" {
 				return false
+			}
+			if away.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return true
 			}
 			if failing.Load() {
 				w.WriteHeader(http.StatusForbidden)
@@ -307,6 +313,13 @@ func TestTokens(t *testing.T) {
 		failing.Store(true)
 		time.Sleep(50 * time.Minute)
 		want(a, "t4") // still holds
+		want(a, "t4")
+		if len(r.trouble) != 1 || !strings.HasPrefix(r.trouble[0], "a: the token that the pod has holds until ") {
+			t.Errorf("told %q, want it once", r.trouble)
+		}
+		away.Store(true)
+		want(a, "t4")
+		away.Store(false)
 		time.Sleep(10 * time.Minute)
 		if got, err := r.Token(t.Context(), a); err == nil {
 			t.Errorf("a token that has ended is given: %v", got)

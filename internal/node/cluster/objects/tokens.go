@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/node/cluster/pace"
 )
 
 // maxTokenAge is when a token is replaced however long it holds.
@@ -30,8 +30,8 @@ type Account struct {
 
 // tokens are asked for once, and again when four fifths of their life are over.
 type tokens struct {
-	client rest.Interface
-	log    *slog.Logger
+	client  rest.Interface
+	trouble func(pod *corev1.Pod, err error)
 
 	mu     sync.Mutex
 	cached map[string]*token
@@ -44,10 +44,11 @@ type token struct {
 	status *authenticationv1.TokenRequestStatus
 	renew  time.Time
 	ends   time.Time
+	told   string // why it could not be renewed
 }
 
-func newTokens(client *cluster.Client, log *slog.Logger) *tokens {
-	return &tokens{client: client.REST(corev1.SchemeGroupVersion), log: log, cached: map[string]*token{}}
+func newTokens(client *cluster.Client, trouble func(pod *corev1.Pod, err error)) *tokens {
+	return &tokens{client: client.REST(corev1.SchemeGroupVersion), trouble: trouble, cached: map[string]*token{}}
 }
 
 // Token is a token that holds for a while yet, bound to the pod. Who keeps it in a
@@ -69,10 +70,14 @@ func (t *tokens) get(ctx context.Context, a Account) (*authenticationv1.TokenReq
 	}
 	err := t.request(ctx, a, k)
 	if err == nil {
+		k.told = ""
 		return k.status, nil
 	}
 	if k.status != nil && now.Before(k.ends) {
-		t.log.Warn("cannot renew the token of a pod, and keep the one it has", "error", err, "ends", k.ends)
+		if text := err.Error(); text != k.told && !pace.Away(err) {
+			k.told = text
+			t.trouble(a.Pod, fmt.Errorf("the token that the pod has holds until %s, and a new one is asked for again: %w", k.ends.UTC().Format(time.RFC3339), err))
+		}
 		return k.status, nil
 	}
 	return nil, err

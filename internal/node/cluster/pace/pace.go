@@ -1,9 +1,12 @@
 // Package pace says how long to wait before a request that failed is made again:
-// longer each time, and never less than the API server asks for.
+// longer each time, and never less than the API server asks for. It knows, too, which
+// failures are no more than that the API server is away.
 package pace
 
 import (
 	"context"
+	"errors"
+	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +39,14 @@ func (p *Pace) After(err error) time.Duration {
 
 // Reset is for after a success.
 func (p *Pace) Reset() { p.next = 0 }
+
+// Away says of a failure that the API server does not answer, or is too busy to. Everybody
+// knows that already, and it is nothing to tell of each object.
+func Away(err error) bool {
+	var transport *url.Error
+	return errors.As(err, &transport) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err)
+}
 
 // Sleep waits, and says whether ctx has not ended meanwhile.
 func Sleep(ctx context.Context, d time.Duration) bool {

@@ -3,11 +3,14 @@ package pace
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestAfter(t *testing.T) {
@@ -25,6 +28,23 @@ func TestAfter(t *testing.T) {
 	p.Reset()
 	if got := p.After(failure); got > 1200*time.Millisecond {
 		t.Errorf("after a success it waits %s", got)
+	}
+}
+
+func TestAway(t *testing.T) {
+	for err, want := range map[error]bool{
+		&url.Error{Op: "Get", URL: "https://api", Err: errors.New("connection refused")}: true,
+		context.DeadlineExceeded:                                 true,
+		apierrors.NewTooManyRequests("later", 1):                 true,
+		apierrors.NewServiceUnavailable("starting"):              true,
+		apierrors.NewForbidden(schema.GroupResource{}, "a", nil): false,
+		apierrors.NewConflict(schema.GroupResource{}, "a", nil):  false,
+		apierrors.NewInternalError(errors.New("broken")):         false,
+		errors.New("two drivers say something else"):             false,
+	} {
+		if got := Away(fmt.Errorf("create a pod: %w", err)); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (s *Storage) publish(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			if text := err.Error(); text != trouble {
-				s.log.Warn("cannot tell the cluster of the CSI drivers of the node, and try again", "node", s.node, "error", err)
+				s.warn(fmt.Errorf("the cluster does not know the CSI drivers of the node as they are, so that volumes may not be attached, and it is told again: %w", err))
 				trouble = text
 			}
 			wait = p.After(err)

@@ -24,16 +24,17 @@ import (
 type Storage struct {
 	client  *cluster.Client
 	node    string
-	log     *slog.Logger
+	warn    func(error)
 	objects *cluster.Store[*storagev1.CSIDriver]
 	follow  func(context.Context)
 	drivers drivers
 	latest
 }
 
-// New makes it; nothing is asked of the API server before Run.
-func New(client *cluster.Client, node string, log *slog.Logger) *Storage {
-	s := &Storage{client: client, node: node, log: log, drivers: newDrivers(), latest: latest{changed: make(chan struct{})}}
+// New makes it; nothing is asked of the API server before Run. Warn is told what keeps the
+// cluster from knowing the drivers, once as long as it is the same; it must not wait.
+func New(client *cluster.Client, node string, warn func(error), log *slog.Logger) *Storage {
+	s := &Storage{client: client, node: node, warn: warn, drivers: newDrivers(), latest: latest{changed: make(chan struct{})}}
 	s.objects, s.follow = cluster.Follow(client, cluster.Query{
 		From: storagev1.SchemeGroupVersion.WithResource("csidrivers"), Log: log,
 	}, &storagev1.CSIDriver{}, func(d *storagev1.CSIDriver) *storagev1.CSIDriver {

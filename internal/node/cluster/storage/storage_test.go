@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ func newStorage(t *testing.T) (*Storage, *apiserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(client, "n", slog.New(slog.DiscardHandler)), server
+	return New(client, "n", func(error) {}, slog.New(slog.DiscardHandler)), server
 }
 
 func node(labels, annotations map[string]string) *corev1.Node {
@@ -130,6 +131,28 @@ func TestDriversThatDisagree(t *testing.T) {
 	if len(st.here) != 1 || !errors.Is(err, errdefs.ErrPrecondition) || !strings.Contains(err.Error(), "CSI driver a says that zone") {
 		t.Errorf("%v %v", st.here, err)
 	}
+}
+
+// TestNotTold says once why the cluster cannot be told of the drivers.
+func TestNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := cluster.NewClient(apiserver.InMemory(t, attachments).Config()) // which has no CSINodes
+		if err != nil {
+			t.Fatal(err)
+		}
+		var warned []string
+		s := New(client, "n", func(err error) { warned = append(warned, err.Error()) }, slog.New(slog.DiscardHandler))
+		s.See(node(nil, nil))
+		s.Set("a", &csi.NodeInfo{ID: "1"})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if len(warned) != 1 || !strings.Contains(warned[0], "volumes may not be attached") {
+			t.Errorf("told %q, want it once", warned)
+		}
+	})
 }
 
 func TestCSINode(t *testing.T) {
