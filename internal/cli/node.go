@@ -149,7 +149,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 	}
 	do := func() error {
 		if f.images != "" && f.images != f.runtime {
-			other, err := endpoint.Dial(ctx, f.images)
+			other, err := endpoint.DialImages(ctx, f.images)
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 }
 
 // patiently connects to a runtime that may not be there yet: agent and runtime are
-// started at the same time when a machine is.
+// started at the same time when a machine is. One of another CRI is not waited for.
 func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		s, err := a.connect(ctx)

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -26,6 +28,9 @@ const maxMessage = 16 << 20
 
 // dialTimeout is how long the first answer may take.
 const dialTimeout = 5 * time.Second
+
+// wanted is the version of the CRI that is spoken here, and no other.
+const wanted = "v1"
 
 // Endpoint is a CRI runtime. Close it when done.
 type Endpoint struct {
@@ -66,21 +71,54 @@ func Of(ctx context.Context, conn grpc.ClientConnInterface, address string) (*En
 
 // Dial connects to a unix socket, given as a path or as unix://path, and waits
 // for the runtime's first answer. The error is errdefs.ErrNotFound where no
-// socket is, and errdefs.ErrUnavailable where nobody serves it.
+// socket is, errdefs.ErrUnavailable where nobody serves it, and
+// errdefs.ErrPrecondition where a runtime does that does not speak CRI v1.
 func Dial(ctx context.Context, socket string, options ...grpc.DialOption) (*Endpoint, error) {
-	path, err := SocketPath(socket)
+	conn, address, err := open(ctx, socket, options...)
 	if err != nil {
 		return nil, err
 	}
+	return Of(ctx, conn, address)
+}
+
+// DialImages is Dial for what may serve images and nothing else. It has no name and no
+// version.
+func DialImages(ctx context.Context, socket string) (*Endpoint, error) {
+	conn, address, err := open(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{Images: runtimeapi.NewImageServiceClient(conn), Address: address, conn: conn}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	_, err = e.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		err = fmt.Errorf("what serves %s has no image service of CRI %s, which Fairlead needs; upgrade it: %w (%w)", address, wanted, err, errdefs.ErrPrecondition)
+	case err != nil:
+		err = fmt.Errorf("ask %s for its images: %w (%w)", address, err, errdefs.ErrUnavailable)
+	default:
+		return e, nil
+	}
+	_ = e.Close()
+	return nil, err
+}
+
+// open connects, and returns the address for messages as well.
+func open(ctx context.Context, socket string, options ...grpc.DialOption) (*grpc.ClientConn, string, error) {
+	path, err := SocketPath(socket)
+	if err != nil {
+		return nil, "", err
+	}
 	if _, err := os.Stat(path); err != nil {
 		if os.IsNotExist(err) {
-			return nil, fmt.Errorf("connect to the runtime: there is no socket %s: %w", path, errdefs.ErrNotFound)
+			return nil, "", fmt.Errorf("connect to the runtime: there is no socket %s: %w", path, errdefs.ErrNotFound)
 		}
-		return nil, fmt.Errorf("connect to the runtime: %w", err)
+		return nil, "", fmt.Errorf("connect to the runtime: %w", err)
 	}
 	probe, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the runtime: %w (%w)", err, errdefs.ErrUnavailable)
+		return nil, "", fmt.Errorf("connect to the runtime: %w (%w)", err, errdefs.ErrUnavailable)
 	}
 	_ = probe.Close()
 	conn, err := grpc.NewClient("unix://"+path, append([]grpc.DialOption{
@@ -88,9 +126,9 @@ func Dial(ctx context.Context, socket string, options ...grpc.DialOption) (*Endp
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	}, options...)...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the runtime at %s: %w", path, err)
+		return nil, "", fmt.Errorf("connect to the runtime at %s: %w", path, err)
 	}
-	return Of(ctx, conn, "unix://"+path)
+	return conn, "unix://" + path, nil
 }
 
 // SocketPath takes the path out of "unix:///path" or "/path".
@@ -102,13 +140,32 @@ func SocketPath(socket string) (string, error) {
 	return path, nil
 }
 
+// identify asks the runtime what it is. The error is errdefs.ErrPrecondition where that
+// speaks another CRI, which waiting does not mend, and errdefs.ErrUnavailable where it
+// does not answer.
 func (e *Endpoint) identify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	v, err := e.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
-	if err != nil {
+	ask := &runtimeapi.VersionRequest{Version: wanted}
+	v, err := e.Runtime.Version(ctx, ask)
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		old := &runtimeapi.VersionResponse{} // on the wire it is the same
+		if e.conn.Invoke(ctx, "/runtime.v1alpha2.RuntimeService/Version", ask, old) == nil {
+			return e.incompatible(old, "v1alpha2")
+		}
+		return fmt.Errorf("what serves %s has no CRI %s, which Fairlead needs; enable the CRI of this runtime, or upgrade it: %w (%w)", e.Address, wanted, err, errdefs.ErrPrecondition)
+	case err != nil:
 		return fmt.Errorf("ask %s for its version: %w (%w)", e.Address, err, errdefs.ErrUnavailable)
+	}
+	if speaks := v.GetRuntimeApiVersion(); speaks != "" && speaks != wanted {
+		return e.incompatible(v, speaks)
 	}
 	e.Name, e.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
 	return nil
+}
+
+func (e *Endpoint) incompatible(v *runtimeapi.VersionResponse, speaks string) error {
+	return fmt.Errorf("%s %s at %s speaks CRI %s, and Fairlead needs CRI %s; upgrade the runtime: %w",
+		v.GetRuntimeName(), v.GetRuntimeVersion(), e.Address, speaks, wanted, errdefs.ErrPrecondition)
 }

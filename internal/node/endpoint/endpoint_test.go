@@ -3,8 +3,10 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -35,15 +37,7 @@ func (fake) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxReques
 
 // TestAnswers wants a runtime's answers and errors as they are.
 func TestAnswers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(s, fake{})
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	path := serve(t, func(s *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(s, fake{}) })
 	e, err := Dial(t.Context(), "unix://"+path)
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +54,82 @@ func TestAnswers(t *testing.T) {
 	}
 	if _, err := e.Images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a missing service: %v", err)
+	}
+}
+
+// speaker is a runtime that says which CRI it speaks.
+type speaker struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	speaks string
+}
+
+func (s speaker) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "old", RuntimeVersion: "1.5", RuntimeApiVersion: s.speaks}, nil
+}
+
+type images struct {
+	runtimeapi.UnimplementedImageServiceServer
+}
+
+func (images) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{}, nil
+}
+
+func serve(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	register(s)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return path
+}
+
+// TestIncompatible has runtimes of another CRI refused, with what helps, and not taken
+// for ones that are away for now.
+func TestIncompatible(t *testing.T) {
+	alpha := runtimeapi.RuntimeService_ServiceDesc
+	alpha.ServiceName = "runtime.v1alpha2.RuntimeService"
+	for name, tt := range map[string]struct {
+		register func(*grpc.Server)
+		want     string // nothing if it is taken
+	}{
+		"v1":       {func(s *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(s, speaker{speaks: "v1"}) }, ""},
+		"unsaid":   {func(s *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(s, speaker{}) }, ""},
+		"another":  {func(s *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(s, speaker{speaks: "v2"}) }, "old 1.5 at unix://%s speaks CRI v2, and Fairlead needs CRI v1; upgrade"},
+		"v1alpha2": {func(s *grpc.Server) { s.RegisterService(&alpha, speaker{speaks: "v1alpha2"}) }, "old 1.5 at unix://%s speaks CRI v1alpha2, and Fairlead needs CRI v1; upgrade"},
+		"none":     {func(*grpc.Server) {}, "what serves unix://%s has no CRI v1, which Fairlead needs; enable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := serve(t, tt.register)
+			e, err := Dial(t.Context(), path)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = e.Close()
+				return
+			}
+			if want := fmt.Sprintf(tt.want, path); !errors.Is(err, errdefs.ErrPrecondition) || errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// TestDialImages takes what has images only, and nothing that has none.
+func TestDialImages(t *testing.T) {
+	e, err := DialImages(t.Context(), serve(t, func(s *grpc.Server) { runtimeapi.RegisterImageServiceServer(s, images{}) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = e.Close()
+	if _, err := DialImages(t.Context(), serve(t, func(*grpc.Server) {})); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Errorf("got %v", err)
 	}
 }
 
