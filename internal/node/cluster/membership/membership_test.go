@@ -176,7 +176,7 @@ func TestRegisterAnotherMachinesName(t *testing.T) {
 		if !done.Load() {
 			t.Error("the name of a machine that is dead is not taken")
 		}
-		if !strings.Contains(log.String(), "machine id theirs") || !strings.Contains(log.String(), "--node-name") {
+		if !strings.Contains(log.String(), "machine id theirs") || !strings.Contains(log.String(), "--hostname-override") {
 			t.Errorf("the log does not say whose name it is: %s", log.String())
 		}
 	})

@@ -226,6 +226,6 @@ func (g *registrar) free(ctx context.Context, has *corev1.Node) error {
 		g.log.Warn("the node was another machine before", "node", g.Name, "machine", theirs)
 		return nil
 	}
-	return fmt.Errorf("node %s is another machine, with the machine id %s, which was heard of at %s; if it still runs, give this one another name with --node-name: %w",
+	return fmt.Errorf("node %s is another machine, with the machine id %s, which was heard of at %s; if it still runs, give this one another name with --hostname-override: %w",
 		g.Name, theirs, g.renewed.Format(time.RFC3339), errdefs.ErrAlreadyExists)
 }
