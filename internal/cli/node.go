@@ -223,7 +223,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if cfg.Sysctls, err = sysctl.New(f.sysctls); err != nil {
 		return usageError{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
 	}
-	keep, err := f.certificate(&cfg, log)
+	keep, err := f.serving(&cfg, log)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,17 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if err != nil {
 		return err
 	}
-	return together(ctx, append(keep, n.Run)...)
+	own, err := certificates.KeepClient(f.kubeconfig, f.asker("", &cfg, log), func(message string) { n.Warn("ClientCertificateEnds", message) })
+	if err != nil {
+		return err
+	}
+	return together(ctx, append(keep, own, n.Run)...)
+}
+
+// asker is the node, when it asks for a certificate of that name.
+func (f *nodeFlags) asker(name string, cfg *join.Config, log *slog.Logger) certificates.Asker {
+	own := func() (*cluster.Client, error) { return cfg.Client, nil }
+	return certificates.Asker{Node: cfg.Node.Name, Folder: f.folder(name), Client: own, Log: log}
 }
 
 // together runs parts until ctx ends or one does.
@@ -291,13 +301,8 @@ func (f *nodeFlags) addresses(server string) ([]string, error) {
 	return []string{ip.String()}, nil
 }
 
-// certificate finds the certificates of the node, and returns what keeps them.
-func (f *nodeFlags) certificate(cfg *join.Config, log *slog.Logger) (keep []func(context.Context) error, err error) {
-	own := func() (*cluster.Client, error) { return cfg.Client, nil }
-	if f.bootstrap != "" {
-		m := certificates.ForClient(certificates.Asker{Node: cfg.Node.Name, Folder: f.folder("fairlead-client"), Client: own, Log: log})
-		keep = append(keep, m.Run)
-	}
+// serving finds the certificate of the node API, and returns what keeps it.
+func (f *nodeFlags) serving(cfg *join.Config, log *slog.Logger) (keep []func(context.Context) error, err error) {
 	var ips []net.IP
 	for _, ip := range cfg.Node.IPs {
 		ips = append(ips, net.ParseIP(ip))
@@ -313,8 +318,7 @@ func (f *nodeFlags) certificate(cfg *join.Config, log *slog.Logger) (keep []func
 			return &c, err
 		}
 	case f.api.rotate:
-		m := certificates.ForServing(certificates.Asker{Node: cfg.Node.Name, Folder: f.folder("fairlead-server"), Client: own, Log: log},
-			func() ([]string, []net.IP) { return names, ips })
+		m := certificates.ForServing(f.asker("fairlead-server", cfg, log), func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
 	default:
 		c, err := certificates.NewSelf(f.folder("fairlead-self"), names, ips, log)

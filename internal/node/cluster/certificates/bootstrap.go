@@ -2,9 +2,7 @@ package certificates
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,20 +21,21 @@ import (
 type Bootstrap struct {
 	Kubeconfig, With string // files: the one to make, and the one to begin with
 	Node             string
-	Folder           Folder // of the client certificate
+	Folder           Folder // of the client certificate, if there is no kubeconfig yet
 	Log              *slog.Logger
 }
 
 // Do makes the kubeconfig, unless there is one. Of one that names the certificate of
-// the folder that certificate must hold still: a node that was off for long begins
-// anew. It waits for somebody to allow the certificate.
+// a folder, as a kubelet's does, that certificate must hold still: a node that was off
+// for long begins anew. It waits for somebody to allow the certificate.
 func (b Bootstrap) Do(ctx context.Context) error {
-	m := ForClient(Asker{Node: b.Node, Folder: b.Folder, Client: b.client, Log: b.Log})
-	ours, err := b.ours()
-	if err != nil {
+	folder, ours, err := bootstrapped(b.Kubeconfig, b.Folder)
+	if err != nil || !ours {
 		return err
 	}
-	if c := m.Current(); !ours || c != nil && time.Now().Before(c.Leaf.NotAfter) && covers(c.Leaf, m.Template()) {
+	b.Folder = folder
+	m := ForClient(Asker{Node: b.Node, Folder: folder, Client: b.client, Log: b.Log})
+	if c := m.Current(); c != nil && time.Now().Before(c.Leaf.NotAfter) && covers(c.Leaf, m.Template()) {
 		return b.write()
 	}
 	m.current.Store(nil)
@@ -53,24 +52,6 @@ func (b Bootstrap) client() (*cluster.Client, error) {
 		return nil, err
 	}
 	return cluster.NewClient(config)
-}
-
-// ours says whether the kubeconfig stands or falls with the certificate: it is not
-// there yet, or names it.
-func (b Bootstrap) ours() (bool, error) {
-	config, err := clientcmd.LoadFromFile(b.Kubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read kubeconfig %s: %w", b.Kubeconfig, err)
-	}
-	for _, a := range config.AuthInfos {
-		if a.ClientCertificate == b.Folder.CurrentPath() {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // write makes the kubeconfig, unless it is there.

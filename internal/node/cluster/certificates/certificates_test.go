@@ -405,3 +405,43 @@ func TestBootstrap(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet's kubeconfig, whose certificate has ended, begins anew in the kubelet's folder.
+func TestBootstrapOfAKubeletsKubeconfig(t *testing.T) {
+	server := apiserver.New(t, requests)
+	s := newSigner(t, server)
+	old := Folder{filepath.Join(t.TempDir(), "pki"), "kubelet-client"}
+	if _, err := SelfSigned(old, []string{"system:node:n"}, nil, time.Now().Add(-2*selfSignedLife)); err != nil {
+		t.Fatal(err)
+	}
+	with := clientcmdapi.NewConfig()
+	with.Clusters["c"] = &clientcmdapi.Cluster{Server: server.Config().Host}
+	with.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "abcdef.0123456789abcdef"}
+	with.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	with.CurrentContext = "x"
+	b := Bootstrap{
+		Kubeconfig: kubeconfig(t, &clientcmdapi.AuthInfo{ClientCertificate: old.CurrentPath(), ClientKey: old.CurrentPath()}),
+		With:       filepath.Join(t.TempDir(), "bootstrap"), Node: "n", Folder: Folder{t.TempDir(), "fairlead-client"}, Log: quiet,
+	}
+	if err := clientcmd.WriteToFile(*with, b.With); err != nil {
+		t.Fatal(err)
+	}
+	synctestWait = func() {}
+	defer func() { synctestWait = synctest.Wait }()
+	done := make(chan error, 1)
+	go func() { done <- b.Do(t.Context()) }()
+	for len(s.open()) == 0 {
+		select {
+		case err := <-done:
+			t.Fatalf("nothing was asked for, %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	s.answer(certificatesv1.CertificateApproved, 10*time.Hour)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if has, err := old.Current(); err != nil || time.Now().After(has.Leaf.NotAfter) {
+		t.Errorf("got %v, %v", has, err)
+	}
+}

@@ -125,6 +125,10 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		return nil
 	}
 	c, err := m.request(ctx, template)
+	if has := m.current.Load(); err != nil && m.Signer == certificatesv1.KubeAPIServerClientKubeletSignerName && has != nil && time.Now().After(has.Leaf.NotAfter) {
+		return fmt.Errorf("the client certificate of this node ended at %s, so that the API server does not know it; --bootstrap-kubeconfig has it begin anew: %w",
+			has.Leaf.NotAfter.UTC().Format(time.RFC3339), err)
+	}
 	if err != nil {
 		return err
 	}

@@ -51,14 +51,14 @@ func (n *Node) newDrivers() {
 		Timeout: driverTimeout, Changed: n.cluster.NodeChanged,
 	})
 	if err := n.drivers.volumes.Load(); err != nil {
-		n.warn("VolumeRecordsIgnored", "It is not known of all volumes of CSI drivers whether they are mounted, so that they may be detached too early; delete their pods, and then what cannot be read: "+err.Error()+hostpath.Advice(err))
+		n.Warn("VolumeRecordsIgnored", "It is not known of all volumes of CSI drivers whether they are mounted, so that they may be detached too early; delete their pods, and then what cannot be read: "+err.Error()+hostpath.Advice(err))
 	}
 	n.drivers.devices = devices.New(devices.Config{
-		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Warn: n.warn, Log: n.cfg.Log,
+		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Warn: n.Warn, Log: n.cfg.Log,
 		Ended: func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) },
 	})
 	n.drivers.registry = plugins.New(plugins.Config{
-		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known, devices.PluginType: n.drivers.devices}, Warn: n.warn, Log: n.cfg.Log,
+		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known, devices.PluginType: n.drivers.devices}, Warn: n.Warn, Log: n.cfg.Log,
 	})
 }
 

@@ -123,7 +123,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.newDrivers()
 	goods, err := stock.New(stock.Config{
-		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Warn: n.warn, Log: cfg.Log,
+		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Warn: n.Warn, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -152,15 +152,15 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 // attaches volumes to it.
 var annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 
-// warn tells of what is wrong with the node. It never waits.
-func (n *Node) warn(reason, message string) {
+// Warn tells of what is wrong with the node. It never waits.
+func (n *Node) Warn(reason, message string) {
 	n.cfg.Log.Warn("something is wrong with the node", "reason", reason, "message", message)
 	n.cluster.NodeEvent(corev1.EventTypeWarning, reason, message)
 }
 
 // garbageIsLeft tells why, by an event of the node as a kubelet's.
 func (n *Node) garbageIsLeft(reason string, err error) {
-	n.warn(reason, err.Error()+hostpath.Advice(err))
+	n.Warn(reason, err.Error()+hostpath.Advice(err))
 }
 
 // logGrows tells, by an event of the node, of a log that is not rotated.
