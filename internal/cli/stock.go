@@ -2,8 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/stock"
@@ -13,8 +15,8 @@ import (
 // that they have for a kubelet.
 type stockFlags struct {
 	stock.Settings
-	serial bool
-	verify string
+	serial          bool
+	verify, logSize string
 }
 
 func (f *stockFlags) add(cmd *cobra.Command) {
@@ -33,13 +35,23 @@ func (f *stockFlags) add(cmd *cobra.Command) {
 	s.DurationVar(&f.Images.MaxAge, "image-maximum-gc-age", f.Images.MaxAge, "time after its last use after which an image is removed; 0 for never")
 	s.IntVar(&f.Dead.PerPod, "maximum-dead-containers-per-container", f.Dead.PerPod, "ended containers that are kept of each container of a pod")
 	s.IntVar(&f.Dead.OfAllPods, "maximum-dead-containers", f.Dead.OfAllPods, "ended containers that are kept of all pods; less than 0 for any number")
+	s.StringVar(&f.logSize, "container-log-max-size", f.Logs.MaxSize.String(), "size of the log of a container at which the next file is begun; less than 0 for never")
+	s.IntVar(&f.Logs.MaxFiles, "container-log-max-files", f.Logs.MaxFiles, "log files that are kept of each container, at least 2")
 	s.DurationVar(&f.Dead.MinAge, "minimum-container-ttl-duration", f.Dead.MinAge, "age before which no ended container is removed")
 }
 
 // check says what is wrong with the flags of a command.
 func (f *stockFlags) check(cmd *cobra.Command) error {
 	f.Verify = images.Verification(f.verify)
+	size, err := resource.ParseQuantity(f.logSize)
+	f.Logs.MaxSize = size
 	switch {
+	case err != nil:
+		return usageError{fmt.Errorf("--container-log-max-size: %q is no size such as 10Mi", f.logSize)}
+	case size.IsZero():
+		return usageError{errors.New("--container-log-max-size is 0; a log has at least one byte, and less than 0 is for logs that are not rotated")}
+	case f.Logs.MaxFiles < 2:
+		return usageError{fmt.Errorf("--container-log-max-files is %d; 2 is the least, one that is written to and one before it", f.Logs.MaxFiles)}
 	case f.Parallel < 0:
 		return usageError{errors.New("--max-parallel-image-pulls is less than 0")}
 	case f.serial && cmd.Flags().Changed("max-parallel-image-pulls") && f.Parallel != 1:

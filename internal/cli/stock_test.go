@@ -20,7 +20,7 @@ func TestStockFlags(t *testing.T) {
 		so   func(s stock.Settings) bool
 	}{
 		{"", "", func(s stock.Settings) bool {
-			return s.Parallel == 5 && s.Verify == images.NeverVerifyPreloadedImages && s.Images == garbage.DefaultImagePolicy && s.Dead == garbage.DefaultContainerPolicy
+			return s.Parallel == 5 && s.Verify == images.NeverVerifyPreloadedImages && s.Images == garbage.DefaultImagePolicy && s.Dead == garbage.DefaultContainerPolicy && s.Logs.MaxSize.Value() == 10<<20 && s.Logs.MaxFiles == 5
 		}},
 		{"--serialize-image-pulls", "", func(s stock.Settings) bool { return s.Parallel == 1 }},
 		{"--max-parallel-image-pulls 0", "", func(s stock.Settings) bool { return s.Parallel == 0 }},
@@ -36,6 +36,11 @@ func TestStockFlags(t *testing.T) {
 		{"--image-gc-high-threshold 90 --image-gc-low-threshold 70 --minimum-image-ttl-duration 1m --image-maximum-gc-age 24h", "", func(s stock.Settings) bool {
 			return s.Images == garbage.ImagePolicy{HighPercent: 90, LowPercent: 70, MinAge: time.Minute, MaxAge: 24 * time.Hour}
 		}},
+		{"--container-log-max-size 1Ki --container-log-max-files 3", "", func(s stock.Settings) bool { return s.Logs.MaxSize.Value() == 1024 && s.Logs.MaxFiles == 3 }},
+		{"--container-log-max-size -1", "", func(s stock.Settings) bool { return s.Logs.MaxSize.Value() == -1 }},
+		{"--container-log-max-size 10Mb", "no size", nil},
+		{"--container-log-max-size 0", "at least one byte", nil},
+		{"--container-log-max-files 1", "2 is the least", nil},
 		{"--maximum-dead-containers-per-container 0 --maximum-dead-containers 7 --minimum-container-ttl-duration 1m", "", func(s stock.Settings) bool {
 			return s.Dead == garbage.ContainerPolicy{MinAge: time.Minute, PerPod: 0, OfAllPods: 7}
 		}},

@@ -149,7 +149,7 @@ func (m *Machine) self() corev1.ObjectReference {
 func (m *Machine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	logs, err := rotate.New(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Failed: m.logGrows, Log: m.cfg.Log})
+	logs, err := m.cfg.Stock.Logs.Rotator(rotate.Config{Runtime: m.cfg.Endpoint.Runtime, List: m.agent.Running, Failed: m.logGrows, Log: m.cfg.Log})
 	if err != nil {
 		return err
 	}

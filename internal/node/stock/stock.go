@@ -1,6 +1,6 @@
 // Package stock has the images in stock that the pods of a node need: it joins what
-// pulls them, the credentials for that, and what removes images, containers and
-// sandboxes that nobody needs any more, as the flags of a node ask for.
+// pulls them, the credentials for that, what removes images, containers and sandboxes
+// that nobody needs any more, and what rotates logs, as the flags of a node ask for.
 //
 // It is wiring, and decides nothing.
 package stock
@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/images/provider"
+	"fairlead.run/internal/node/logs/rotate"
 )
 
 // Settings are what a user may choose. Start from Default.
@@ -26,6 +28,13 @@ type Settings struct {
 	Allowlist []string // for images.NeverVerifyAllowlistedImages
 	Images    garbage.ImagePolicy
 	Dead      garbage.ContainerPolicy
+	Logs      Logs
+}
+
+// Logs are how much of the logs of containers is kept.
+type Logs struct {
+	MaxSize  resource.Quantity // of a file, in bytes, from which on the next one is begun; less than 0 for never
+	MaxFiles int               // of each container, the current one included; at least 2
 }
 
 // Providers are credential provider plugins.
@@ -36,7 +45,16 @@ type Providers struct {
 
 // Default is what a node does where nothing is said. A kubelet pulls one image at a
 // time then.
-var Default = Settings{Parallel: 5, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy}
+var Default = Settings{Parallel: 5, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy, Logs: DefaultLogs}
+
+// DefaultLogs are a kubelet's: 10Mi, and five files.
+var DefaultLogs = Logs{MaxSize: *resource.NewQuantity(rotate.DefaultSize, resource.BinarySI), MaxFiles: rotate.DefaultFiles}
+
+// Rotator makes what keeps them so; size and number of files in c are not used.
+func (l Logs) Rotator(c rotate.Config) (*rotate.Rotator, error) {
+	c.Size, c.Files = l.MaxSize.Value(), l.MaxFiles
+	return rotate.New(c)
+}
 
 // Config is what a Stock works with. What is not said to be optional is required.
 type Config struct {

@@ -1,15 +1,21 @@
 package stock
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/garbage"
+	"fairlead.run/internal/node/logs/rotate"
 )
 
 type noPods struct{}
@@ -51,6 +57,47 @@ func TestSettings(t *testing.T) {
 		}
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// opener begins a new log where it is told to.
+type opener struct {
+	runtimeapi.RuntimeServiceClient
+	path string
+}
+
+func (o opener) ReopenContainerLog(context.Context, *runtimeapi.ReopenContainerLogRequest, ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
+	return &runtimeapi.ReopenContainerLogResponse{}, os.WriteFile(o.path, nil, 0o600)
+}
+
+// TestLogs has a log that is as large as it may be rotated, and no smaller one.
+func TestLogs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size    int
+		rotated bool
+	}{"small": {999, false}, "large": {1000, true}} {
+		path := filepath.Join(t.TempDir(), "0.log")
+		if err := os.WriteFile(path, make([]byte, tt.size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			list := func(context.Context) ([]rotate.Container, error) {
+				return []rotate.Container{{ID: "c", Path: path}}, nil
+			}
+			r, err := Logs{MaxSize: resource.MustParse("1k"), MaxFiles: 2}.Rotator(rotate.Config{Runtime: opener{path: path}, List: list, Failed: func(err error) { t.Error(err) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		files, err := filepath.Glob(path + "*")
+		if err != nil || (len(files) == 2) != tt.rotated {
+			t.Errorf("%s: %v, %v", name, files, err)
 		}
 	}
 }

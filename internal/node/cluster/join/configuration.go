@@ -52,11 +52,12 @@ func (n *Node) limits(out map[string]any) {
 	out["shutdownGracePeriod"], out["shutdownGracePeriodCriticalPods"] = r.Shutdown.Period.String(), r.Shutdown.Critical.String()
 }
 
-// stocked is how images are kept.
+// stocked is how images and logs are kept.
 func (n *Node) stocked(out map[string]any) {
 	s := &n.cfg.Stock
 	out["serializeImagePulls"], out["maxParallelImagePulls"] = s.Parallel == 1, s.Parallel
 	out["imageGCHighThresholdPercent"], out["imageGCLowThresholdPercent"] = s.Images.HighPercent, s.Images.LowPercent
 	out["imageMinimumGCAge"], out["imageMaximumGCAge"] = s.Images.MinAge.String(), s.Images.MaxAge.String()
+	out["containerLogMaxSize"], out["containerLogMaxFiles"] = s.Logs.MaxSize.String(), s.Logs.MaxFiles
 	out["imagePullCredentialsVerificationPolicy"], out["preloadedImagesVerificationAllowlist"] = s.Verify, s.Allowlist
 }

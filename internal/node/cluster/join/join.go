@@ -228,7 +228,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	logs, err := rotate.New(rotate.Config{Runtime: n.cfg.Endpoint.Runtime, List: n.agent.Running, Failed: n.logGrows, Log: n.cfg.Log})
+	logs, err := n.cfg.Stock.Logs.Rotator(rotate.Config{Runtime: n.cfg.Endpoint.Runtime, List: n.agent.Running, Failed: n.logGrows, Log: n.cfg.Log})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

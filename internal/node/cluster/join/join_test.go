@@ -340,11 +340,13 @@ func TestNodeAPI(t *testing.T) {
 	}
 	var shown struct {
 		Config struct {
-			MaxPods       int `json:"maxPods"`
+			MaxPods       int    `json:"maxPods"`
+			LogSize       string `json:"containerLogMaxSize"`
+			LogFiles      int    `json:"containerLogMaxFiles"`
 			Authorization struct{ Mode string }
 		} `json:"kubeletconfig"`
 	}
-	if err := json.Unmarshal([]byte(get("/configz")), &shown); err != nil || shown.Config.MaxPods != 110 || shown.Config.Authorization.Mode != "AlwaysAllow" {
+	if err := json.Unmarshal([]byte(get("/configz")), &shown); err != nil || shown.Config.MaxPods != 110 || shown.Config.LogSize != "10Mi" || shown.Config.LogFiles != 5 || shown.Config.Authorization.Mode != "AlwaysAllow" {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	s.await("a probe", func() bool {
