@@ -47,7 +47,7 @@ func Run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error
 	case h.Exec != nil:
 		err = execute(ctx, t, h.Exec.Command)
 	case h.HTTPGet != nil:
-		_, err = t.Get(ctx, h.HTTPGet)
+		err = t.Hook(ctx, h.HTTPGet)
 	case h.Sleep != nil:
 		err = sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
 	default:

@@ -43,6 +43,9 @@ func (r *runtime) ExecSync(ctx context.Context, in *runtimeapi.ExecSyncRequest, 
 func TestRun(t *testing.T) {
 	stop := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if agent := r.Header.Get("User-Agent"); agent != "kube-lifecycle/1.36" {
+			t.Errorf("the hook calls itself %q", agent)
+		}
 		switch r.URL.Path {
 		case "/hang":
 			<-stop

@@ -28,6 +28,16 @@ var client = &http.Client{
 	CheckRedirect: sameHost,
 }
 
+// Release is the one of Kubernetes whose kubelet the requests are like.
+const Release = "1.36"
+
+// What requests call themselves, as a kubelet's do: servers and filters of logs know
+// probes by that.
+const (
+	probing = "kube-probe/" + Release
+	hooking = "kube-lifecycle/" + Release
+)
+
 // maxRedirects is how often one request is sent on.
 const maxRedirects = 10
 
@@ -43,12 +53,21 @@ func sameHost(r *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// Get sends the request of an httpGet action and reads the beginning of the
+// Hook sends the request of a hook. Any answer will do.
+func (t *Target) Hook(ctx context.Context, a *corev1.HTTPGetAction) error {
+	_, err := t.get(ctx, a, hooking)
+	return err
+}
+
+// get sends the request of an httpGet action and reads the beginning of the
 // answer. The error is an unasked one if there was nobody to send it to.
-func (t *Target) Get(ctx context.Context, a *corev1.HTTPGetAction) (*http.Response, error) {
+func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction, agent string) (*http.Response, error) {
 	r, err := t.request(ctx, a)
 	if err != nil {
 		return nil, unasked{err}
+	}
+	if _, ok := r.Header["User-Agent"]; !ok {
+		r.Header.Set("User-Agent", agent)
 	}
 	resp, err := client.Do(r)
 	if err != nil {
@@ -90,9 +109,6 @@ func (t *Target) request(ctx context.Context, a *corev1.HTTPGetAction) (*http.Re
 		r.Header.Add(h.Name, h.Value)
 	}
 	r.Host = r.Header.Get("Host") // empty is the address
-	if _, ok := r.Header["User-Agent"]; !ok {
-		r.Header.Set("User-Agent", "fairlead")
-	}
 	switch accept, ok := r.Header["Accept"]; {
 	case !ok:
 		r.Header.Set("Accept", "*/*")
@@ -104,7 +120,7 @@ func (t *Target) request(ctx context.Context, a *corev1.HTTPGetAction) (*http.Re
 
 // tryHTTP wants an answer from 200 to 399.
 func (t *Target) tryHTTP(ctx context.Context, a *corev1.HTTPGetAction) Result {
-	resp, err := t.Get(ctx, a)
+	resp, err := t.get(ctx, a, probing)
 	switch {
 	case errors.As(err, new(unasked)):
 		return Result{Unknown, err.Error()}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -56,7 +57,7 @@ func site(t *testing.T, secure bool) *httptest.Server {
 		}
 	})
 	mux.HandleFunc("/agent", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("User-Agent") != "fairlead" || r.Header.Get("Accept") != "*/*" {
+		if r.Header.Get("User-Agent") != "kube-probe/1.36" || r.Header.Get("Accept") != "*/*" {
 			w.WriteHeader(http.StatusTeapot)
 		}
 	})
@@ -196,6 +197,19 @@ func (hung) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*g
 	return nil, ctx.Err()
 }
 
+// polite serves whoever says that it is a probe.
+type polite struct {
+	grpc_health_v1.UnimplementedHealthServer
+}
+
+func (polite) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	agent := strings.Join(metadata.ValueFromIncomingContext(ctx, "user-agent"), " ")
+	if !strings.HasPrefix(agent, "kube-probe/1.36 ") {
+		return nil, status.Error(codes.PermissionDenied, "no probe, but "+agent)
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+}
+
 func TestGRPC(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	serve := func(register func(*grpc.Server)) int32 {
@@ -215,6 +229,7 @@ func TestGRPC(t *testing.T) {
 	good := serve(func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, h) })
 	none := serve(func(*grpc.Server) {})
 	hangs := serve(func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, hung{}) })
+	asks := serve(func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, polite{}) })
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -226,6 +241,7 @@ func TestGRPC(t *testing.T) {
 		want    Result
 	}{
 		"the server":        {good, "", Result{Success, ""}},
+		"asks who it is":    {asks, "", Result{Success, ""}},
 		"a service":         {good, "well", Result{Success, ""}},
 		"a service is ill":  {good, "ill", Result{Failure, `service "ill" is NOT_SERVING`}},
 		"a service unknown": {good, "other", Result{Failure, "unknown service"}},

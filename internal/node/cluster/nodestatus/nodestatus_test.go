@@ -7,18 +7,28 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/probe"
 )
 
 var (
 	before = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	now    = before.Add(time.Hour)
 )
+
+// TestProbesAreOfTheSameRelease as the node says that it is.
+func TestProbesAreOfTheSameRelease(t *testing.T) {
+	if !strings.HasPrefix(KubeletVersion, "v"+probe.Release+".") {
+		t.Errorf("the node is %s, and its probes are of %s", KubeletVersion, probe.Release)
+	}
+}
 
 func TestConditions(t *testing.T) {
 	good := map[corev1.NodeConditionType]string{
