@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
+	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/pulse"
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/source/gather"
@@ -34,13 +35,26 @@ import (
 type nodeFlags struct {
 	kubeconfig, bootstrap, certDir string
 	runtime, images                string
-	dns, sysctls                   []string
-	domain, logs, shared           string
+	logs, shared                   string
+	dns                            dnsFlags
+	security                       securityFlags
 	self                           selfFlags
 	api                            apiFlags
 	room                           roomFlags
 	stock                          stockFlags
 	static                         staticFlags
+}
+
+// dnsFlags say where pods ask for names.
+type dnsFlags struct {
+	servers        []string
+	domain, resolv string
+}
+
+// securityFlags say what pods may do to the node.
+type securityFlags struct {
+	sysctls []string
+	seccomp bool
 }
 
 // staticFlags say where static pods are written.
@@ -61,15 +75,15 @@ func (f *staticFlags) config() (gather.Config, error) {
 
 // selfFlags are what the node says of itself.
 type selfFlags struct {
-	name, ip, provider string
-	labels             map[string]string
-	taints             []string
+	name, provider string
+	ips, taints    []string
+	labels         map[string]string
 }
 
 // apiFlags say how the node API is served.
 type apiFlags struct {
-	address                     string
-	port                        int
+	address, healthAddress      string
+	port, healthPort            int
 	certFile, keyFile, clientCA string
 	rotate, anonymous           bool
 	alwaysAllow, profiling      bool
@@ -106,12 +120,14 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of the CRI runtime (default that of --endpoint)")
 	s.StringVar(&f.images, "image-service-endpoint", "", "socket of the CRI image service (default that of the runtime)")
 	s.StringVar(&f.self.name, "hostname-override", "", "name of the node (default the host name)")
-	s.StringVar(&f.self.ip, "node-ip", "", "address of the node (default that by which it reaches the API server)")
+	s.StringSliceVar(&f.self.ips, "node-ip", nil, "address of the node, or one of IPv4 and one of IPv6, the main one first (default that by which it reaches the API server)")
 	s.StringVar(&f.self.provider, "provider-id", "", "what a cloud calls this machine")
 	s.StringToStringVar(&f.self.labels, "node-labels", nil, "labels of the node when it is registered")
 	s.StringSliceVar(&f.self.taints, "register-with-taints", nil, "taints of the node when it is registered: KEY=VALUE:EFFECT")
 	s.StringVar(&f.api.address, "address", "0.0.0.0", "address to serve the node API at")
 	s.IntVar(&f.api.port, "port", 10250, "port to serve the node API at")
+	s.IntVar(&f.api.healthPort, "healthz-port", 10248, "port to serve /healthz at to everybody who can reach it, which is this machine; 0 for not at all")
+	s.StringVar(&f.api.healthAddress, "healthz-bind-address", "127.0.0.1", "address to serve that at")
 	s.StringVar(&f.api.certFile, "tls-cert-file", "", "certificate of the node API (default a certificate of the node's own making)")
 	s.StringVar(&f.api.keyFile, "tls-private-key-file", "", "key of that certificate")
 	s.BoolVar(&f.api.rotate, "rotate-server-certificates", false, "ask the cluster for the certificate of the node API, and renew it")
@@ -119,12 +135,14 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.BoolVar(&f.api.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
 	s.BoolVar(&f.api.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
 	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API")
-	s.StringSliceVar(&f.dns, "cluster-dns", nil, "addresses of the DNS of the cluster")
-	s.StringVar(&f.domain, "cluster-domain", "cluster.local", "domain of the cluster")
+	s.StringSliceVar(&f.dns.servers, "cluster-dns", nil, "addresses of the DNS of the cluster")
+	s.StringVar(&f.dns.domain, "cluster-domain", "cluster.local", "domain of the cluster")
+	s.StringVar(&f.dns.resolv, "resolv-conf", nodeResolvConf, "file that says where pods ask for names that are not the cluster's; in the place of a stub of systemd-resolved they ask whom it asks. Empty for nowhere")
 	s.StringVar(&f.logs, "pod-logs-dir", "/var/log/pods", "folder of the logs of pods")
 	s.StringVar(&f.shared, "root-dir", "/var/lib/kubelet", "folder that drivers of volumes and devices share with the node; most are set up for the default")
 	f.room.add(cmd)
-	s.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
+	s.BoolVar(&f.security.seccomp, "seccomp-default", true, "give containers without a seccomp profile that of their handler; else they have none")
+	s.StringSliceVar(&f.security.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
 	s.StringVar(&f.static.folder, "pod-manifest-path", "", "folder of the manifests of static pods, which run without the API server, too")
 	f.static.add(cmd)
 	f.stock.add(cmd)
@@ -188,7 +206,10 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		node.Name = f.self.name
 	}
 	node.Name = strings.ToLower(node.Name)
-	node.ClusterDNS, node.ClusterDomain = f.dns, f.domain
+	node.SeccompUnconfined = !f.security.seccomp
+	if err := f.dns.set(&node); err != nil {
+		return err
+	}
 	if err := f.bootstrapped(ctx, node.Name, log); err != nil {
 		return err
 	}
@@ -204,7 +225,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
-			Health: []server.Check{health},
+			Healthz: f.api.healthz(), Health: []server.Check{health},
 		},
 		Stock: f.stock.Settings,
 	}
@@ -220,7 +241,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if cfg.Taints, err = parseTaints(f.self.taints); err != nil {
 		return err
 	}
-	if cfg.Sysctls, err = sysctl.New(f.sysctls); err != nil {
+	if cfg.Sysctls, err = sysctl.New(f.security.sysctls); err != nil {
 		return usageError{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
 	}
 	keep, err := f.serving(&cfg, log)
@@ -287,12 +308,52 @@ func (f *nodeFlags) clients() (client, events *cluster.Client, err error) {
 	return client, events, err
 }
 
-func (f *nodeFlags) addresses(server string) ([]string, error) {
-	if f.self.ip != "" {
-		if _, err := netip.ParseAddr(f.self.ip); err != nil {
+// nodeResolvConf is what localnode reads anyway.
+const nodeResolvConf = "/etc/resolv.conf"
+
+// set has pods ask there.
+func (f *dnsFlags) set(node *podspec.Node) (err error) {
+	node.ClusterDNS, node.ClusterDomain = f.servers, f.domain
+	if f.resolv == nodeResolvConf {
+		return nil
+	}
+	if node.DNS, err = localnode.DNS(f.resolv); err != nil {
+		return usageError{fmt.Errorf("--resolv-conf: %w", err)}
+	}
+	return nil
+}
+
+// healthz is where that is served alone.
+func (f *apiFlags) healthz() string {
+	if f.healthPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(f.healthAddress, fmt.Sprint(f.healthPort))
+}
+
+// given are the addresses that were given, in their usual form.
+func (f *selfFlags) given() ([]string, error) {
+	var out []string
+	var first netip.Addr
+	for _, text := range f.ips {
+		ip, err := netip.ParseAddr(strings.TrimSpace(text))
+		ip = ip.Unmap()
+		switch {
+		case err != nil:
 			return nil, usageError{fmt.Errorf("--node-ip: %w", err)}
+		case ip.IsUnspecified() || ip.IsLoopback() || ip.IsMulticast() || ip.IsLinkLocalUnicast():
+			return nil, usageError{fmt.Errorf("--node-ip: nobody else reaches this node at %s; give an address of one of its interfaces", ip)}
+		case len(out) == 2 || first.IsValid() && first.Is4() == ip.Is4():
+			return nil, usageError{fmt.Errorf("--node-ip: %s is one too many; a node has one address, or one of IPv4 and one of IPv6", ip)}
 		}
-		return []string{f.self.ip}, nil
+		first, out = ip, append(out, ip.String())
+	}
+	return out, nil
+}
+
+func (f *nodeFlags) addresses(server string) ([]string, error) {
+	if given, err := f.self.given(); err != nil || len(given) > 0 {
+		return given, err
 	}
 	ip, err := nodestatus.DefaultIP(server)
 	if err != nil {

@@ -4,12 +4,16 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/podspec"
 )
 
 // TestANodeDoesNotWaitForAnotherCRI: a runtime that answers, and has no CRI v1, will not
@@ -25,6 +29,48 @@ func TestANodeDoesNotWaitForAnotherCRI(t *testing.T) {
 	t.Cleanup(server.Stop)
 	a := &app{endpoint: path, err: t.Output()}
 	if _, err := a.patiently(t.Context(), slog.New(slog.DiscardHandler)); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNodeIP(t *testing.T) {
+	for given, want := range map[string]string{
+		"":                         "",
+		"10.0.0.1":                 "10.0.0.1",
+		"fd00::1, 10.0.0.1":        "fd00::1 10.0.0.1",
+		"::ffff:10.0.0.1":          "10.0.0.1",
+		"10.0.0.1,10.0.0.2":        "10.0.0.2 is one too many",
+		"10.0.0.1,fd00::1,fd00::2": "fd00::2 is one too many",
+		"0.0.0.0":                  "nobody else reaches this node at 0.0.0.0",
+		"127.0.0.1":                "nobody else reaches this node",
+		"host":                     "--node-ip: ParseAddr",
+	} {
+		f := selfFlags{}
+		if given != "" {
+			f.ips = strings.Split(given, ",")
+		}
+		got, err := f.given()
+		switch {
+		case err == nil && strings.Join(got, " ") != want:
+			t.Errorf("%s: %v, want %s", given, got, want)
+		case err != nil && (!errors.As(err, new(usageError)) || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", given, err, want)
+		}
+	}
+}
+
+func TestResolvConf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv")
+	if err := os.WriteFile(path, []byte("nameserver 192.0.2.53\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for resolv, want := range map[string]string{nodeResolvConf: "its own", path: "192.0.2.53", "": "127.0.0.1"} {
+		node := podspec.Node{DNS: podspec.DNS{Servers: []string{"its own"}}}
+		if err := (&dnsFlags{resolv: resolv}).set(&node); err != nil || !slices.Equal(node.DNS.Servers, []string{want}) {
+			t.Errorf("%q: %v, %v", resolv, node.DNS.Servers, err)
+		}
+	}
+	if err := (&dnsFlags{resolv: "/nowhere"}).set(&podspec.Node{}); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "--resolv-conf") {
 		t.Errorf("got %v", err)
 	}
 }

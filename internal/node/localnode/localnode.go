@@ -16,6 +16,8 @@ import (
 	"fairlead.run/internal/node/podspec"
 )
 
+const resolvConf = "/etc/resolv.conf"
+
 // Gather finds out about this machine. What cannot be found out stays empty.
 func Gather(root string) podspec.Node {
 	n := podspec.Node{CPUs: runtime.NumCPU(), SeccompRoot: filepath.Join(root, "seccomp")}
@@ -28,7 +30,7 @@ func Gather(root string) podspec.Node {
 	n.HugePageSizes = cgroups.HugePageSizes()
 	n.GroupOOM = cgroups.IsCgroup2UnifiedMode()
 	n.Swap.Counted = n.GroupOOM && swapCounted("/proc/self/cgroup", "/sys/fs/cgroup")
-	n.DNS = nodeDNS("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
+	n.DNS = nodeDNS(resolvConf, "/run/systemd/resolve/resolv.conf")
 	return n
 }
 
@@ -80,6 +82,18 @@ func swapCounted(own, top string) bool {
 	return false
 }
 
+// DNS reads another resolv.conf than the node's own. An empty path is none: pods then ask
+// themselves, as with a kubelet, as a runtime that is told nothing takes the node's file.
+func DNS(path string) (podspec.DNS, error) {
+	if path == "" {
+		return podspec.DNS{Servers: []string{"127.0.0.1"}}, nil
+	}
+	if _, err := os.ReadFile(path); err != nil {
+		return podspec.DNS{}, err
+	}
+	return readResolv(path), nil
+}
+
 // nodeDNS reads resolv.conf. A server on the node's loopback is out of reach
 // for pods; systemd-resolved keeps the real ones in a second file.
 func nodeDNS(path, resolved string) podspec.DNS {
@@ -95,7 +109,7 @@ func nodeDNS(path, resolved string) podspec.DNS {
 }
 
 func readResolv(path string) podspec.DNS {
-	var d podspec.DNS
+	d := podspec.DNS{File: path}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return d

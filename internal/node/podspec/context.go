@@ -36,6 +36,9 @@ type Node struct {
 	ClusterDNS    []string
 	ClusterDomain string
 	SeccompRoot   string // folder of localhost profiles
+	// SeccompUnconfined gives containers without a profile none; else they have the
+	// handler's default.
+	SeccompUnconfined bool
 	// HugePageSizes are those that the node has, as the CRI writes them: 2MB, 1GB. A
 	// container may use none that it does not ask for.
 	HugePageSizes []string
@@ -60,6 +63,7 @@ type Swap struct {
 
 // DNS is what the node's own resolv.conf says.
 type DNS struct {
+	File     string // that says it
 	Servers  []string
 	Searches []string
 	Options  []string

@@ -174,8 +174,15 @@ func TestSecurity(t *testing.T) {
 		t.Errorf("unmasked /proc is masked: %v", got)
 	}
 	plain := corev1.Container{}
-	if got := security(testContext(plain), &plain); got.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
-		t.Errorf("without a profile: %v", got.Seccomp)
+	for unconfined, want := range map[bool]runtimeapi.SecurityProfile_ProfileType{false: runtimeapi.SecurityProfile_RuntimeDefault, true: runtimeapi.SecurityProfile_Unconfined} {
+		c := testContext(plain)
+		c.Node.SeccompUnconfined = unconfined
+		if got := security(c, &plain).Seccomp.ProfileType; got != want {
+			t.Errorf("without a profile, unconfined %t: %v", unconfined, got)
+		}
+		if got := seccomp(c, nil).ProfileType; got != runtimeapi.SecurityProfile_RuntimeDefault {
+			t.Errorf("a sandbox without a profile: %v", got)
+		}
 	}
 }
 

@@ -140,10 +140,13 @@ func groups(sc *corev1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGrou
 	return list, policy
 }
 
-// seccomp picks the container's profile, else the pod's, else the handler's
-// default.
+// seccomp picks the container's profile, else the pod's, else the node's default. A
+// sandbox, which is no container, has the handler's default in the end.
 func seccomp(c *Context, own *corev1.SecurityContext) *runtimeapi.SecurityProfile {
 	p := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	if c.Node.SeccompUnconfined && own != nil {
+		p.Type = corev1.SeccompProfileTypeUnconfined
+	}
 	if sc := c.Pod.Spec.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		p = sc.SeccompProfile
 	}

@@ -22,11 +22,20 @@ const (
 // Serve serves on l until ctx ends, with TLS if there is a configuration for it.
 // It closes l. Streams end with ctx; Serve returns when all have.
 func (s *Server) Serve(ctx context.Context, l net.Listener, conf *tls.Config) error {
+	return s.serve(ctx, l, conf, s)
+}
+
+// ServeHealthz serves Healthz on l, without TLS, until ctx ends. It closes l.
+func (s *Server) ServeHealthz(ctx context.Context, l net.Listener) error {
+	return s.serve(ctx, l, nil, s.Healthz())
+}
+
+func (s *Server) serve(ctx context.Context, l net.Listener, conf *tls.Config, handler http.Handler) error {
 	streams, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var requests inFlight
 	h := &http.Server{
-		Handler: requests.count(s), TLSConfig: conf, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		Handler: requests.count(handler), TLSConfig: conf, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return streams },
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}

@@ -16,13 +16,16 @@ func (n *Node) configuration() any {
 	c := &n.cfg
 	address, text, _ := net.SplitHostPort(c.Address)
 	port, _ := strconv.Atoi(text) // it was read before
+	healthAddress, text, _ := net.SplitHostPort(c.Healthz)
+	healthPort, _ := strconv.Atoi(text)
 	mode := "Webhook"
 	if c.AlwaysAllow {
 		mode = "AlwaysAllow"
 	}
 	out := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"address": address, "port": port, "enableProfilingHandler": c.Profiling,
+		"address": address, "port": port, "healthzBindAddress": healthAddress, "healthzPort": healthPort, "seccompDefault": !c.Node.SeccompUnconfined, "resolvConf": c.Node.DNS.File,
+		"enableProfilingHandler": c.Profiling,
 		"authentication": map[string]any{
 			"x509": map[string]any{"clientCAFile": c.ClientCA}, "anonymous": map[string]any{"enabled": c.Anonymous}, "webhook": map[string]any{"enabled": true},
 		},

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"fairlead.run/internal/node/agent"
 	api "fairlead.run/internal/node/cluster"
 	"fairlead.run/internal/node/cluster/membership"
+	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/logs/rotate"
@@ -38,6 +40,9 @@ import (
 
 // Name marks the pods of a node; see agent.Config.
 const Name = "node"
+
+// healthzAgain is when a port is tried again that was taken.
+const healthzAgain = time.Second
 
 // Config is what a Node works with. What is not said to be optional is required.
 type Config struct {
@@ -70,6 +75,7 @@ type Registration struct {
 // API is how the node's own API is served.
 type API struct {
 	Address     string // to listen at
+	Healthz     string // to listen at for /healthz alone, without TLS; empty for not at all
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	ClientCA    string // file; empty accepts no certificate
 	AlwaysAllow bool   // else the API server says who may do what
@@ -235,7 +241,7 @@ func (n *Node) Run(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers, n.drivers.devices.Run,
 		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
-		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) },
+		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) }, n.healthz,
 	}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
@@ -253,6 +259,24 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, n.server.Close())...)
+}
+
+// healthz serves it, once it can: no pod needs it, so that a port that is taken ends no node.
+func (n *Node) healthz(ctx context.Context) error {
+	for told := false; n.cfg.Healthz != ""; told = true {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", n.cfg.Healthz)
+		if err == nil {
+			return n.server.ServeHealthz(ctx, l)
+		}
+		if !told {
+			n.cfg.Log.Warn("/healthz is not served; free the port, or choose another one by --healthz-port, where 0 is none", "address", n.cfg.Healthz, "error", err)
+		}
+		if !pace.Sleep(ctx, healthzAgain) {
+			return nil
+		}
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // changed is that what pods refer to may be another.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -60,6 +61,7 @@ type site struct {
 	dir  string
 	// shared is the folder that drivers know.
 	shared string
+	health string // address
 	stop   func()
 }
 
@@ -79,7 +81,7 @@ func (s *site) boot() *Node {
 	n, err := New(ctx, Config{
 		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
 		Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}}, Stock: stock.Default,
-		API: API{Address: "127.0.0.1:0", AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		API: API{Address: "127.0.0.1:0", Healthz: s.health, AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
 		Resources: resources.Settings{ // whatever the machine of the tests runs short of
@@ -322,6 +324,34 @@ func heap() uint64 {
 }
 
 // TestNodeAPI answers what the node holds to, how probes end, and whether the agent goes on.
+// TestHealthzAlone is served to whoever asks for it on this machine, also if its port is
+// free only later.
+func TestHealthzAlone(t *testing.T) {
+	s := newSite(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.health = taken.Addr().String()
+	s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) int {
+		r, err := http.Get("http://" + s.health + path)
+		if err != nil {
+			return 0
+		}
+		_ = r.Body.Close()
+		return r.StatusCode
+	}
+	s.await("its health", func() bool { return get("/healthz") == http.StatusOK })
+	if code := get("/pods"); code != http.StatusNotFound {
+		t.Errorf("it tells of pods: %d", code)
+	}
+}
+
 func TestNodeAPI(t *testing.T) {
 	s := newSite(t)
 	n := s.boot()
