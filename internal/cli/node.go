@@ -43,6 +43,7 @@ type nodeFlags struct {
 	room                           roomFlags
 	stock                          stockFlags
 	static                         staticFlags
+	file                           kubeletFile
 }
 
 // dnsFlags say where pods ask for names.
@@ -101,6 +102,9 @@ func (a *app) nodeCommand() *cobra.Command {
 		Example: "  fairlead node --kubeconfig /etc/kubernetes/kubelet.conf --client-ca-file /etc/kubernetes/pki/ca.crt",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.file.read(cmd.Flags()); err != nil {
+				return err
+			}
 			if err := f.stock.check(cmd); err != nil {
 				return err
 			}
@@ -115,6 +119,7 @@ func (a *app) nodeCommand() *cobra.Command {
 func (f *nodeFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the node; with --bootstrap-kubeconfig it is made")
+	s.StringVar(&f.file.path, "kubelet-config", "", "configuration file of a kubelet (KubeletConfiguration), for what no flag says; fields that this node does not have are named in a warning")
 	s.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig file by which a new node may ask for its certificate")
 	s.StringVar(&f.certDir, "cert-dir", "/var/lib/fairlead/pki", "folder of the certificates that the node asks for")
 	s.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of the CRI runtime (default that of --endpoint)")
@@ -161,6 +166,9 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 	}
 	out := &pulse.Writer{To: a.err}
 	log := slog.New(slog.NewTextHandler(out, nil))
+	if len(f.file.ignored) > 0 {
+		log.Warn("this node does not have fields of --kubelet-config, which say nothing", "file", f.file.path, "fields", strings.Join(f.file.ignored, " "))
+	}
 	s, err := a.patiently(ctx, log)
 	if err != nil {
 		return err
