@@ -53,13 +53,16 @@ func (a *authority) newKey(name string) (*ecdsa.PrivateKey, error) {
 	return key, os.WriteFile(a.file(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// sign makes NAME.key and NAME.crt. The first certificate is the authority's own.
+// sign makes NAME.key and NAME.crt. The first certificate is the authority's own. Of a
+// template that does not say when it holds, it does for two days.
 func (a *authority) sign(name string, template x509.Certificate) error {
 	key, err := a.newKey(name)
 	if err != nil {
 		return fmt.Errorf("make the key of %s: %w", name, err)
 	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(48*time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(48*time.Hour)
+	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
 		return err
 	}
