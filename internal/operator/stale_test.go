@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/nodes"
 )
 
 // cached is the client of the controllers: what it reads may be of before.
@@ -189,6 +191,17 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 	w.fail = nil
 	w.settle()
 	w.wants("in the end", w.condition(aPool("a"), "Ready"), "True Installed: 1 runtimes are on 3 nodes")
+}
+
+// However long an API server was away, what failed is tried again soon after.
+func TestRetries(t *testing.T) {
+	r, last := nodes.Retries(), time.Duration(0)
+	for range 100 {
+		last = r.When(reconcile.Request{})
+	}
+	if last > time.Minute || last < time.Second {
+		t.Errorf("it is tried again after %v", last)
+	}
 }
 
 // A ContainerRuntime of somebody else is told of where people look, and left alone.

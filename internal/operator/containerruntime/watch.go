@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -19,6 +20,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/nodes"
 )
 
 // ordering leaves out what controllers write into statuses.
@@ -39,6 +41,7 @@ var relabelled = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 func (r *Reconciler) AddTo(m manager.Manager) error {
 	typ := r.Plugin.Describe().Type
 	b := builder.ControllerManagedBy(m).Named("containerruntime-"+typ).
+		WithOptions(controller.Options{RateLimiter: nodes.Retries()}).
 		For(&gardener.ContainerRuntime{}, builder.WithPredicates(ordering)).
 		Watches(&gardener.ContainerRuntime{}, handler.EnqueueRequestsFromMapFunc(r.others), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.RuntimePayload{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
