@@ -284,9 +284,9 @@ e2e-webhook: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 
-## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets (needs root)
+## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, and through a proxy that goes wrong (needs root)
 .PHONY: e2e-operator
-e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$$)
+e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator(Faults|Beta)?$$)
 e2e-operator: $(E2E)/cluster
 	$(E2E_RUN) -output $(E2E)/operator -operator
 

@@ -65,7 +65,8 @@ type crew struct {
 // nodes have no kubelets, and the test says for them what pods do.
 func TestOperator(t *testing.T) {
 	needOperator(t)
-	c := startOperator(t)
+	c := newCrew(t)
+	c.start(t, accountKubeconfig(t, operatorNamespace, "fairlead-operator"))
 	t.Run("schemas", c.schemas)
 	t.Run("fleet", c.fleet)
 	t.Run("wait", c.wait)
@@ -76,16 +77,27 @@ func TestOperator(t *testing.T) {
 	t.Run("end", c.end)
 }
 
-func startOperator(t *testing.T) *crew {
+// newCrew prepares the cluster. The operator is started later.
+func newCrew(t *testing.T) *crew {
 	t.Helper()
 	c := &crew{hook: &hook{api: newAPI(t)}, whole: t, waiting: map[string]bool{}}
 	applyFiles(t, "../../deploy/crds", "../../deploy/crds/gardener", "../../deploy/operator/00-namespace.yaml", "../../deploy/operator/10-rbac.yaml")
 	kubectl(t, "wait", "--for=condition=Established", "crd/workerpools.fairlead.run", "crd/runtimepayloads.fairlead.run", "crd/containerruntimes.extensions.gardener.cloud")
+	for typ, handler := range map[string]string{"gvisor": "runsc", "kata-containers": "kata-qemu"} {
+		c.must(t, http.MethodPost, payloadPath, aRelease(typ, handler), nil)
+		t.Cleanup(func() { _, _ = c.do(context.Background(), http.MethodDelete, payloadPath+"/"+typ, nil) })
+	}
+	return c
+}
+
+// start starts the operator, which reaches the API server by a kubeconfig.
+func (c *crew) start(t *testing.T, kubeconfig string) {
+	t.Helper()
 	var err error
 	c.process, err = node.Program(t.Context(), machine.Program{
 		Name: "operator",
 		Argv: []string{
-			filepath.Join(*fairlead, "fairlead"), "operator", "--kubeconfig", accountKubeconfig(t, operatorNamespace, "fairlead-operator"),
+			filepath.Join(*fairlead, "fairlead"), "operator", "--kubeconfig", kubeconfig,
 			"--namespace", operatorNamespace, "--health", operatorHealth, "--metrics", "0", "--log-level", "debug",
 		},
 	}, func(ctx context.Context) error {
@@ -103,11 +115,6 @@ func startOperator(t *testing.T) *crew {
 			t.Error(err)
 		}
 	})
-	for typ, handler := range map[string]string{"gvisor": "runsc", "kata-containers": "kata-qemu"} {
-		c.must(t, http.MethodPost, payloadPath, aRelease(typ, handler), nil)
-		t.Cleanup(func() { _, _ = c.do(context.Background(), http.MethodDelete, payloadPath+"/"+typ, nil) })
-	}
-	return c
 }
 
 func aRelease(typ, handler string) object {
@@ -312,6 +319,12 @@ func (c *crew) wait(t *testing.T) {
 	if had.Status.LastOperation == nil || had.Status.LastOperation.Type != gardener.OperationCreate || !slices.Contains(had.Finalizers, gardener.Finalizer) {
 		t.Errorf("%+v", had)
 	}
+	c.reconciled(t, path)
+}
+
+// reconciled orders a reconciliation, and waits for the answer to that and no other.
+func (c *crew) reconciled(t *testing.T, path string) {
+	t.Helper()
 	asked := time.Now().UTC()
 	c.must(t, http.MethodPatch, path, object{"metadata": object{"annotations": object{
 		gardener.AnnotationOperation: gardener.OrderReconcile, gardener.AnnotationTimestamp: asked.Format(time.RFC3339Nano),
@@ -325,7 +338,7 @@ func (c *crew) wait(t *testing.T) {
 			return errors.New("the order was not taken")
 		case c1.Status.LastError != nil:
 			return errors.New(c1.Status.LastError.Description)
-		case c1.Status.ObservedGeneration != c1.Generation || last.State != gardener.StateSucceeded || last.Type != gardener.OperationReconcile:
+		case c1.Status.ObservedGeneration != c1.Generation || last == nil || last.State != gardener.StateSucceeded || last.Type != gardener.OperationReconcile:
 			return fmt.Errorf("%+v", last)
 		case last.LastUpdateTime.Time.Before(asked):
 			return fmt.Errorf("the answer is of %s and the order of %s", last.LastUpdateTime, asked)
@@ -339,16 +352,7 @@ func (c *crew) disagree(t *testing.T) {
 	second := aPool("second", "gvisor")
 	second["spec"].(object)["nodeSelector"] = object{"group": "fleet"}
 	c.must(t, http.MethodPost, poolPath, second, nil)
-	eventually(t, func() error {
-		var p v1alpha1.WorkerPool
-		c.must(t, http.MethodGet, poolPath+"/second", nil, &p)
-		for _, one := range p.Status.Conditions {
-			if one.Type == "Valid" && one.Status == metav1.ConditionFalse && strings.Contains(one.Message, "WorkerPool fleet has the same one") {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", p.Status)
-	})
+	c.refused(t, "second", "Valid", "WorkerPool fleet has the same one")
 	c.must(t, http.MethodDelete, poolPath+"/second", nil, nil)
 	twin := object{"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "ContainerRuntime", "metadata": object{"name": "twin"}, "spec": object{"type": "gvisor", "binaryPath": "/usr/bin", "workerPool": object{"name": "fleet", "selector": object{"matchLabels": object{"group": "fleet"}}}}}
 	c.must(t, http.MethodPost, runtimePath, twin, nil)
@@ -362,9 +366,53 @@ func (c *crew) disagree(t *testing.T) {
 	})
 	c.must(t, http.MethodDelete, runtimePath+"/twin", nil, nil)
 	c.gone(t, runtimePath+"/twin", poolPath+"/second")
+	c.overlap(t)
+	c.overheads(t)
 	if n := len(c.nodes(t, readyLabel+"=true,worker.gardener.cloud/pool=fleet")); n != fleetSize {
 		t.Errorf("%d nodes are ready after somebody else has gone", n)
 	}
+}
+
+// refused waits until a condition of a pool is false, and says why.
+func (c *crew) refused(t *testing.T, pool, condition, says string) {
+	t.Helper()
+	eventually(t, func() error {
+		var p v1alpha1.WorkerPool
+		c.must(t, http.MethodGet, poolPath+"/"+pool, nil, &p)
+		for _, one := range p.Status.Conditions {
+			if one.Type == condition && one.Status == metav1.ConditionFalse && strings.Contains(one.Message, says) {
+				return nil
+			}
+		}
+		return fmt.Errorf("pool %s: %+v", pool, p.Status)
+	})
+}
+
+// overlap has a pool choose a node that another one has, by another label.
+func (c *crew) overlap(t *testing.T) {
+	const path = "/api/v1/nodes/fleet-007"
+	c.must(t, http.MethodPatch, path, object{"metadata": object{"labels": object{"also": "overlap"}}}, nil)
+	pool := aPool("overlap", "gvisor")
+	pool["spec"].(object)["nodeSelector"] = object{"also": "overlap"}
+	c.must(t, http.MethodPost, poolPath, pool, nil)
+	c.refused(t, "overlap", "Ready", "fleet-007; tell the pools apart")
+	c.must(t, http.MethodDelete, poolPath+"/overlap", nil, nil)
+	c.gone(t, poolPath+"/overlap", runtimePath+"/gvisor-overlap")
+}
+
+// overheads has a pool want another overhead for the class that all pools share.
+func (c *crew) overheads(t *testing.T) {
+	pool := aPool("costly", "gvisor")
+	pool["spec"].(object)["cri"] = object{"name": "containerd", "containerRuntimes": []object{{"type": "gvisor", "providerConfig": object{"overhead": object{"memory": "64Mi"}}}}}
+	c.must(t, http.MethodPost, poolPath, pool, nil)
+	c.refused(t, "costly", "Valid", "WorkerPool fleet gives it, memory=32Mi, and this pool wants memory=64Mi")
+	if got := c.ask(t, http.MethodGet, classPath+"/gvisor", nil); !strings.Contains(string(got.body), `"memory":"32Mi"`) {
+		t.Errorf("the class is not as the older pool wants it: %s", got)
+	}
+	c.asks(t, "costly", object{"type": "gvisor"})
+	c.ready(t, "costly")
+	c.must(t, http.MethodDelete, poolPath+"/costly", nil, nil)
+	c.gone(t, poolPath+"/costly", runtimePath+"/gvisor-costly")
 }
 
 // gone waits until objects are not there any more.
@@ -478,12 +526,8 @@ func (c *crew) force(t *testing.T) {
 // bare fails if a node of a group still has a label of the operator's.
 func (c *crew) bare(t *testing.T, group string) {
 	t.Helper()
-	for _, n := range c.nodes(t, "group="+group) {
-		for key := range n.Labels {
-			if strings.Contains(key, "fairlead.run") || strings.Contains(key, "gardener.cloud") || strings.HasPrefix(key, "container.runtime.") {
-				t.Errorf("node %s still has label %s", n.Name, key)
-			}
-		}
+	if err := c.plain(t, group); err != nil {
+		t.Error(err)
 	}
 }
 

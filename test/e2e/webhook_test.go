@@ -213,13 +213,17 @@ func accountKubeconfig(t *testing.T, namespace, account string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := kubectl(t, "create", "token", account, "-n", namespace, "--duration", "8h")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(tokenKubeconfig, cfg.Host, cfg.CAFile, strings.TrimSpace(token))
+	text := fmt.Sprintf(tokenKubeconfig, cfg.Host, cfg.CAFile, accountToken(t, namespace, account))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func accountToken(t *testing.T, namespace, account string) string {
+	t.Helper()
+	return strings.TrimSpace(kubectl(t, "create", "token", account, "-n", namespace, "--duration", "8h"))
 }
 
 // ready says why the webhook is not ready, if it is not.
