@@ -115,36 +115,83 @@ func TestPool(t *testing.T) {
 func TestPace(t *testing.T) {
 	w := newWorld(t)
 	w.create(aPayload("gvisor", "1", "runsc"), aPayload("kata-containers", "1", "kata-qemu"))
-	w.fleet("big", 60)
+	w.fleet("big", 30)
 	p := aPool("big", "gvisor", "kata-containers")
-	most := intstr.FromString("10%")
+	most := intstr.FromString("20%")
 	p.Spec.MaxUnavailable = &most
 	w.create(p)
-	peak, halves := 0, 0
+	peak, halves, ending := 0, 0, ""
 	w.watch = func() {
 		busy := 0
 		var all corev1.NodeList
 		w.must(w.client.List(t.Context(), &all))
 		for i := range all.Items {
-			l := all.Items[i].Labels
-			g, k := l[names.Phase+"gvisor"] != "", l[names.Phase+"kata-containers"] != ""
-			if g != k {
+			l, begun := all.Items[i].Labels, 0
+			works := false
+			for _, typ := range []string{"gvisor", "kata-containers"} {
+				phase, _ := names.ReadPhase(l[names.Phase+typ])
+				if phase != names.None {
+					begun++
+				}
+				goes := ending == "all" || ending == typ || l["group"] != "big"
+				works = works || phase == names.Cleanup || phase == names.Install && !goes && l[names.Ready+typ] == ""
+			}
+			if begun == 1 && ending == "" {
 				halves++
 			}
-			if g && l[names.Ready+"gvisor"] == "" || k && l[names.Ready+"kata-containers"] == "" {
+			if works {
 				busy++
 			}
 		}
 		peak = max(peak, busy)
 	}
-	w.settle()
-	w.wants("ready", w.condition(p, "Ready"), "True Installed: 2 runtimes are on 60 nodes")
-	if peak > 6 || peak < 3 {
-		t.Errorf("%d nodes were worked on at once, of 6", peak)
+	within := func(what string, most int) {
+		t.Helper()
+		if peak > most || peak < 3 {
+			t.Errorf("%s: %d nodes were worked on at once, of %d", what, peak, most)
+		}
+		peak = 0
 	}
+	w.settle()
+	w.wants("ready", w.condition(p, "Ready"), "True Installed: 2 runtimes are on 30 nodes")
+	within("installed", 6)
 	if halves > 0 {
 		t.Errorf("a node began with one of its runtimes %d times: its CRI runtime is restarted twice", halves)
 	}
+
+	// Nodes that leave the pool are cleaned at the same pace, and one that does not
+	// answer goes last.
+	for i := range 10 {
+		n := w.node(fmt.Sprintf("big-%03d", i))
+		n.Labels["group"] = "elsewhere"
+		if i == 0 {
+			n.Status.Conditions = nil
+		}
+		w.must(w.client.Update(t.Context(), n))
+	}
+	w.lazy["big-000"] = true
+	w.settle()
+	within("nodes have left", 6)
+	for i := range 10 {
+		if n := w.node(fmt.Sprintf("big-%03d", i)); (len(n.Labels) == 1) == (i == 0) {
+			t.Errorf("%s: %v", n.Name, n.Labels)
+		}
+	}
+	w.must(w.client.Delete(t.Context(), w.node("big-000")))
+	ending = "kata-containers"
+	w.change(p, func() { p.Spec.CRI.ContainerRuntimes = p.Spec.CRI.ContainerRuntimes[:1] })
+	w.settle()
+	if w.runtime("kata-containers-big") != nil {
+		t.Errorf("still there: %s", w.operation("kata-containers-big"))
+	}
+	within("a type less", 4)
+	ending = "all"
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	if w.get(p) || len(w.node("big-029").Labels) != 1 {
+		t.Errorf("the pool is still there: %v", w.node("big-029").Labels)
+	}
+	within("taken away", 4)
 }
 
 // Who waits as a gardenlet does is told of its own order and of no other.

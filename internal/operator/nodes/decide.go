@@ -35,8 +35,8 @@ type Runtime struct {
 	Signs map[string]Sign
 	// Gone are those of the pods that take it away.
 	Gone map[string]Sign
-	// Cleaners are the nodes on which such pods still are.
-	Cleaners map[string]bool
+	// Installers and Cleaners are the nodes on which pods of either still are.
+	Installers, Cleaners map[string]bool
 }
 
 // Pool is all that decides about its nodes.
@@ -82,7 +82,7 @@ func (p *Pool) Concerns(n *corev1.Node) bool {
 }
 
 // Decide is what a node should be, as a changed copy. Admit says that its runtimes may
-// be installed now. The node is n itself if nothing is to change.
+// be installed and taken away now. The node is n itself if nothing is to change.
 func (p *Pool) Decide(n *corev1.Node, admit bool) (*corev1.Node, error) {
 	out := n.DeepCopy()
 	if out.Labels == nil {
@@ -217,7 +217,7 @@ func (p *Pool) next(was *corev1.Node, phase names.PhaseOf, d decision) (names.Ph
 	case phase == names.Install && !wanted && !offers(was, d.Type):
 		// Only now does no new pod come: the labels were off before this look at pods.
 		return unless(p.Busy, names.Leaving, place{was.Name, d.Type, phase})
-	case phase == names.Leaving:
+	case phase == names.Leaving && d.admit:
 		// The installer puts back what is taken away, as long as it is there.
 		return unless(p.Installing, names.Cleanup, place{was.Name, d.Type, phase})
 	}

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -21,37 +22,37 @@ func Most(limit *intstr.IntOrString, nodes int) int {
 	return n
 }
 
-// Pace chooses the nodes that may begin now. Those that are being worked on count,
-// whatever the runtime, and get what else they are to have at once: the CRI runtime is
-// restarted for all of them together.
-func (p *Pool) Pace(members []*corev1.Node, most int) map[string]bool {
+// Pace chooses the nodes whose CRI runtime may be restarted now, of all that the pool
+// concerns. Those that are being worked on count, whatever the runtime and whether
+// it comes or goes, and get what else they are to have at once: the CRI runtime is
+// restarted for all of it together.
+func (p *Pool) Pace(all []*corev1.Node, most int) map[string]bool {
 	admitted, busy := map[string]bool{}, 0
+	gathering := p.gathering()
 	var waiting []*corev1.Node
-	for _, n := range members {
+	for _, n := range all {
 		switch p.progress(n) {
 		case working:
 			busy++
 			admitted[n.Name] = true
-		case idle:
+		case lacking:
+			if !gathering { // or it would begin with a part of them, and restart twice
+				waiting = append(waiting, n)
+			}
+		case leaving:
 			waiting = append(waiting, n)
 		case finished:
 		}
 	}
-	if p.gathering() {
-		return admitted // or a node would begin with a part of them, and restart twice
-	}
-	// Nodes that are ready to be used go first: the others may never answer.
+	// Nodes that can begin at once go first: the others may never answer.
 	slices.SortStableFunc(waiting, func(a, b *corev1.Node) int {
-		if x, y := alive(a), alive(b); x != y {
+		if x, y := p.prompt(a), p.prompt(b); x != y {
 			if x {
 				return -1
 			}
 			return 1
 		}
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return strings.Compare(a.Name, b.Name)
 	})
 	for _, n := range waiting {
 		if busy >= most {
@@ -67,27 +68,45 @@ func (p *Pool) Pace(members []*corev1.Node, most int) map[string]bool {
 type stage int
 
 const (
-	idle     stage = iota // something is missing, and nothing has begun
+	finished stage = iota // nothing to do
+	leaving               // something is to be taken away, and nothing has begun
+	lacking               // something is missing, and nothing has begun
 	working               // something has begun and is not done
-	finished              // nothing to do
 )
 
 func (p *Pool) progress(n *corev1.Node) stage {
-	out := finished
+	out, stays := finished, p.Has(n) && p.Chooses(n)
 	for i := range p.Runtimes {
 		r := &p.Runtimes[i]
+		wanted := stays && !r.Ending
 		phase, pool := names.ReadPhase(n.Labels[names.Phase+r.Type])
 		switch {
 		case phase != names.None && pool != p.Name:
 			return finished // another pool is at it
-		case phase == names.Cleanup, phase == names.Leaving, phase == names.Install && !r.Ending && n.Labels[names.Ready+r.Type] != "true":
+		case phase == names.Cleanup, wanted && begun(phase) && n.Labels[names.Ready+r.Type] != "true":
 			return working
-		case phase == names.None && !r.Ending && r.Offered:
-			out = idle
+		case phase == names.Leaving:
+			out = max(out, leaving)
+		case phase == names.None && wanted && r.Offered:
+			out = lacking
 		}
 	}
 	return out
 }
+
+// begun says that an installer is at a runtime, or is about to be once more.
+func begun(phase names.PhaseOf) bool { return phase == names.Install || phase == names.Leaving }
+
+// prompt says that a node answers, and that no pod has to end before it can begin.
+func (p *Pool) prompt(n *corev1.Node) bool {
+	return alive(n) && !slices.ContainsFunc(p.Runtimes, func(r Runtime) bool {
+		phase, _ := names.ReadPhase(n.Labels[names.Phase+r.Type])
+		return phase == names.None && r.Cleaners[n.Name] || phase == names.Leaving && r.Installers[n.Name]
+	})
+}
+
+// counted says that a node is one of those of which so many may be worked on at a time.
+func (p *Pool) counted(n *corev1.Node) bool { return p.Has(n) || carries(n, p.Name) }
 
 // gathering says that of what the pool asks for something is about to be offered.
 func (p *Pool) gathering() bool {

@@ -53,14 +53,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return pool.Has(n) && pool.progress(n) == idle }) {
+	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { s := pool.progress(n); return s == lacking || s == leaving }) {
 		// Somebody may begin, and the cache may not have heard of who began last.
 		if nodes, err = r.concerned(ctx, r.Live, pool); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	members := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.Has(n) })
-	admitted := pool.Pace(members, Most(most, len(members)))
+	counted := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.counted(n) })
+	admitted := pool.Pace(counted, Most(most, len(counted)))
 	var again time.Duration
 	var failed []error
 	for _, n := range nodes {
@@ -196,7 +196,8 @@ func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.Conta
 		rt := Runtime{
 			Type: typ, Ending: ending, Forced: ending && c.Annotations[gardener.AnnotationForce] == "true",
 			Offered: offered, Refused: c.Status.LastError != nil,
-			Signs: map[string]Sign{}, Gone: map[string]Sign{}, Cleaners: cleaners(pods.Items),
+			Signs: map[string]Sign{}, Gone: map[string]Sign{},
+			Installers: still(pods.Items, names.Install), Cleaners: still(pods.Items, names.Cleanup),
 		}
 		of := slices.DeleteFunc(pods.Items, func(o corev1.Pod) bool { return o.Labels[names.Pool] != p.Name })
 		if err := r.signs(ctx, &rt, of); err != nil {
@@ -224,12 +225,12 @@ func (r *Reconciler) offered(ctx context.Context, c *gardener.ContainerRuntime, 
 	return true, nil
 }
 
-// cleaners are the nodes on which pods that clean up have not ended, whichever pool
+// still are the nodes on which pods that do some work have not ended, whichever pool
 // they are of.
-func cleaners(pods []corev1.Pod) map[string]bool {
+func still(pods []corev1.Pod, work names.PhaseOf) map[string]bool {
 	out := map[string]bool{}
 	for i := range pods {
-		if p := &pods[i]; p.Labels[names.Work] == string(names.Cleanup) && p.Spec.NodeName != "" && !ended(p) {
+		if p := &pods[i]; p.Labels[names.Work] == string(work) && p.Spec.NodeName != "" && !ended(p) {
 			out[p.Spec.NodeName] = true
 		}
 	}
