@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -431,6 +432,74 @@ func TestMistakes(t *testing.T) {
 			w.settle()
 			w.wants("mistake", w.operation("gvisor-a"), append(test.says, "Create Error", "ERR_CONFIGURATION_PROBLEM")...)
 			test.mend(w)
+			w.settle()
+			w.wants("mended", w.operation("gvisor-a"), "Create Succeeded 100")
+		})
+	}
+}
+
+// What pods cannot say themselves is told for them, and changes nothing of nodes.
+func TestSilentPods(t *testing.T) {
+	container := func(now, last corev1.ContainerState) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "install", State: now, LastTerminationState: last}}
+		}
+	}
+	waits := func(reason, message string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	}
+	ended := func(code int32, reason, message string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}}
+	}
+	none := corev1.ContainerState{}
+	for name, test := range map[string]struct {
+		runs func(*corev1.Pod)
+		late bool // it is told when some time has passed
+		says string
+	}{
+		"no image":         {container(waits("ImagePullBackOff", "back-off pulling x"), none), false, "a-000: ImagePullBackOff: back-off pulling x"},
+		"no container":     {container(waits("CreateContainerError", "no such user"), none), false, "a-000: CreateContainerError: no such user"},
+		"no memory":        {container(ended(137, "OOMKilled", ""), none), false, "a-000: its installer ended with 137 OOMKilled"},
+		"no memory, again": {container(waits("CrashLoopBackOff", "back-off 10s"), ended(137, "OOMKilled", "")), false, "a-000: its installer ended with 137 OOMKilled"},
+		"installed, and then no memory": {
+			container(none, ended(137, "OOMKilled", `{"apiVersion":"`+payload.APIVersion+`","kind":"InstallResult","type":"gvisor","state":"Installed","served":["runsc"]}`)), false, "a-000: its installer ended with 137 OOMKilled",
+		},
+		"another program": {container(waits("CrashLoopBackOff", ""), ended(1, "Error", "exec format error")), false, "ended with 1 Error and left no result: exec format error"},
+		"evicted": {func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node was low on memory"
+		}, false, "a-000: Evicted: the node was low on memory"},
+		"no mount": {func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodPending
+			container(waits("ContainerCreating", ""), none)(p)
+		}, true, "kubectl describe pod -n fairlead-system fairlead-gvisor-a-a-000"},
+		"not scheduled": {func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodPending
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "insufficient cpu"}}
+		}, true, "a-000: its installer is not scheduled: insufficient cpu"},
+		"no pod": {nil, true, "kubectl describe daemonset -n fairlead-system fairlead-gvisor-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fleet("a", 1)
+			w.create(aPayload("gvisor", "1", "runsc"), aPool("a", "gvisor"))
+			w.settle()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "fairlead-gvisor-a-a-000"}}
+			w.must(w.client.Delete(t.Context(), pod))
+			w.runs, w.barred = test.runs, test.runs == nil
+			w.settle()
+			if test.late {
+				if got := w.operation("gvisor-a"); !strings.Contains(got, "Create Processing") {
+					t.Errorf("it is told at once: %s", got)
+				}
+				w.now = w.now.Add(5 * time.Minute)
+				w.settle()
+			}
+			w.wants("trouble", w.operation("gvisor-a"), "Create Error", "0 of 1 nodes", test.says, "ERR_RETRYABLE_CONFIGURATION_PROBLEM")
+			w.wants("the pool", w.condition(aPool("a"), "Ready"), "False Waiting", test.says)
+			if w.node("a-000").Labels[names.Ready+"gvisor"] != "true" {
+				t.Error("the node is no longer ready, though nothing is known")
+			}
+			w.runs, w.barred = nil, false
 			w.settle()
 			w.wants("mended", w.operation("gvisor-a"), "Create Succeeded 100")
 		})

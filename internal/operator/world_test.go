@@ -51,6 +51,7 @@ type world struct {
 	linger  map[string]bool                   // nodes on which pods take long to end
 	results map[string]*payload.InstallResult // by node, of pods that fail
 	runs    func(*corev1.Pod)                 // fills in the status, if it is not nil
+	barred  bool                              // no pod is made any more
 	watch   func()                            // is called after each step
 	fail    func(verb string, o client.Object) error
 	behind  map[string]client.Client // of kinds that caches have not heard of since, as they were
@@ -289,6 +290,9 @@ func (w *world) pod(name string, ds *appsv1.DaemonSet, node string) {
 	ctx := w.t.Context()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ds.Namespace}}
 	err := w.client.Get(ctx, client.ObjectKeyFromObject(p), p)
+	if apierrors.IsNotFound(err) && w.barred {
+		return
+	}
 	if apierrors.IsNotFound(err) {
 		p.Labels, p.Annotations, p.Spec = ds.Spec.Template.Labels, ds.Spec.Template.Annotations, *ds.Spec.Template.Spec.DeepCopy()
 		p.Spec.NodeName = node

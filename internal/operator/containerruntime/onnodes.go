@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +34,8 @@ type onNodes struct {
 	classes *classes.Keeper
 	account string // service account of the pods
 	passes  *nodes.Passes
+	now     func() time.Time
+	since   map[string]map[string]time.Time // nodes that wait for a pod, by DaemonSet
 }
 
 // errTaken says that the owner of a DaemonSet is another object.
@@ -41,7 +43,7 @@ var errTaken = errors.New("is of another object, which is about to go or somebod
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
 func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
-	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes}
+	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}}
 	return r
 }
 
@@ -230,7 +232,11 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 			ready++
 		}
 	}
-	o, trouble := progress(t, all, ready), failures(pods)
+	o := progress(t, all, ready)
+	trouble, err := e.wrong(ctx, e.order(t), names.Install, pods)
+	if err != nil {
+		return outcome{}, err
+	}
 	text, err := json.Marshal(map[string]any{"apiVersion": "fairlead.run/v1alpha1", "kind": "RuntimeProgress", "version": t.payload.Spec.Manifest.Version, "nodes": all, "readyNodes": ready})
 	if err != nil {
 		return outcome{}, fmt.Errorf("write the status of a provider: %w", err)
@@ -242,6 +248,15 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 	o.done = false
 	o.conditions[0].Status, o.conditions[0].Reason = "False", "InstallFailed"
 	return o, e.sum(trouble, o.says)
+}
+
+// wrong is what keeps a DaemonSet from its work: on nodes, and in the cluster.
+func (e *onNodes) wrong(ctx context.Context, o *install.Order, work names.PhaseOf, pods []corev1.Pod) ([]failure, error) {
+	waiting, err := inPhase(ctx, e.client, o.Runtime, o.Type, work)
+	if err != nil {
+		return nil, err
+	}
+	return append(e.failures(pods), e.unmade(o.Runtime.Namespace, o.DaemonSetName(work), waiting, pods)...), nil
 }
 
 // progress is how far it is with so many nodes ready of all. A pool without nodes is
@@ -290,12 +305,6 @@ func (e *onNodes) members(ctx context.Context, c *gardener.ContainerRuntime) ([]
 	return list.Items, nil
 }
 
-// failure is what an installer said of its last attempt on a node.
-type failure struct {
-	node, says string
-	permanent  bool
-}
-
 // pods are those of the installer that do some work for an object.
 func (e *onNodes) pods(ctx context.Context, c *gardener.ContainerRuntime, typ string, work names.PhaseOf) ([]corev1.Pod, error) {
 	var pods corev1.PodList
@@ -304,33 +313,6 @@ func (e *onNodes) pods(ctx context.Context, c *gardener.ContainerRuntime, typ st
 		return nil, fmt.Errorf("list the installer's pods: %w", err)
 	}
 	return pods.Items, nil
-}
-
-// failures are what pods say is wrong on their nodes.
-func failures(pods []corev1.Pod) []failure {
-	var out []failure
-	for i := range pods {
-		p := &pods[i]
-		if _, r := nodes.Read(p); r != nil && r.Reason != "" {
-			out = append(out, failure{p.Spec.NodeName, fmt.Sprintf("%s: %s: %s", p.Spec.NodeName, r.Reason, r.Message), r.Reason.Permanent()})
-		}
-	}
-	slices.SortFunc(out, func(a, b failure) int { return strings.Compare(a.node, b.node) })
-	return out
-}
-
-// sum is one error of many. If all of them are such that trying again does not help,
-// so is it.
-func (e *onNodes) sum(all []failure, says string) error {
-	var texts []string
-	code := gardener.CodeConfiguration
-	for _, f := range all {
-		texts = append(texts, f.says)
-		if !f.permanent {
-			code = gardener.CodeRetryable
-		}
-	}
-	return problem{fmt.Errorf("%s; it failed on %d: %s", says, len(all), classes.Some(texts)), code}
 }
 
 // remove waits until nobody uses the runtime and it is off all nodes, then takes away
@@ -415,13 +397,21 @@ func (e *onNodes) unused(ctx context.Context, typ string) error {
 func carriers(ctx context.Context, from client.Reader, c *gardener.ContainerRuntime, typ string) ([]corev1.Node, error) {
 	var out []corev1.Node
 	for _, phase := range []names.PhaseOf{names.Install, names.Leaving, names.Cleanup} {
-		var list corev1.NodeList
-		if err := from.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
-			return nil, fmt.Errorf("list the nodes with %s: %w", typ, err)
+		some, err := inPhase(ctx, from, c, typ, phase)
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, list.Items...)
+		out = append(out, some...)
 	}
 	return out, nil
+}
+
+func inPhase(ctx context.Context, from client.Reader, c *gardener.ContainerRuntime, typ string, phase names.PhaseOf) ([]corev1.Node, error) {
+	var list corev1.NodeList
+	if err := from.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
+		return nil, fmt.Errorf("list the nodes with %s: %w", typ, err)
+	}
+	return list.Items, nil
 }
 
 // left are the nodes that have something of a runtime that is being taken away. There
@@ -473,7 +463,11 @@ func (e *onNodes) waiting(ctx context.Context, c *gardener.ContainerRuntime, typ
 	if err != nil {
 		return o, err
 	}
-	if trouble := failures(pods); len(trouble) > 0 {
+	trouble, err := e.wrong(ctx, &install.Order{Runtime: c, Type: typ}, names.Cleanup, pods)
+	if err != nil {
+		return o, err
+	}
+	if len(trouble) > 0 {
 		return o, problem{e.sum(trouble, o.says), gardener.CodeCleanup}
 	}
 	return o, nil

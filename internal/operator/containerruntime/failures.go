@@ -1,0 +1,140 @@
+package containerruntime
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/nodes"
+)
+
+// patience is how long a pod may take to begin, or a DaemonSet to make it. Who waits is
+// told afterwards.
+const patience = 5 * time.Minute
+
+// failure is what went wrong on a node: what an installer said of its last attempt, or
+// what keeps it from one.
+type failure struct {
+	node, says string
+	permanent  bool
+}
+
+// failures are what is wrong with pods.
+func (e *onNodes) failures(pods []corev1.Pod) []failure {
+	var out []failure
+	for i := range pods {
+		p := &pods[i]
+		where := p.Spec.NodeName
+		if where == "" {
+			where = "pod " + p.Name
+		}
+		if says, permanent := e.trouble(p); says != "" {
+			out = append(out, failure{where, where + ": " + says, permanent})
+		}
+	}
+	slices.SortFunc(out, func(a, b failure) int { return strings.Compare(a.node, b.node) })
+	return out
+}
+
+// trouble is what is wrong with a pod, or "". Only its own result can be permanent: what
+// a kubelet says may be another thing the next minute.
+func (e *onNodes) trouble(p *corev1.Pod) (says string, permanent bool) {
+	sign, r := nodes.Read(p)
+	switch {
+	case r != nil && r.Reason != "":
+		return fmt.Sprintf("%s: %s", r.Reason, r.Message), r.Reason.Permanent()
+	case sign.Done || p.DeletionTimestamp != nil:
+		return "", false
+	case p.Status.Phase == corev1.PodFailed && p.Status.Reason != "":
+		return join(p.Status.Reason, p.Status.Message), false // it was evicted, or not taken
+	}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		if says := held(s.State.Waiting); says != "" {
+			return says, false
+		}
+		for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if end != nil && (r == nil || end.ExitCode != 0) {
+				return join(fmt.Sprintf("its installer ended with %d %s and left no result", end.ExitCode, end.Reason), end.Message), false
+			}
+		}
+	}
+	if begun := p.Status.Phase != corev1.PodPending && p.Status.Phase != ""; begun || e.now().Sub(p.CreationTimestamp.Time) < patience {
+		return "", false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return join("its installer is not scheduled", c.Message), false
+		}
+	}
+	return fmt.Sprintf("its installer has not begun for more than %s; look at the events of its pod: kubectl describe pod -n %s %s", minutes(patience), p.Namespace, p.Name), false
+}
+
+// held is why a container does not begin, if that is more than that it is about to.
+func held(w *corev1.ContainerStateWaiting) string {
+	if w == nil || slices.Contains([]string{"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"}, w.Reason) {
+		return "" // after a crash its end says more
+	}
+	return join(w.Reason, w.Message)
+}
+
+func join(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	return reason + ": " + message
+}
+
+func minutes(d time.Duration) string { return fmt.Sprintf("%d minutes", int(d.Minutes())) }
+
+// unmade are the nodes that have waited too long for a pod of a DaemonSet: something
+// refuses it, which is said in events that nobody reads here. Since when each waits is
+// known from looks before.
+func (e *onNodes) unmade(namespace, set string, waiting []corev1.Node, pods []corev1.Pod) []failure {
+	has, since := map[string]bool{}, map[string]time.Time{}
+	for i := range pods {
+		// A scheduler takes its time: a pod without a node may be for any of them.
+		if has[pods[i].Spec.NodeName] = true; pods[i].Spec.NodeName == "" {
+			waiting = nil
+		}
+	}
+	var out []failure
+	for i := range waiting {
+		n := waiting[i].Name
+		if has[n] {
+			continue
+		}
+		at, known := e.since[set][n]
+		if !known {
+			at = e.now()
+		}
+		since[n] = at
+		if e.now().Sub(at) >= patience {
+			out = append(out, failure{node: n, says: fmt.Sprintf("%s: there has been no pod for it for more than %s: a quota, Pod Security or a webhook may refuse it; look at the events: kubectl describe daemonset -n %s %s", n, minutes(patience), namespace, set)})
+		}
+	}
+	delete(e.since, set)
+	if len(since) > 0 {
+		e.since[set] = since
+	}
+	return out
+}
+
+// sum is one error of many. If all of them are such that trying again does not help,
+// so is it.
+func (e *onNodes) sum(all []failure, says string) error {
+	var texts []string
+	code := gardener.CodeConfiguration
+	for _, f := range all {
+		texts = append(texts, f.says)
+		if !f.permanent {
+			code = gardener.CodeRetryable
+		}
+	}
+	return problem{fmt.Errorf("%s; it failed on %d: %s", says, len(all), classes.Some(texts)), code}
+}
