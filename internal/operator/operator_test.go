@@ -195,6 +195,18 @@ func TestPace(t *testing.T) {
 	within("taken away", 4)
 }
 
+// Who looks at a pool during its first rollout sees how far it is.
+func TestProgressIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 3)
+	w.lazy["a-002"] = true
+	p := aPool("a", "gvisor")
+	w.create(p)
+	w.settle()
+	w.wants("ready", w.condition(p, "Ready"), "False Waiting: gvisor: gvisor 1 was verified on 2 of 3 nodes")
+}
+
 // Who waits as a gardenlet does is told of its own order and of no other.
 func TestWaitContract(t *testing.T) {
 	w := newWorld(t)

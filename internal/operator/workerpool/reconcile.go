@@ -519,10 +519,12 @@ func Done(c *gardener.ContainerRuntime) error {
 		return errors.New(c.Status.LastError.Description)
 	case last == nil:
 		return errors.New("nobody acts on it yet")
-	case c.Status.ObservedGeneration != c.Generation:
-		return errors.New("what changed last was not taken up yet")
 	case c.Annotations[gardener.AnnotationOperation] != "":
 		return errors.New("the last order was not taken up yet")
+	case last.State == gardener.StateProcessing:
+		return errors.New(last.Description) // the generation is said to be observed at its end
+	case c.Status.ObservedGeneration != c.Generation:
+		return errors.New("what changed last was not taken up yet")
 	case last.State != gardener.StateSucceeded:
 		return errors.New(last.Description)
 	case err == nil && asked.After(last.LastUpdateTime.Time):
