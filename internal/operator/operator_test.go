@@ -1,10 +1,12 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +195,95 @@ func TestPace(t *testing.T) {
 		t.Errorf("the pool is still there: %v", w.node("big-029").Labels)
 	}
 	within("taken away", 4)
+}
+
+// apiServer is one that is asked for nodes. It answers in pages of four.
+type apiServer struct {
+	client.Reader
+	lists int
+}
+
+func (s *apiServer) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	asked := (&client.ListOptions{}).ApplyOptions(options)
+	page, limit := asked.Continue, asked.Limit
+	asked.Continue, asked.Limit = "", 0
+	err := s.Reader.List(ctx, into, asked)
+	all, is := into.(*corev1.NodeList)
+	if err != nil || !is {
+		return err
+	}
+	s.lists++
+	if limit == 0 {
+		return errors.New("all nodes are asked for at once")
+	}
+	from, _ := strconv.Atoi(page)
+	to := min(len(all.Items), from+4)
+	if to < len(all.Items) {
+		all.Continue = strconv.Itoa(to)
+	}
+	all.Items = all.Items[from:to]
+	return nil
+}
+
+// behind is a cache that has not heard of nodes for a while.
+type behind struct {
+	client.Client
+	nodes corev1.NodeList
+}
+
+func (b *behind) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if all, is := into.(*corev1.NodeList); is {
+		b.nodes.DeepCopyInto(all)
+		return nil
+	}
+	return b.Client.List(ctx, into, options...)
+}
+
+// The API server is asked for nodes only when one of them is about to begin, and then
+// it has the last word.
+func TestPaceAsksSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 9)
+	for i := range 9 {
+		w.lazy[fmt.Sprintf("a-%03d", i)] = true
+	}
+	live := &apiServer{Reader: w.client}
+	w.nodes.Live = live
+	p := aPool("a", "gvisor")
+	p.Spec.MaxUnavailable = new(intstr.FromInt32(2))
+	w.create(p)
+	begun := func() (n int) {
+		var all corev1.NodeList
+		w.must(w.client.List(t.Context(), &all, client.HasLabels{names.Phase + "gvisor"}))
+		return len(all.Items)
+	}
+	stale := &behind{Client: w.client}
+	for range 20 {
+		if begun() > 0 {
+			break
+		}
+		w.must(w.client.List(t.Context(), &stale.nodes))
+		w.step()
+	}
+	if live.lists != 3 || begun() != 2 {
+		t.Fatalf("%d nodes have begun, after %d requests", begun(), live.lists)
+	}
+	w.nodes.Client = stale
+	w.reconcile(w.nodes, "", "a")
+	if live.lists != 6 || begun() != 2 {
+		t.Errorf("by a cache that is behind %d nodes have begun, after %d requests", begun(), live.lists)
+	}
+	w.nodes.Client = w.client
+	w.settle()
+	if live.lists != 6 {
+		t.Errorf("no node may begin, and the API server is asked for them: %d requests", live.lists)
+	}
+	delete(w.lazy, "a-000")
+	w.settle()
+	if live.lists != 9 || begun() != 3 {
+		t.Errorf("%d nodes have begun, after %d requests", begun(), live.lists)
+	}
 }
 
 // Who looks at a pool during its first rollout sees how far it is.

@@ -22,8 +22,15 @@ func Most(limit *intstr.IntOrString, nodes int) int {
 	return n
 }
 
-// Pace chooses the nodes whose CRI runtime may be restarted now, of all that the pool
-// concerns. Those that are being worked on count, whatever the runtime and whether
+// admit chooses of all nodes that a pool concerns those that may begin or go on.
+func (p *Pool) admit(all []*corev1.Node, limit *intstr.IntOrString) map[string]bool {
+	// Those that somebody else has do not count.
+	of := slices.DeleteFunc(slices.Clone(all), func(n *corev1.Node) bool { return !p.Has(n) && !carries(n, p.Name) })
+	return p.Pace(of, Most(limit, len(of)))
+}
+
+// Pace chooses the nodes whose CRI runtime may be restarted now, of those that are in
+// the pool or have something of it. Those that are being worked on count, whatever the runtime and whether
 // it comes or goes, and get what else they are to have at once: the CRI runtime is
 // restarted for all of it together.
 func (p *Pool) Pace(all []*corev1.Node, most int) map[string]bool {
@@ -104,9 +111,6 @@ func (p *Pool) prompt(n *corev1.Node) bool {
 		return phase == names.None && r.Cleaners[n.Name] || phase == names.Leaving && r.Installers[n.Name]
 	})
 }
-
-// counted says that a node is one of those of which so many may be worked on at a time.
-func (p *Pool) counted(n *corev1.Node) bool { return p.Has(n) || carries(n, p.Name) }
 
 // gathering says that of what the pool asks for something is about to be offered.
 func (p *Pool) gathering() bool {

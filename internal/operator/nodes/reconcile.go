@@ -53,14 +53,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { s := pool.progress(n); return s == lacking || s == leaving }) {
-		// Somebody may begin, and the cache may not have heard of who began last.
-		if nodes, err = r.concerned(ctx, r.Live, pool); err != nil {
+	admitted := pool.admit(nodes, most)
+	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return admitted[n.Name] && pool.progress(n) != working }) {
+		// Somebody may begin, and the cache may not have heard of who began last. In all
+		// other looks at the pool it is enough.
+		if nodes, err = r.concerned(ctx, r.Live, pool, client.Limit(page)); err != nil {
 			return reconcile.Result{}, err
 		}
+		admitted = pool.admit(nodes, most)
 	}
-	counted := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.counted(n) })
-	admitted := pool.Pace(counted, Most(most, len(counted)))
 	var again time.Duration
 	var failed []error
 	for _, n := range nodes {
@@ -93,18 +94,25 @@ func (r *Reconciler) bring(ctx context.Context, p *Pool, n *corev1.Node, admit b
 	return nil
 }
 
-func (r *Reconciler) concerned(ctx context.Context, from client.Reader, p *Pool) ([]*corev1.Node, error) {
-	var list corev1.NodeList
-	if err := from.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
+// page is how many nodes an API server is asked for at once.
+const page = 500
+
+func (r *Reconciler) concerned(ctx context.Context, from client.Reader, p *Pool, options ...client.ListOption) ([]*corev1.Node, error) {
 	var out []*corev1.Node
-	for i := range list.Items {
-		if n := &list.Items[i]; n.DeletionTimestamp == nil && p.Concerns(n) {
-			out = append(out, n)
+	for next := ""; ; {
+		var list corev1.NodeList
+		if err := from.List(ctx, &list, append(options, client.Continue(next))...); err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		for i := range list.Items {
+			if n := &list.Items[i]; n.DeletionTimestamp == nil && p.Concerns(n) {
+				out = append(out, n)
+			}
+		}
+		if next = list.Continue; next == "" {
+			return out, nil
 		}
 	}
-	return out, nil
 }
 
 // pool gathers what decides about nodes; nil if there is no such pool.
