@@ -303,7 +303,7 @@ func (d *daemon) cri() client { return client{d.socket()} }
 
 func (d *daemon) await() {
 	d.Helper()
-	for range 600 {
+	for range 1800 {
 		if d.cri().up() {
 			return
 		}

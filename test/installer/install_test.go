@@ -193,7 +193,10 @@ func (d *daemon) command(env []string, args ...string) *exec.Cmd {
 		distribution = "crio"
 	}
 	all = append(all, "--distribution", distribution, "--cri-socket", d.socket(), "--cri-config", d.config(), "--binary-path", d.path("usr"),
-		"--journal", d.path("journal"), "--restart", "command", "--restart-command", d.path("restart"), "--ready-file", d.path("ready"), "--restart-interval", "1ns", "--wait", "20s", "--os", "debian")
+		"--journal", d.path("journal"), "--restart", "command", "--restart-command", d.path("restart"), "--ready-file", d.path("ready"), "--restart-interval", "1ns", "--os", "debian")
+	if !slices.Contains(args, "--wait") {
+		all = append(all, "--wait", "3m") // a daemon may take that long where much else runs
+	}
 	cmd := exec.Command(filepath.Join(node.Bin, "fairlead"), all...)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
