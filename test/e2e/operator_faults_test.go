@@ -165,9 +165,8 @@ func (c *crew) stormy(t *testing.T, p *flaky.Proxy) {
 	c.ready(t, "red")
 	c.ready(t, "blue")
 	c.reconciled(t, runtimePath+"/gvisor-red")
-	more := object{"type": "gvisor", "providerConfig": object{"overhead": object{"memory": "48Mi"}}}
-	c.asks(t, "red", more, object{"type": "kata-containers"})
-	c.asks(t, "blue", more)
+	c.asks(t, "red", costly, object{"type": "kata-containers"})
+	c.asks(t, "blue", costly)
 	// What somebody takes away comes back, and so does a machine of a name that was there.
 	c.must(t, http.MethodDelete, runtimePath+"/gvisor-blue", nil, nil)
 	c.must(t, http.MethodDelete, setPath+"?labelSelector=operator.fairlead.run/pool=red", nil, nil)
@@ -282,6 +281,9 @@ func (c *crew) taintsOf(ctx context.Context) error {
 	}
 }
 
+// costly is gvisor with an overhead of its own.
+var costly = object{"type": "gvisor", "providerConfig": object{"overhead": object{"memory": "48Mi"}}}
+
 // stormPools are pools, and the types that they ask for.
 var stormPools = map[string][]string{"red": {"gvisor", "kata-containers"}, "blue": {"gvisor"}}
 
@@ -311,7 +313,7 @@ func (c *crew) sound(t *testing.T, pools map[string][]string) error {
 	if err := c.soundSets(t, runtimes, uids); err != nil {
 		return err
 	}
-	if err := c.soundClasses(t, map[string]string{"gvisor": "runsc", "kata-qemu": "kata-qemu"}); err != nil {
+	if err := c.soundClasses(t, pools); err != nil {
 		return err
 	}
 	return c.soundNodes(t, pools)
@@ -376,12 +378,17 @@ func (c *crew) soundSets(t *testing.T, runtimes int, uids map[string]bool) error
 	return nil
 }
 
-// soundClasses looks at the classes: those of some names and the one of somebody else.
-func (c *crew) soundClasses(t *testing.T, handlers map[string]string) error {
+// soundClasses looks at the classes: those of the pools' types, and no others.
+func (c *crew) soundClasses(t *testing.T, pools map[string][]string) error {
 	t.Helper()
+	want := map[string]string{} // handlers by names
+	for _, types := range pools {
+		for _, typ := range types {
+			want[map[string]string{"gvisor": "gvisor", "kata-containers": "kata-qemu"}[typ]] = handlerOf[typ]
+		}
+	}
 	var list nodev1.RuntimeClassList
 	c.must(t, http.MethodGet, classPath, nil, &list)
-	want := maps.Clone(handlers)
 	for i := range list.Items {
 		one := &list.Items[i]
 		if one.Labels["app.kubernetes.io/managed-by"] != "fairlead-operator" {
@@ -401,17 +408,19 @@ func (c *crew) soundClasses(t *testing.T, handlers map[string]string) error {
 	return nil
 }
 
+// handlerOf are the handlers of types.
+var handlerOf = map[string]string{"gvisor": "runsc", "kata-containers": "kata-qemu"}
+
 // soundNodes looks at labels and taints, to the last one.
 func (c *crew) soundNodes(t *testing.T, pools map[string][]string) error {
 	t.Helper()
-	handlers := map[string]string{"gvisor": "runsc", "kata-containers": "kata-qemu"}
 	for pool, types := range pools {
 		for _, n := range c.nodes(t, "group="+pool) {
 			want := map[string]string{gardener.LabelPool: pool, gardener.LabelCRI: "containerd"}
 			for _, typ := range types {
 				maps.Copy(want, map[string]string{
 					"containerruntime.worker.gardener.cloud/" + typ: "true", "container.runtime." + typ: "true", "ready.fairlead.run/" + typ: "true",
-					"install.fairlead.run/" + typ: "install." + pool, "handler.fairlead.run/" + handlers[typ]: typ,
+					"install.fairlead.run/" + typ: "install." + pool, "handler.fairlead.run/" + handlerOf[typ]: typ,
 				})
 			}
 			if got := ofOperator(n.Labels); !maps.Equal(got, want) {
@@ -518,6 +527,7 @@ func (c *crew) stale(t *testing.T, p *flaky.Proxy) {
 		})
 	}
 	t.Run("an old answer", func(t *testing.T) { c.oldAnswer(t, p) })
+	t.Run("made anew", func(t *testing.T) { c.reborn(t, p) })
 	t.Run("a namesake", func(t *testing.T) { c.namesake(t, p) })
 }
 
@@ -535,7 +545,7 @@ func (c *crew) oldAnswer(t *testing.T, p *flaky.Proxy) {
 	c.must(t, http.MethodPost, poolPath, aTaintedPool("late", "gvisor"), nil)
 	c.ready(t, "late")
 	p.Hold("containerruntimes")
-	changed := c.asks(t, "late", object{"type": "gvisor", "providerConfig": object{"overhead": object{"memory": "48Mi"}}})
+	changed := c.asks(t, "late", costly)
 	eventually(t, func() error {
 		var got v1alpha1.WorkerPool
 		c.must(t, http.MethodGet, poolPath+"/late", nil, &got)
@@ -552,9 +562,24 @@ func (c *crew) oldAnswer(t *testing.T, p *flaky.Proxy) {
 	})
 	p.Release()
 	c.ready(t, "late")
-	if err := c.sound(t, map[string][]string{"late": {"gvisor"}}); err != nil && !strings.Contains(err.Error(), "kata-qemu") {
-		t.Error(err)
+	eventually(t, func() error { return c.sound(t, map[string][]string{"late": {"gvisor"}}) })
+}
+
+// reborn has a pool and its ContainerRuntime taken away by force, and made anew, while
+// caches still have the ones before.
+func (c *crew) reborn(t *testing.T, p *flaky.Proxy) {
+	p.Hold("workerpools", "containerruntimes", "daemonsets", "nodes", "pods", "runtimeclasses")
+	for _, path := range []string{runtimePath + "/gvisor-late", poolPath + "/late"} {
+		c.must(t, http.MethodPatch, path, object{"metadata": object{"finalizers": nil}}, nil)
+		c.must(t, http.MethodDelete, path, nil, nil)
 	}
+	pool := aTaintedPool("late")
+	pool["spec"].(object)["cri"].(object)["containerRuntimes"] = []object{costly}
+	c.must(t, http.MethodPost, poolPath, pool, nil)
+	time.Sleep(3 * time.Second) // as above
+	p.Release()
+	c.ready(t, "late")
+	eventually(t, func() error { return c.sound(t, map[string][]string{"late": {"gvisor"}}) })
 }
 
 // namesake has somebody else take the name of a ContainerRuntime that is to go, and that
