@@ -47,10 +47,11 @@ func (c *Cluster) machine(ctx context.Context) error {
 		defer cancel()
 		// It answers an order after its own patience with a program, and some time for itself.
 		remote, err := machine.Dial(ctx, agentListen, c.cfg.Patience+time.Minute)
-		if err == nil {
-			c.node.Machine = remote
+		if err != nil {
+			return err
 		}
-		return err
+		c.node.Machine = remote
+		return remote.SetClock()
 	})
 	return err
 }
