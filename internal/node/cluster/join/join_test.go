@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,12 +63,13 @@ type site struct {
 	// shared is the folder that drivers know.
 	shared string
 	health string // address
+	ips    []string
 	stop   func()
 }
 
 func newSite(t *testing.T) *site {
 	dir := t.TempDir()
-	return &site{Server: apiserver.InMemory(t, resourced...), t: t, fake: fakeruntime.New(), dir: dir, shared: dir + "/kubelet"}
+	return &site{Server: apiserver.InMemory(t, resourced...), t: t, fake: fakeruntime.New(), dir: dir, shared: dir + "/kubelet", ips: []string{"192.0.2.7"}}
 }
 
 // boot starts a node, which s.stop ends.
@@ -80,7 +82,7 @@ func (s *site) boot() *Node {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	n, err := New(ctx, Config{
 		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
-		Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}}, Stock: stock.Default,
+		Node: podspec.Node{Name: "n", IPs: s.ips}, Stock: stock.Default,
 		API: API{Address: "127.0.0.1:0", Healthz: s.health, AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
@@ -349,6 +351,34 @@ func TestHealthzAlone(t *testing.T) {
 	s.await("its health", func() bool { return get("/healthz") == http.StatusOK })
 	if code := get("/pods"); code != http.StatusNotFound {
 		t.Errorf("it tells of pods: %d", code)
+	}
+}
+
+// TestTwoAddresses has a node of both families say so, and its pods as well, the main
+// address first.
+func TestTwoAddresses(t *testing.T) {
+	s := newSite(t)
+	s.ips = []string{"2001:db8::7", "192.0.2.7"}
+	s.boot()
+	s.bindWith("n", "a", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	var addresses []string
+	for _, a := range into[corev1.Node](t, s.Get(nodesOf, "n")).Status.Addresses {
+		addresses = append(addresses, a.Address)
+	}
+	if want := []string{"2001:db8::7", "192.0.2.7", "n"}; !slices.Equal(addresses, want) {
+		t.Errorf("the node is at %v, want %v", addresses, want)
+	}
+	status := s.status("a")
+	host, pod := []string{status.HostIP}, []string{status.PodIP}
+	for _, ip := range status.HostIPs {
+		host = append(host, ip.IP)
+	}
+	for _, ip := range status.PodIPs {
+		pod = append(pod, ip.IP)
+	}
+	if want := []string{"2001:db8::7", "2001:db8::7", "192.0.2.7"}; !slices.Equal(host, want) || !slices.Equal(pod, want) {
+		t.Errorf("the pod's host is at %v, and the pod itself at %v, want %v", host, pod, want)
 	}
 }
 
