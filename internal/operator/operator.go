@@ -95,13 +95,8 @@ func Run(ctx context.Context, to *rest.Config, o options.Options, l *slog.Logger
 	if err := Add(m, o, plugins.All()); err != nil {
 		return err
 	}
-	for _, check := range []func(string, func(*http.Request) error) error{
-		func(n string, f func(*http.Request) error) error { return m.AddHealthzCheck(n, f) },
-		func(n string, f func(*http.Request) error) error { return m.AddReadyzCheck(n, f) },
-	} {
-		if err := check("process", func(*http.Request) error { return nil }); err != nil {
-			return fmt.Errorf("add a health check: %w", err)
-		}
+	if err := m.AddHealthzCheck("process", func(*http.Request) error { return nil }); err != nil {
+		return fmt.Errorf("add a health check: %w", err)
 	}
 	l.Info("operator begins", "namespace", o.Namespace, "gardener", o.Gardener)
 	return m.Start(ctx)
@@ -164,6 +159,9 @@ func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 	}
 	keeper := &classes.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Beta: err != nil}
 	passes := &nodes.Passes{}
+	if err := addReading(m, kept(o.Gardener, keeper)); err != nil {
+		return err
+	}
 	for _, p := range set.All() {
 		r := &containerruntime.Reconciler{Client: m.GetClient(), Plugin: p, Plugins: set, Now: time.Now}
 		if o.Gardener {

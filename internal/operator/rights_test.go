@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"text/template"
 	"time"
@@ -151,17 +152,22 @@ func discovery(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// probes counts the addresses of probes.
+var probes atomic.Int32
+
 // bound is an operator that has the rights of the chart and no others.
 type bound struct {
 	*apiserver.Server
 	t      *testing.T
 	rights []right
+	health string // address of the probes
 
 	mu      sync.Mutex
 	refused []string
 }
 
-func startBound(t *testing.T, inGardener bool) *bound {
+// startBound starts one; first is done to its API server before.
+func startBound(t *testing.T, inGardener bool, first ...func(*bound)) *bound {
 	var all []apiserver.Resource
 	for key, r := range kinds {
 		if strings.Contains(key, " ") {
@@ -179,11 +185,16 @@ func startBound(t *testing.T, inGardener bool) *bound {
 		b.refused = append(b.refused, fmt.Sprintf("%+v", c))
 		return http.StatusForbidden
 	})
+	for _, do := range first {
+		do(b)
+	}
+	// An address that no other test has: the manager cannot say which port it took.
+	b.health = fmt.Sprintf("127.%d.%d.%d:8081", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff, 1+probes.Add(1))
 	config := b.Config()
 	config.ContentType = "application/json"
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Health: "0", Metrics: "0", Elect: true}
+	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Health: b.health, Metrics: "0", Elect: true}
 	go func() { ended <- Run(ctx, config, o, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
 	t.Cleanup(func() {
 		end()

@@ -46,11 +46,16 @@ func InGardener(r *Reconciler) *Reconciler {
 	return r
 }
 
+// Config is an empty OperatingSystemConfig.
+func Config() client.Object {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(oscKind)
+	return u
+}
+
 // watchGardener has what Gardener writes over written again.
 func (r *Reconciler) watchGardener(b *builder.Builder) *builder.Builder {
-	of := &unstructured.Unstructured{}
-	of.SetGroupVersionKind(oscKind)
-	return b.Watches(of, handler.EnqueueRequestsFromMapFunc(r.ofConfig), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	return b.Watches(Config(), handler.EnqueueRequestsFromMapFunc(r.ofConfig), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 }
 
 func (r *Reconciler) ofConfig(ctx context.Context, o client.Object) []reconcile.Request {
