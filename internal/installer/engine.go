@@ -84,7 +84,7 @@ type Installer struct {
 func New(o Options, log *slog.Logger) (*Installer, error) {
 	o = o.withDefaults()
 	i := &Installer{log: log, options: o, arch: goruntime.GOARCH}
-	said, err := profile.ReadMetadata(i.real(o.State))
+	said, err := profile.ReadMetadata(o.Root, o.State)
 	if err != nil {
 		return nil, err
 	}

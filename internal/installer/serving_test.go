@@ -2,10 +2,13 @@ package installer
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/containerd"
@@ -89,5 +92,46 @@ func TestProgramsBehindLinksOfTheNode(t *testing.T) {
 		if err := i.writable(file); (err == nil) != ok {
 			t.Errorf("%s can be written: %v", file, err)
 		}
+	}
+}
+
+// What an image says of its node is read where the links of the node lead, of the folder
+// and of the file, and stays as it is. What this machine has at that place is not heard.
+func TestMetadataBehindLinksOfTheNode(t *testing.T) {
+	n := newNode(t, 2)
+	here := filepath.Join(t.TempDir(), "node.json") // it is there on this machine, and not on the node
+	if err := os.WriteFile(here, []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const text = `{"apiVersion":"payload.fairlead.run/v1alpha1","kind":"NodeMetadata","by":"images","binaryPath":"/opt/bin"}`
+	n.write("usr/share/images/node.json", text)
+	n.write("data/installer/notes", "")
+	link := func(name, to string) {
+		t.Helper()
+		_ = os.Remove(n.path(name))
+		if err := os.Symlink(to, n.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("var/lib/fairlead-installer", "/data/installer")
+	link("data/installer/node.json", "../../usr/share/images/node.json")
+	i := n.installer()
+	if i.binaryPath != "/opt/bin" {
+		t.Errorf("programs go to %s", i.binaryPath)
+	}
+	if err := errors.Join(i.describe(), i.purge()); err != nil {
+		t.Error(err)
+	}
+	if to, err := os.Readlink(n.path("data/installer/node.json")); err != nil || to != "../../usr/share/images/node.json" || n.read("usr/share/images/node.json") != text {
+		t.Errorf("it leads to %q: %v", to, err)
+	}
+	link("data/installer/node.json", here)
+	if _, err := newInstaller(n.root, time.Minute); err == nil || !strings.Contains(err.Error(), "/var/lib/fairlead-installer/node.json is a link to "+here) {
+		t.Errorf("a file of this machine is read: %v", err)
+	}
+	link("data/installer/node.json", "/usr/share/images/node.json")
+	link("var/lib/fairlead-installer", filepath.Dir(here))
+	if i := n.installer(); i.binaryPath != "/usr/bin" {
+		t.Errorf("programs go to %s", i.binaryPath)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/fault"
 )
 
@@ -41,13 +42,17 @@ const installer = "fairlead install"
 
 const kindMetadata = "NodeMetadata"
 
-// ReadMetadata is what somebody else has written about the node; it is empty if nobody
-// has.
-func ReadMetadata(dir string) (Metadata, error) {
+// ReadMetadata is what somebody else has written about the node, in a folder of it, below
+// root; it is empty if nobody has. A link is followed as the node does.
+func ReadMetadata(root, dir string) (Metadata, error) {
 	var m Metadata
-	path := filepath.Join(dir, MetadataName)
+	name := filepath.Join(dir, MetadataName)
+	path := inroot.Join(root, name)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if to, err := os.Readlink(inroot.JoinParent(root, name)); err == nil {
+			return m, fault.New(payload.ConfigurationProblem, "%s is a link to %s, which is not there, or not mounted in this container; put a file there, or take the link away", name, to)
+		}
 		return m, nil
 	}
 	if err != nil {
@@ -100,9 +105,14 @@ func ForgetMetadata(dir string) error {
 	return nil
 }
 
-// isMine says that the file is the installer's, or that there is none.
+// isMine says that the file is the installer's, or that there is none. The installer
+// makes no links.
 func isMine(dir string) (bool, error) {
-	data, err := os.ReadFile(filepath.Join(dir, MetadataName))
+	path := filepath.Join(dir, MetadataName)
+	if _, err := os.Readlink(path); err == nil {
+		return false, nil
+	}
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
