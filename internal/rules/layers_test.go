@@ -153,7 +153,7 @@ var layers = []layer{
 	// The images made here are tried on the drivers that they are made for.
 	{place: "test/images/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/image", "internal/rootfs", "internal/pod"}},
 	// What the installer writes for systemd, and the commands that units name.
-	{place: "test/units", tests: []string{"internal/cli", "internal/installer/profile", "internal/installer/view"}},
+	{place: "test/units", tests: []string{"internal/cli", "internal/installer/profile", "internal/installer/view", "internal/monitor"}},
 	// What drives the real programs talks to their sockets, the monitor's too.
 	{place: "test/node", may: []string{"test/images", "test/hostprep", "internal/monitor/client", "@api", "@leaves"}},
 	{place: "test/...", may: []string{"test/...", "@public", "@api", "@leaves"}, tests: []string{"internal/monitor/client", "internal/store"}},

@@ -1,6 +1,8 @@
 package units
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 	"fairlead.run/internal/cli"
 	"fairlead.run/internal/installer/profile"
 	"fairlead.run/internal/installer/view"
+	"fairlead.run/internal/monitor"
 )
 
 // admin is where the units of an administrator are.
@@ -93,22 +96,76 @@ func TestShippedUnits(t *testing.T) {
 	}
 }
 
-// What the units start are commands that there are, with flags that they have.
+// What the units start are commands that there are, with flags and values that their own
+// parsers take.
 func TestCommandsOfShippedUnits(t *testing.T) {
 	for name, text := range shipped(t) {
-		_, line, ok := strings.Cut(text, "\nExecStart=/usr/bin/fairlead ")
-		if !ok {
-			continue // the monitor's, or no service
+		if !strings.HasSuffix(name, ".service") {
+			continue
 		}
-		line, _, _ = strings.Cut(line, "\n")
-		command, args, err := cli.Command("test").Find(strings.Fields(line))
-		if err == nil {
-			err = command.ParseFlags(args)
+		commands := commandsOf(text)
+		if commands["ExecStart"] == "" {
+			t.Errorf("%s starts nothing", name)
 		}
-		if err != nil || command.RunE == nil || command.Flags().NArg() > 0 {
-			t.Errorf("%s: fairlead %s: %v", name, line, err)
+		for key, line := range commands {
+			if err := parse(line); err != nil {
+				t.Errorf("%s: %s=%s: %v", name, key, line, err)
+			}
 		}
 	}
+}
+
+// Nothing of that is worth anything if these pass.
+func TestCommandsThatAreNone(t *testing.T) {
+	for _, line := range []string{
+		"/usr/bin/fairlead none", "/usr/bin/fairlead runtime --stat /run/fairlead", "/usr/bin/fairlead runtime more",
+		"/usr/bin/fairlead install monitor --distribution", "/usr/bin/fairlead node --node-status-update-frequency often", "/usr/bin/fairlead-monitor --stat /run/fairlead",
+		"/usr/bin/fairlead-monitor --state run", "/usr/bin/fairlead-monitor more", "/usr/bin/fairlead-monitor --handover none", "/usr/bin/none",
+	} {
+		if parse(line) == nil {
+			t.Errorf("%s passes", line)
+		}
+	}
+}
+
+// commandsOf are the lines of a unit that run something, by their keys.
+func commandsOf(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, command, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.HasPrefix(key, "Exec") {
+			out[key] = strings.TrimLeft(command, "-+!:@")
+		}
+	}
+	return out
+}
+
+// parse has a program of Fairlead's read its command line.
+func parse(line string) error {
+	program, rest, _ := strings.Cut(line, " ")
+	switch program {
+	case "/bin/sh":
+		return nil // systemd-analyze sees to it
+	case "/usr/bin/fairlead-monitor":
+		// With --version it reads its command line, and does no more.
+		if code := monitor.Main("test", append(strings.Fields(rest), "--version")); code != 0 {
+			return fmt.Errorf("fairlead-monitor ends with %d", code)
+		}
+		return nil
+	case "/usr/bin/fairlead":
+	default:
+		return fmt.Errorf("%s is no program of Fairlead's", program)
+	}
+	command, args, err := cli.Command("test").Find(strings.Fields(rest))
+	if err != nil {
+		return err
+	}
+	if command.RunE == nil {
+		return fmt.Errorf("%s does nothing by itself", command.CommandPath())
+	}
+	if err := command.ParseFlags(args); err != nil {
+		return err
+	}
+	return errors.Join(command.ValidateArgs(command.Flags().Args()), command.ValidateRequiredFlags())
 }
 
 // What the monitor of a containerd tells is written into the folder that its unit has
