@@ -401,24 +401,62 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// checkMonitor compares a monitor, and the Service that it may have, with what it is for.
+func checkMonitor(t *testing.T, file, of string) {
+	t.Helper()
+	type endpoint struct{ Port, Path, Interval string }
+	var found int
+	deployment := read(t, of)
+	for text := range strings.SplitSeq(read(t, file), "\n---\n") {
+		var o struct {
+			Kind     string
+			Metadata struct {
+				Namespace string
+				Labels    map[string]string
+			}
+			Spec struct {
+				Selector            map[string]any
+				Ports               []struct{ Name, TargetPort string }
+				PodMetricsEndpoints []endpoint
+				Endpoints           []endpoint
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		selector := o.Spec.Selector
+		if labels, ok := selector["matchLabels"].(map[string]any); ok {
+			selector = labels
+		}
+		ends := append(o.Spec.PodMetricsEndpoints, o.Spec.Endpoints...)
+		for _, p := range o.Spec.Ports {
+			if p.Name == p.TargetPort { // of the Service, whose labels its monitor selects
+				ends = append(ends, endpoint{Port: p.Name, Path: "/metrics", Interval: "none"})
+			}
+		}
+		app := o.Metadata.Labels["app.kubernetes.io/name"]
+		if len(selector) != 1 || selector["app.kubernetes.io/name"] != app || !strings.Contains(deployment, "labels: {app.kubernetes.io/name: "+app+"}") || !strings.Contains(deployment, "namespace: "+o.Metadata.Namespace+"\n") {
+			t.Errorf("%s: %s selects %v in %s, which does not fit %s", file, o.Kind, selector, o.Metadata.Namespace, of)
+		}
+		if len(ends) != 1 || ends[0].Path != "/metrics" || ends[0].Interval == "" || !strings.Contains(deployment, "{name: "+ends[0].Port+", containerPort: 8080}") {
+			t.Errorf("%s: %s scrapes %+v, which %s does not serve", file, o.Kind, ends, of)
+		}
+		if o.Kind != "Service" {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%s has %d monitors", file, found)
+	}
+}
+
 // What is scraped is what the manifests of the webhook and the documented
 // configuration of the daemon serve.
 func TestScrapes(t *testing.T) {
-	var monitor struct {
-		Metadata struct{ Namespace string }
-		Spec     struct {
-			Selector            struct{ MatchLabels map[string]string }
-			PodMetricsEndpoints []struct{ Port, Path, Interval string }
+	for part, monitors := range map[string][]string{"webhook": {"podmonitor", "servicemonitor"}, "operator": {"podmonitor-operator", "servicemonitor-operator"}} {
+		for _, name := range monitors {
+			checkMonitor(t, "deploy/monitoring/"+name+".yaml", "deploy/"+part+"/20-deployment.yaml")
 		}
-	}
-	if err := yaml.Unmarshal([]byte(read(t, "deploy/monitoring/podmonitor.yaml")), &monitor); err != nil {
-		t.Fatal(err)
-	}
-	deployment := read(t, "deploy/webhook/20-deployment.yaml")
-	label := "app.kubernetes.io/name: " + monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"] + "}"
-	endpoint := monitor.Spec.PodMetricsEndpoints[0]
-	if !strings.Contains(deployment, "labels: {"+label) || !strings.Contains(deployment, "namespace: "+monitor.Metadata.Namespace+"\n") || !strings.Contains(deployment, "{name: "+endpoint.Port+", containerPort:") || endpoint.Path != "/metrics" {
-		t.Errorf("%+v does not fit deploy/webhook", monitor)
 	}
 	var config struct {
 		RuleFiles     []string `json:"rule_files"`

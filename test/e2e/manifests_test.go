@@ -24,7 +24,7 @@ func TestManifests(t *testing.T) {
 			applyFiles(t, file)
 		}
 	}
-	monitoring := []string{"podmonitor", "podmonitor-operator", "prometheusrule"}
+	monitoring := []string{"podmonitor", "podmonitor-operator", "servicemonitor", "servicemonitor-operator", "prometheusrule"}
 	for _, name := range monitoring {
 		files = append(files, "../../deploy/monitoring/"+name+".yaml")
 	}
