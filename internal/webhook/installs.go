@@ -2,11 +2,14 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
@@ -86,6 +89,24 @@ func (i *installs) Users(class string) []string {
 		}
 	}
 	return out
+}
+
+// Nodes are those of the cache.
+func (i *installs) Nodes() []*corev1.Node { return i.cache.Nodes.List() }
+
+// Version is that of the API server, which tells it to everybody.
+func (i *installs) Version(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	text, err := i.client.JSON(ctx, "/version")
+	if err != nil {
+		return "", err
+	}
+	var is version.Info
+	if err := json.Unmarshal(text, &is); err != nil {
+		return "", fmt.Errorf("read the version of the API server: %w", err)
+	}
+	return is.GitVersion, nil
 }
 
 // missing makes nothing of a CRD that is not there.

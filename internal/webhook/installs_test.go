@@ -84,6 +84,39 @@ func TestPoolsAndRuntimes(t *testing.T) {
 	refused(t, "a shoot", r.ask("/validate-shoots", about(t, shootKind, aShoot(), nil)), "spec.provider.workers[0].machine.type")
 }
 
+// The age of kubelets is seen from the nodes of the cache, or else from the API server.
+func TestAgeOfKubelets(t *testing.T) {
+	api := cluster(t)
+	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{"group": "old"}}}
+	old.Status.NodeInfo.KubeletVersion = "v1.13.9"
+	api.Put(nodes, old)
+	version := ""
+	api.Intercept(func(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/version" || version == "" {
+			return false
+		}
+		_, _ = w.Write([]byte(version))
+		return true
+	})
+	r := start(t, api, options())
+	ask := func(group string) *admissionv1.AdmissionResponse {
+		p := workerPool("a")
+		p.Spec.NodeSelector["group"] = group
+		return r.ask("/validate-workerpools", about(t, workerPoolKind, p, nil))
+	}
+	refused(t, "old nodes", ask("old"), `spec.kubernetesVersion: Invalid value: "v1.13.9"`)
+	for text, want := range map[string]string{"": "is not known", "{": "is not known", `{"major":"1","minor":"37","gitVersion":"v1.37.2"}`: ""} {
+		version = text
+		got := ask("none")
+		refused(t, "no nodes", got, "")
+		if said := strings.Join(got.Warnings, " "); want != "" && !strings.Contains(said, want) || want == "" && strings.Contains(said, "kubernetesVersion") {
+			t.Errorf("with %q it warns %q", text, said)
+		}
+	}
+	version = `{"gitVersion":"v1.13.9"}`
+	refused(t, "an old API server", ask("none"), `spec.kubernetesVersion: Invalid value: "v1.13.9"`)
+}
+
 var (
 	cloudProfiles = apiserver.Resource{Path: "apis/core.gardener.cloud/v1beta1/cloudprofiles", Kind: "CloudProfile"}
 	ownProfiles   = apiserver.Resource{Path: "apis/core.gardener.cloud/v1beta1/namespacedcloudprofiles", Kind: "NamespacedCloudProfile", Namespaced: true}

@@ -23,9 +23,9 @@ type Known struct {
 	Foreign func(class string) string
 	// Pools are all pools.
 	Pools []v1alpha1.WorkerPool
-	// Kubelet is the version of the oldest kubelet of a pool; "" if it has no nodes, or
-	// nobody can know.
-	Kubelet string
+	// Kubelet is the version of the oldest kubelet of a pool, or what no kubelet of it can
+	// be newer than; "" if nobody can know. Unknown says why, for who should be told.
+	Kubelet, Unknown string
 }
 
 // group is nodes that are alike, as a WorkerPool and a Shoot have them.

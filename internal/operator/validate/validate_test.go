@@ -100,6 +100,12 @@ func TestPool(t *testing.T) {
 			p.Spec.KubernetesVersion, k.Kubelet = "", "v1.13.9"
 		}, want: []string{`spec.kubernetesVersion "v1.13.9": pods can choose a container runtime from Kubernetes 1.14 on`}},
 		"old kubelets, and a version": {pool: poolOf("gvisor"), change: func(_ *v1alpha1.WorkerPool, k *Known) { k.Kubelet = "v1.13.9" }},
+		"kubelets of nobody knows which": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			p.Spec.KubernetesVersion, k.Unknown = "", "it has no nodes, and nobody tells"
+		}, warns: "spec.kubernetesVersion: it has no nodes, and nobody tells, so that Kubernetes 1.16 or newer is assumed"},
+		"no kubelets and no runtimes": {pool: poolOf(), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			p.Spec.KubernetesVersion, k.Unknown = "", "it has no nodes, and nobody tells"
+		}},
 		"Kubernetes without overhead": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "1.15.0" }, warns: "1.16"},
 		"no version":                  {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "new" }, want: []string{"spec.kubernetesVersion is no version"}},
 		"unknown CRI":                 {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "docker" }, want: []string{`spec.cri.name "containerd", "crio"`, `spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below docker`}},

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -128,9 +127,13 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 	if err := r.Client.List(ctx, &releases); err != nil {
 		return validate.Known{}, fmt.Errorf("list RuntimePayloads: %w", err)
 	}
-	kubelet, err := r.oldest(ctx, p)
-	if err != nil {
-		return validate.Known{}, err
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes); err != nil {
+		return validate.Known{}, fmt.Errorf("list nodes: %w", err)
+	}
+	kubelet := ""
+	for i := range nodes.Items {
+		kubelet = validate.Older(kubelet, p, &nodes.Items[i])
 	}
 	return validate.Known{
 		Plugins: r.Plugins, Pools: before(pools.Items, p), Kubelet: kubelet,
@@ -142,28 +145,6 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 			return &releases.Items[at]
 		},
 	}, nil
-}
-
-// oldest is the version of the oldest kubelet on the nodes that are in a pool, or that
-// it chooses and nobody else has.
-func (r *Reconciler) oldest(ctx context.Context, p *v1alpha1.WorkerPool) (string, error) {
-	var list corev1.NodeList
-	if err := r.Client.List(ctx, &list); err != nil {
-		return "", fmt.Errorf("list nodes: %w", err)
-	}
-	out := ""
-	var least *version.Version
-	for i := range list.Items {
-		n := &list.Items[i]
-		if has := n.Labels[gardener.LabelPool]; has != p.Name && (has != "" || !chooses(p, n)) {
-			continue
-		}
-		// What cannot be read says nothing; a kubelet that has just come may be silent, too.
-		if v, err := version.ParseGeneric(n.Status.NodeInfo.KubeletVersion); err == nil && (least == nil || v.LessThan(least)) {
-			out, least = n.Status.NodeInfo.KubeletVersion, v
-		}
-	}
-	return out, nil
 }
 
 // before are the pools that are older than p: of two that choose the same nodes, the
@@ -396,7 +377,7 @@ func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) error {
 		switch has := n.Labels[gardener.LabelPool]; {
 		case has == p.Name:
 			p.Status.Nodes++
-		case has != "" && chooses(p, n) && len(p.Status.Contested) < mostContested:
+		case has != "" && validate.Chooses(p, n) && len(p.Status.Contested) < mostContested:
 			p.Status.Contested = append(p.Status.Contested, n.Name)
 		}
 	}
@@ -406,15 +387,6 @@ func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) error {
 
 // mostContested is what the schema allows.
 const mostContested = 10
-
-func chooses(p *v1alpha1.WorkerPool, n *corev1.Node) bool {
-	for key, value := range p.Spec.NodeSelector {
-		if n.Labels[key] != value {
-			return false
-		}
-	}
-	return len(p.Spec.NodeSelector) > 0
-}
 
 // runtime is how far one ContainerRuntime is.
 func (r *Reconciler) runtime(ctx context.Context, p *v1alpha1.WorkerPool, c *gardener.ContainerRuntime) (v1alpha1.RuntimeStatus, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -26,6 +27,10 @@ type Cluster interface {
 	Class(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 	// Users are pods that have a class and have not ended.
 	Users(class string) []string
+	// Nodes are those of the cluster, with their labels and the versions of their
+	// kubelets, and Version is that of the API server.
+	Nodes() []*corev1.Node
+	Version(ctx context.Context) (string, error)
 }
 
 // Garden is what is asked about a landscape of Gardener's.
@@ -120,6 +125,9 @@ func (r *Rules) known(ctx context.Context, p *v1alpha1.WorkerPool) (validate.Kno
 		return validate.Known{}, err
 	}
 	k := validate.Known{Plugins: r.Plugins, Pools: pools}
+	if p.Spec.KubernetesVersion == "" {
+		k.Kubelet, k.Unknown = r.kubelet(ctx, p)
+	}
 	payloads, owners := map[string]*v1alpha1.RuntimePayload{}, map[string]string{}
 	var failed []error
 	for _, want := range p.Spec.CRI.ContainerRuntimes {
@@ -147,6 +155,22 @@ func (r *Rules) known(ctx context.Context, p *v1alpha1.WorkerPool) (validate.Kno
 	k.Payload = func(typ string) *v1alpha1.RuntimePayload { return payloads[typ] }
 	k.Foreign = func(class string) string { return owners[class] }
 	return k, errors.Join(failed...)
+}
+
+// kubelet is the version of the oldest kubelet of a pool. One without nodes can only get
+// kubelets that are not newer than the API server, which may be too old for all of them.
+func (r *Rules) kubelet(ctx context.Context, p *v1alpha1.WorkerPool) (is, unknown string) {
+	for _, n := range r.Cluster.Nodes() {
+		is = validate.Older(is, p, n)
+	}
+	if is != "" {
+		return is, ""
+	}
+	is, err := r.Cluster.Version(ctx)
+	if err != nil {
+		return "", fmt.Sprintf("the pool has no nodes that tell, and the version of the API server is not known (%v)", err)
+	}
+	return is, ""
 }
 
 // Payloads answers for RuntimePayloads.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +25,8 @@ type memory struct {
 	runtimes []gardener.ContainerRuntime
 	classes  map[string]*nodev1.RuntimeClass
 	users    []string
+	nodes    []*corev1.Node
+	version  string // "" is one that is not told
 	err      error
 }
 
@@ -42,6 +45,13 @@ func (m *memory) Class(_ context.Context, name string) (*nodev1.RuntimeClass, er
 	return m.classes[name], m.err
 }
 func (m *memory) Users(string) []string { return m.users }
+func (m *memory) Nodes() []*corev1.Node { return m.nodes }
+func (m *memory) Version(context.Context) (string, error) {
+	if m.version == "" {
+		return "", errors.New("the way is blocked")
+	}
+	return m.version, nil
+}
 
 func request(t *testing.T, op review.Operation, k kind, object, old any) *review.Request {
 	t.Helper()
@@ -111,6 +121,10 @@ func TestAnswers(t *testing.T) {
 		"another CRI":               {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI = v1alpha1.CRI{Name: "crio"} }), pool(nil)), memory{}, "spec.cri.name: Forbidden"},
 		"a pool that goes":          {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.DeletionTimestamp = &now; p.Spec.CRI.Name = "x" }), pool(nil)), memory{}, ""},
 		"the same nodes":            {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Name = "b" }), nil), memory{pools: []v1alpha1.WorkerPool{*pool(nil)}}, "WorkerPool a has the same one"},
+		"old kubelets":              {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "b")}, version: "v1.37.0"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
+		"old kubelets of others":    {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "c")}, version: "v1.13.9"}, ""},
+		"an old API server":         {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "c"), kubelet("", "b")}, version: "v1.13.9"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
+		"a version, and old ones":   {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.KubernetesVersion = "1.37.0" }), nil), memory{nodes: []*corev1.Node{kubelet("v1.13.9", "b")}, version: "v1.13.9"}, ""},
 		"a payload":                 {payloadsOf, request(t, review.Create, ofPayload, &v1alpha1.RuntimePayload{}, nil), memory{}, "spec.manifest.apiVersion"},
 		"a runtime":                 {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{}, ""},
 		"a twin":                    {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(nil)}}, "team/gvisor-a"},
@@ -134,6 +148,38 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("refused: %v", got.Refused)
 			}
 		})
+	}
+}
+
+// kubelet is a node of a group.
+func kubelet(version, group string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": group}}}
+	n.Status.NodeInfo.KubeletVersion = version
+	return n
+}
+
+// Where nothing tells how old kubelets are, what is assumed is said.
+func TestKubeletsOfNobodyKnowsWhich(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster memory
+		pool    *v1alpha1.WorkerPool
+		says    bool
+	}{
+		"nothing is known":  {memory{}, pool(nil), true},
+		"nodes tell":        {memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b")}}, pool(nil), false},
+		"the server tells":  {memory{version: "v1.37.0"}, pool(nil), false},
+		"the pool says it":  {memory{}, pool(func(p *v1alpha1.WorkerPool) { p.Spec.KubernetesVersion = "1.37.0" }), false},
+		"it has no runtime": {memory{}, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI.ContainerRuntimes = nil }), false},
+	} {
+		r := &Rules{Plugins: plugins.All(), Cluster: &test.cluster}
+		got, err := r.Pools(t.Context(), request(t, review.Create, ofPool, test.pool, nil))
+		if err != nil || got.Refused != nil {
+			t.Fatalf("%s: %v %v", name, got.Refused, err)
+		}
+		said := strings.Contains(strings.Join(got.Warnings, "\n"), "the version of the API server is not known (the way is blocked), so that Kubernetes 1.16 or newer is assumed")
+		if said != test.says {
+			t.Errorf("%s: %q", name, got.Warnings)
+		}
 	}
 }
 
