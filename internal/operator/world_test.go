@@ -261,7 +261,7 @@ func (w *world) kubelets() {
 	wanted := map[string]bool{}
 	for i := range sets.Items {
 		for j := range all.Items {
-			if !fits(sets.Items[i].Spec.Template.Spec.NodeSelector, all.Items[j].Labels) {
+			if pod := &sets.Items[i].Spec.Template.Spec; !fits(pod.NodeSelector, all.Items[j].Labels) || !likes(pod.Affinity, all.Items[j].Labels) {
 				continue
 			}
 			name := sets.Items[i].Name + "-" + all.Items[j].Name
@@ -279,6 +279,20 @@ func (w *world) kubelets() {
 func fits(selector, labels map[string]string) bool {
 	for key, value := range selector {
 		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// likes is what a scheduler makes of an affinity for labels that have one of some values.
+func likes(a *corev1.Affinity, labels map[string]string) bool {
+	if a == nil {
+		return true
+	}
+	for _, r := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions {
+		// The nodes of these tests tell no architecture unless it matters.
+		if is := labels[r.Key]; r.Operator != corev1.NodeSelectorOpIn || is != "" && !slices.Contains(r.Values, is) {
 			return false
 		}
 	}

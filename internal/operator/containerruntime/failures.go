@@ -11,6 +11,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/validate"
 )
 
 // patience is how long a pod may take to begin, or a DaemonSet to make it. Who waits is
@@ -121,6 +122,17 @@ func (e *onNodes) unmade(namespace, set string, waiting []corev1.Node, pods []co
 	delete(e.since, set)
 	if len(since) > 0 {
 		e.since[set] = since
+	}
+	return out
+}
+
+// misfits are the nodes that the runtime does not go to, as it has no programs for them.
+func misfits(all []corev1.Node, of []string) []failure {
+	var out []failure
+	for i := range all {
+		if n := &all[i]; !validate.Fits(n, of) {
+			out = append(out, failure{n.Name, validate.Misfit(n, of) + ": " + validate.ForMisfits, true})
+		}
 	}
 	return out
 }

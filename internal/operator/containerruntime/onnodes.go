@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/plugin"
+	"fairlead.run/internal/operator/validate"
 )
 
 var providerConfig = field.NewPath("spec", "providerConfig")
@@ -63,6 +64,7 @@ func (e *onNodes) pools(ctx context.Context) (map[string]*v1alpha1.WorkerPool, e
 // order is what is to be installed.
 func (e *onNodes) order(t *task) *install.Order {
 	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Account: e.account}
+	o.Architectures = validate.Architectures(t.pool, &t.payload.Spec.Manifest)
 	if t.pool != nil {
 		o.Restart, o.MaxUnavailable = t.pool.Spec.Restart, t.pool.Spec.MaxUnavailable
 	}
@@ -237,6 +239,7 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 	if err != nil {
 		return outcome{}, err
 	}
+	trouble = append(trouble, misfits(slices.Concat(members, outside), validate.Architectures(t.pool, &t.payload.Spec.Manifest))...)
 	text, err := json.Marshal(map[string]any{"apiVersion": "fairlead.run/v1alpha1", "kind": "RuntimeProgress", "version": t.payload.Spec.Manifest.Version, "nodes": all, "readyNodes": ready})
 	if err != nil {
 		return outcome{}, fmt.Errorf("write the status of a provider: %w", err)
@@ -255,6 +258,9 @@ func (e *onNodes) wrong(ctx context.Context, o *install.Order, work names.PhaseO
 	waiting, err := inPhase(ctx, e.client, o.Runtime, o.Type, work)
 	if err != nil {
 		return nil, err
+	}
+	if work == names.Install { // the DaemonSet makes none for the others, which are told of by themselves
+		waiting = slices.DeleteFunc(waiting, func(n corev1.Node) bool { return !validate.Fits(&n, o.Architectures) })
 	}
 	return append(e.failures(pods), e.unmade(o.Runtime.Namespace, o.DaemonSetName(work), waiting, pods)...), nil
 }

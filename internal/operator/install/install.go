@@ -32,8 +32,10 @@ type Order struct {
 	CRI            v1alpha1.CRIName
 	Restart        v1alpha1.Restart
 	MaxUnavailable *intstr.IntOrString
-	// Distribution is how that is set up on the nodes.
-	Distribution string
+	// Distribution is how that is set up on the nodes, and Architectures are those of
+	// which nodes are installed on.
+	Distribution  string
+	Architectures []string
 	// Account is the service account of the pods, which get no token of it.
 	Account string
 }
@@ -140,6 +142,15 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSe
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: o.pod(work)},
 	}
 	ds.Spec.Template.Spec.NodeSelector = map[string]string{names.Phase + o.Type: work.Value(pool)}
+	if work == names.Install && len(o.Architectures) > 0 {
+		// A node is labelled only if it fits. Should it have been before that was looked
+		// at, it must get no programs of another machine; to clean it up it may have any.
+		ds.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: o.Architectures,
+			}}}},
+		}}}
+	}
 	mount(&ds.Spec.Template.Spec, places, settings)
 	ds.Spec.Template.Annotations = map[string]string{names.AnnotationHandlers: strings.Join(o.Handlers(), ",")}
 	// What a pod was made from: one that carries another revision has verified another

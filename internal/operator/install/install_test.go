@@ -2,6 +2,7 @@ package install
 
 import (
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,27 @@ func TestPodHasNoRightsInTheCluster(t *testing.T) {
 	}
 	if len(p.InitContainers) > 0 || p.Containers[0].Image != "registry.example/x@sha256:1" || p.ImagePullSecrets[0].Name != "pull" {
 		t.Errorf("%+v", p)
+	}
+}
+
+// Programs of one machine come to no other, and whatever is on a node is taken away.
+func TestArchitectures(t *testing.T) {
+	o := order("gvisor", "a")
+	if a := daemonSet(t, o, names.Install).Spec.Template.Spec.Affinity; a != nil {
+		t.Errorf("of none it has %v", a)
+	}
+	before := daemonSet(t, o, names.Install).Spec.Template.Annotations[names.AnnotationRevision]
+	o.Architectures = []string{"arm64"}
+	ds := daemonSet(t, o, names.Install)
+	want := corev1.NodeSelectorRequirement{Key: "kubernetes.io/arch", Operator: "In", Values: []string{"arm64"}}
+	if got := ds.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms; len(got) != 1 || len(got[0].MatchExpressions) != 1 || !reflect.DeepEqual(got[0].MatchExpressions[0], want) {
+		t.Errorf("%+v", got)
+	}
+	if ds.Spec.Template.Annotations[names.AnnotationRevision] == before {
+		t.Error("it is the revision of before")
+	}
+	if a := daemonSet(t, o, names.Cleanup).Spec.Template.Spec.Affinity; a != nil {
+		t.Errorf("what cleans has %v", a)
 	}
 }
 

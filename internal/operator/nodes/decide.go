@@ -10,6 +10,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/validate"
 )
 
 // Sign is what an installer's pod says of its node. The zero Sign is that of a pod
@@ -31,6 +32,8 @@ type Runtime struct {
 	// Offered says that there is what installs it and what takes it away again, and
 	// Refused that its ContainerRuntime says why there is not.
 	Offered, Refused bool
+	// Architectures are those of the nodes that it goes to; none is all.
+	Architectures []string
 	// Signs are those of the installer's pods, by node.
 	Signs map[string]Sign
 	// Gone are those of the pods that take it away.
@@ -127,9 +130,15 @@ type decision struct {
 	member, admit bool
 }
 
+// wanted says that the runtime is to be on the node. What is verified there stays, also
+// if somebody says then that the pool is of another architecture.
+func (d decision) wanted(n *corev1.Node) bool {
+	return d.member && !d.Ending && (validate.Fits(n, d.Architectures) || offers(n, d.Type))
+}
+
 // runtime decides about one runtime; was is the node before.
 func (p *Pool) runtime(n, was *corev1.Node, d decision) error {
-	wanted := d.member && !d.Ending
+	wanted := d.wanted(was)
 	mark := func(key string, yes bool) {
 		if yes {
 			n.Labels[key] = "true"
@@ -205,7 +214,7 @@ func offers(n *corev1.Node, typ string) bool {
 
 // next is the phase that follows.
 func (p *Pool) next(was *corev1.Node, phase names.PhaseOf, d decision) (names.PhaseOf, error) {
-	wanted := d.member && !d.Ending
+	wanted := d.wanted(was)
 	switch {
 	case phase == names.None && wanted && d.admit && d.Offered && !d.Cleaners[was.Name]:
 		// Of two pods that are there for a moment, the one that cleans would win.

@@ -85,7 +85,7 @@ func (p *Pool) progress(n *corev1.Node) stage {
 	out, stays := finished, p.Has(n) && p.Chooses(n)
 	for i := range p.Runtimes {
 		r := &p.Runtimes[i]
-		wanted := stays && !r.Ending
+		wanted := decision{Runtime: r, member: stays}.wanted(n)
 		phase, pool := names.ReadPhase(n.Labels[names.Phase+r.Type])
 		switch {
 		case phase != names.None && pool != p.Name:

@@ -25,6 +25,7 @@ import (
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/plugin"
+	"fairlead.run/internal/operator/validate"
 )
 
 // Reconciler brings the nodes of a pool to where they should be. A request's name is
@@ -145,7 +146,10 @@ func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntO
 		}
 		p.Chooses = func(n *corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }
 	}
-	return p, most, r.runtimes(ctx, p, runtimes.Items)
+	if err := r.runtimes(ctx, p, runtimes.Items); err != nil {
+		return nil, nil, err
+	}
+	return p, most, r.architectures(ctx, p, owner)
 }
 
 // valid says that the controller of pools has found nothing wrong with one as it is.
@@ -212,6 +216,18 @@ func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.Conta
 			return err
 		}
 		p.Runtimes = append(p.Runtimes, rt)
+	}
+	return nil
+}
+
+// architectures finds out for which nodes there are programs.
+func (r *Reconciler) architectures(ctx context.Context, p *Pool, owner *v1alpha1.WorkerPool) error {
+	for i := range p.Runtimes {
+		rt, release := &p.Runtimes[i], &v1alpha1.RuntimePayload{}
+		if err := client.IgnoreNotFound(r.Client.Get(ctx, types.NamespacedName{Name: rt.Type}, release)); err != nil {
+			return fmt.Errorf("get RuntimePayload %s: %w", rt.Type, err)
+		}
+		rt.Architectures = validate.Architectures(owner, &release.Spec.Manifest)
 	}
 	return nil
 }

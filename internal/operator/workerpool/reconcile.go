@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
+	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
@@ -104,6 +105,7 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 type verdict struct {
 	fault    error
 	warnings []string
+	misfits  []string // nodes of another architecture
 }
 
 // moved says whether the pool wants its programs elsewhere than its nodes have them.
@@ -343,9 +345,11 @@ func (r *Reconciler) left(ctx context.Context, pool string) ([]gardener.Containe
 // write stores how far the pool is.
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, found verdict) error {
 	was := p.DeepCopy()
-	if err := r.count(ctx, p); err != nil {
+	misfits, err := r.count(ctx, p)
+	if err != nil {
 		return err
 	}
+	found.misfits = misfits
 	p.Status.Runtimes = nil
 	for i := range have {
 		one, err := r.runtime(ctx, p, &have[i])
@@ -358,31 +362,36 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []g
 	if equality.Semantic.DeepEqual(was.Status, p.Status) {
 		return nil
 	}
-	err := r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 	if err = client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("write the status of WorkerPool %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// count looks at the nodes.
-func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) error {
+// count looks at the nodes, and says which are of another architecture.
+func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) (misfits []string, err error) {
 	var list corev1.NodeList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return fmt.Errorf("list nodes: %w", err)
+		return nil, fmt.Errorf("list nodes: %w", err)
 	}
+	of := validate.Architectures(p, &payload.RuntimePayload{})
 	p.Status.Nodes, p.Status.Contested = 0, nil
 	for i := range list.Items {
 		n := &list.Items[i]
 		switch has := n.Labels[gardener.LabelPool]; {
 		case has == p.Name:
 			p.Status.Nodes++
+			if !validate.Fits(n, of) {
+				misfits = append(misfits, validate.Misfit(n, of))
+			}
 		case has != "" && validate.Chooses(p, n) && len(p.Status.Contested) < mostContested:
 			p.Status.Contested = append(p.Status.Contested, n.Name)
 		}
 	}
 	slices.Sort(p.Status.Contested)
-	return nil
+	slices.Sort(misfits)
+	return misfits, nil
 }
 
 // mostContested is what the schema allows.
@@ -422,6 +431,8 @@ func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRunt
 		if len(waits) > 0 {
 			ready.Message += ": " + strings.Join(waits, "; ")
 		}
+	case len(found.misfits) > 0 && len(have) > 0:
+		ready.Reason, ready.Message = "OtherArchitecture", misfit(found.misfits, waits)
 	case len(have) < len(p.Spec.CRI.ContainerRuntimes) || len(waits) > 0:
 		ready.Reason, ready.Message = "Waiting", strings.Join(waits, "; ")
 		if ready.Message == "" {
@@ -439,6 +450,16 @@ func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRunt
 		c.Message = cut(c.Message)
 		setCondition(&p.Status.Conditions, c, r.Now())
 	}
+}
+
+// misfit is what to say of nodes of another architecture than their pool has, and of what
+// else is waited for.
+func misfit(nodes, waits []string) string {
+	text := fmt.Sprintf("%d of its nodes are of another architecture than spec.architecture, and get no runtimes: %s; %s", len(nodes), classes.Some(nodes), validate.ForMisfits)
+	if len(waits) > 0 {
+		text += "; it waits: " + strings.Join(waits, "; ")
+	}
+	return text
 }
 
 // cut keeps messages to what the schema takes.
