@@ -2,10 +2,7 @@
 package kata
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -63,35 +60,4 @@ func (kata) Configure(raw []byte, p *payload.RuntimePayload, at *field.Path) (pl
 		faults = append(faults, settings.Install.CheckAgainst(p, at)...)
 	}
 	return settings, faults
-}
-
-var (
-	// metal machines have the processor's own virtualisation.
-	metal = regexp.MustCompile(`^[a-z0-9-]+\.metal(-[0-9a-z]+)?$`)
-	// nested are families that pass virtualisation on once it is turned on: AWS from
-	// the 8th generation of Intel's on.
-	nested = regexp.MustCompile(`^[a-z]+8i(-flex|[a-z]*)\.[0-9a-z]+$`)
-	// sized is how AWS names all its machines.
-	sized = regexp.MustCompile(`^([a-z]+[0-9]+[a-z]*|[a-z]+-[0-9a-z]+)(-flex)?\.(nano|micro|small|medium|large|[0-9]*xlarge)$`)
-)
-
-// Suits has a table for AWS's machines, whose names tell it. All others have to be
-// tried, and so have those of which nobody says that they are AWS's.
-func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
-	machine := m.Type
-	switch {
-	case machine == "":
-		return nil, ""
-	case m.Provider == "":
-		return nil, fmt.Sprintf("%s: nobody says whose machines of type %s are, so that nothing is known of them; give the provider beside it, such as aws; nodes without /dev/kvm will be refused", at, machine)
-	case m.Provider != "aws":
-	case metal.MatchString(machine):
-		return nil, ""
-	case nested.MatchString(machine):
-		return nil, fmt.Sprintf("%s: machines of type %s can run virtual machines only if nested virtualisation is turned on for them; nodes without /dev/kvm will be refused", at, machine)
-	case sized.MatchString(machine):
-		family, _, _ := strings.Cut(machine, ".")
-		return field.Invalid(at, machine, fmt.Sprintf("machines of type %s cannot run virtual machines, which kata-containers needs; choose one such as %s.metal, or take kata-containers off this pool", machine, family)), ""
-	}
-	return nil, fmt.Sprintf("%s: nothing is known of machines of type %s; nodes without /dev/kvm will be refused", at, machine)
 }
