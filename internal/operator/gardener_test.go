@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
@@ -105,6 +106,81 @@ func TestGardener(t *testing.T) {
 	act()
 	if w.get(c) || w.get(secret) || w.get(managed) || strings.Contains(text("now"), "gvisor") || !strings.Contains(text("now"), "/etc/theirs") {
 		t.Errorf("something is left: %s", text("now"))
+	}
+}
+
+// A gardenlet writes an OperatingSystemConfig without the entries, and does not know those
+// of the release before, from which pods run. They come back, also in another seed.
+func TestFormerFilesOutliveGardenlet(t *testing.T) {
+	w, act := seed(t, "gvisor")
+	release := aPayload("gvisor", "1", "runsc")
+	c := inShoot("a")
+	w.create(release, config(t, "now", "reconcile", "a"), c)
+	files := func(name string) (out []string) {
+		u := config(t, name, "", "")
+		w.get(u)
+		all, _, _ := unstructured.NestedSlice(u.Object, "spec", "files")
+		for _, f := range all {
+			at, _, _ := strings.Cut(strings.TrimPrefix(f.(map[string]any)["path"].(string), "/var/bin/gvisor/"), "-")
+			if at != "etc" { // a folder of configs
+				out = append(out, at)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	anew := func(text ...string) {
+		t.Helper()
+		fresh, was := config(t, "now", "reconcile", "a"), config(t, "now", "", "")
+		w.get(was)
+		fresh.SetResourceVersion(was.GetResourceVersion())
+		for _, field := range text {
+			unstructured.RemoveNestedField(fresh.Object, "spec", "criConfig", field)
+		}
+		w.must(w.client.Update(t.Context(), fresh))
+	}
+	upgrade := func(version string) {
+		w.change(release, func() { release.Spec = aPayload("gvisor", version, "runsc").Spec })
+	}
+	expect := func(what, name string, want ...string) {
+		t.Helper()
+		act(c.Name)
+		if got := files(name); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, not %q", what, got, want)
+		}
+		w.get(c)
+		if err := workerpool.Done(c); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	expect("at first", "now", "/etc/theirs", "1")
+	upgrade("2.0")
+	expect("upgraded", "now", "/etc/theirs", "1", "2.0")
+	anew()
+	expect("written anew", "now", "/etc/theirs", "1", "2.0")
+	anew("containerd")
+	expect("without containerd", "now", "/etc/theirs", "1", "2.0")
+	anew()
+	upgrade("3.0")
+	expect("upgraded while it was written anew", "now", "/etc/theirs", "2.0", "3.0")
+	w.create(config(t, "next", "reconcile", "a"))
+	expect("for machines that come", "next", "/etc/theirs", "3.0")
+	expect("for those that are there", "now", "/etc/theirs", "2.0", "3.0")
+	version := c.ResourceVersion
+	act(c.Name)
+	if w.get(c); c.ResourceVersion != version {
+		t.Error("what is stored is stored again and again")
+	}
+	// What somebody else has stored says nothing.
+	was := c.DeepCopy()
+	c.Status.State = settings(`{"apiVersion":"x","kind":"RuntimeState","configs":[]}`)
+	w.must(w.client.Status().Patch(t.Context(), c, client.MergeFrom(was)))
+	anew()
+	expect("without a memory", "now", "/etc/theirs", "3.0")
+	w.must(w.client.Delete(t.Context(), c))
+	act(c.Name)
+	if got := files("now"); w.get(c) || !slices.Equal(got, []string{"/etc/theirs"}) {
+		t.Errorf("left are %q", got)
 	}
 }
 

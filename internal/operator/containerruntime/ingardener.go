@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -85,10 +86,16 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	if len(plugins) == 0 {
 		return outcome{}, misconfigured(fmt.Errorf("RuntimePayload %s has no handler for containerd, which is what machines of Gardener's have: add one to it", t.about.Type))
 	}
-	n, err := e.put(ctx, t.object, osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)})
+	had, err := e.put(ctx, t.object, osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)})
 	if err != nil {
 		return outcome{}, err
 	}
+	n := len(had)
+	text, err := osc.Encode(had)
+	if err != nil {
+		return outcome{}, fmt.Errorf("write what is in OperatingSystemConfigs: %w", err)
+	}
+	state := &runtime.RawExtension{Raw: text}
 	if err := e.manage(ctx, t); err != nil {
 		return outcome{}, err
 	}
@@ -96,7 +103,7 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, problem{fmt.Errorf("namespace %s has no OperatingSystemConfig that machines of pool %s follow (label %s, purpose reconcile), so that nothing brings %s to them; gardenlet makes one for each pool, and it is looked for again", t.object.Namespace, t.object.Spec.WorkerPool.Name, gardener.LabelPool, t.about.Type), gardener.CodeRetryable}
 	}
 	says := fmt.Sprintf("%s %s is in %d OperatingSystemConfigs of pool %s", t.about.Type, t.payload.Spec.Manifest.Version, n, t.object.Spec.WorkerPool.Name)
-	return overruled(outcome{done: true, says: says, conditions: []gardener.Condition{t.classes.condition(nil)}}, t.classes)
+	return overruled(outcome{done: true, says: says, conditions: []gardener.Condition{t.classes.condition(nil)}, state: state}, t.classes)
 }
 
 func handlersOf(t *task) []string {
@@ -127,32 +134,38 @@ func (e *inGardener) architecture(ctx context.Context, c *gardener.ContainerRunt
 }
 
 // put writes entries into the OperatingSystemConfigs that machines follow once they
-// are there, and says how many those are.
-func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with osc.Entries) (int, error) {
+// are there, and says what each has then. One that was written anew gets back what it
+// had: pods run from the files of the release before.
+func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with osc.Entries) (map[string]osc.Memory, error) {
 	var list unstructured.UnstructuredList
 	list.SetGroupVersionKind(oscKind.GroupVersion().WithKind(oscKind.Kind + "List"))
 	if err := e.client.List(ctx, &list, client.InNamespace(c.Namespace), client.MatchingLabels{gardener.LabelPool: c.Spec.WorkerPool.Name}); err != nil {
-		return 0, fmt.Errorf("list OperatingSystemConfigs in %s: %w", c.Namespace, err)
+		return nil, fmt.Errorf("list OperatingSystemConfigs in %s: %w", c.Namespace, err)
 	}
-	n := 0
+	var had map[string]osc.Memory
+	if c.Status.State != nil {
+		had = osc.Decode(c.Status.State.Raw)
+	}
+	has := map[string]osc.Memory{}
 	for i := range list.Items {
 		have := &list.Items[i]
 		if purpose, _, _ := unstructured.NestedString(have.Object, "spec", "purpose"); purpose != "reconcile" || have.GetDeletionTimestamp() != nil {
 			continue
 		}
-		n++
 		want := have.DeepCopy()
+		osc.Recall(want.Object, with, had[have.GetName()])
 		if err := osc.Put(want.Object, with); err != nil {
-			return n, misconfigured(fmt.Errorf("%s/%s: %w", have.GetNamespace(), have.GetName(), err))
+			return nil, misconfigured(fmt.Errorf("%s/%s: %w", have.GetNamespace(), have.GetName(), err))
 		}
+		has[have.GetName()] = with.Of(want.Object)
 		if equality.Semantic.DeepEqual(have.Object, want.Object) {
 			continue
 		}
 		if err := e.client.Patch(ctx, want, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
-			return n, fmt.Errorf("patch OperatingSystemConfig %s/%s: %w", have.GetNamespace(), have.GetName(), err)
+			return nil, fmt.Errorf("patch OperatingSystemConfig %s/%s: %w", have.GetNamespace(), have.GetName(), err)
 		}
 	}
-	return n, nil
+	return has, nil
 }
 
 // manage has the classes applied to the cluster, by Gardener's resource manager.

@@ -166,6 +166,9 @@ func (r *Reconciler) write(ctx context.Context, c *gardener.ContainerRuntime, o 
 	if o.status != nil {
 		c.Status.ProviderStatus = o.status
 	}
+	if o.state != nil {
+		c.Status.State = o.state
+	}
 	record(c, o, r.Now())
 	if sameStatus(&was.Status, &c.Status) {
 		return nil

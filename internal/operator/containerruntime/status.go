@@ -43,6 +43,7 @@ type outcome struct {
 
 	conditions []gardener.Condition
 	status     *runtime.RawExtension // what the type says of itself
+	state      *runtime.RawExtension // what who goes on elsewhere has to know
 	later      bool                  // something is left to be looked at again
 }
 

@@ -206,7 +206,7 @@ func Put(object Entry, with Entries) error {
 	if !ok {
 		containerd = Entry{}
 	}
-	former := with.tables(containerd)
+	former := those(containerd, "plugins", with.table)
 	replace(containerd, "plugins", with.Plugins, with.table)
 	if len(containerd) > 0 {
 		cri["containerd"] = containerd
@@ -215,7 +215,7 @@ func Put(object Entry, with Entries) error {
 	switch {
 	case len(with.Files) == 0:
 		stay = func(Entry) bool { return false }
-	case fmt.Sprint(former) == fmt.Sprint(with.tables(containerd)): // what was before these stays what it is
+	case fmt.Sprint(former) == fmt.Sprint(those(containerd, "plugins", with.table)): // what was before these stays what it is
 		stay = func(Entry) bool { return true }
 	default:
 		stay = with.named(spec, former)
@@ -242,17 +242,6 @@ func (w Entries) table(e Entry) bool {
 		return false
 	}
 	return slices.Contains(w.Handlers, fmt.Sprint(words[len(runtimes)])) || within(e["values"], w.Base)
-}
-
-// tables are the runtime's among containerd's plugins.
-func (w Entries) tables(containerd Entry) (out []any) {
-	all, _ := containerd["plugins"].([]any)
-	for _, one := range all {
-		if e, ok := one.(map[string]any); ok && w.table(e) {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // named tells the files in folders that some tables name, or the configs there.
