@@ -642,6 +642,32 @@ func TestTwins(t *testing.T) {
 	w.wants("the heir", w.operation("heir"), "Succeeded")
 }
 
+// Two objects of other pools that choose the same nodes: who had one first keeps it, and
+// the other says so, until they are told apart.
+func TestObjectsThatChooseTheSameNode(t *testing.T) {
+	w := newWorld(t)
+	w.fleet("a", 2)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	group := func(c *gardener.ContainerRuntime, name string) *gardener.ContainerRuntime {
+		c.Spec.WorkerPool.Selector = metav1.LabelSelector{MatchLabels: map[string]string{name: "a"}}
+		return c
+	}
+	first, second := group(asked("a"), "group"), group(asked("b"), "group")
+	w.create(first)
+	w.settle()
+	w.create(second)
+	w.settle()
+	w.wants("the first", w.operation("gvisor-a"), "Succeeded")
+	w.wants("the second", w.operation("gvisor-b"), "Error", "ERR_CONFIGURATION_PROBLEM", "0 of 2 nodes", "a-000: ContainerRuntime fairlead-system/gvisor-a chooses it, too, and has it")
+	n := w.node("a-001")
+	w.change(n, func() { n.Labels["other"], n.Labels["group"] = "a", "b" })
+	w.change(second, func() { group(second, "other") })
+	w.settle()
+	for _, name := range []string{"gvisor-a", "gvisor-b"} {
+		w.wants(name, w.operation(name), "Succeeded", "1 of 1 nodes")
+	}
+}
+
 // Another release goes to nodes by the DaemonSet; another handler needs the class anew,
 // which is refused while pods have it.
 func TestUpgrade(t *testing.T) {

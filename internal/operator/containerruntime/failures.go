@@ -1,15 +1,20 @@
 package containerruntime
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/validate"
 )
@@ -124,6 +129,29 @@ func (e *onNodes) unmade(namespace, set string, waiting []corev1.Node, pods []co
 		e.since[set] = since
 	}
 	return out
+}
+
+// contested are the nodes on which the runtime is for the pool of another object, that
+// chooses them as well: it keeps them, and nothing else would say so.
+func (e *onNodes) contested(ctx context.Context, t *task, members []corev1.Node) ([]failure, error) {
+	var all gardener.ContainerRuntimeList
+	if err := e.client.List(ctx, &all, client.InNamespace(t.object.Namespace)); err != nil {
+		return nil, fmt.Errorf("list ContainerRuntimes: %w", err)
+	}
+	var out []failure
+	for i := range members {
+		n := &members[i]
+		phase, pool := names.ReadPhase(n.Labels[names.Phase+t.about.Type])
+		at := slices.IndexFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+			selector, err := metav1.LabelSelectorAsSelector(&o.Spec.WorkerPool.Selector)
+			return o.Spec.WorkerPool.Name == pool && o.DeletionTimestamp == nil && err == nil && selector.Matches(labels.Set(n.Labels))
+		})
+		if phase == names.Install && pool != t.object.Spec.WorkerPool.Name && at >= 0 {
+			o := &all.Items[at]
+			out = append(out, failure{n.Name, fmt.Sprintf("%s: ContainerRuntime %s/%s chooses it, too, and has it: tell the two apart by spec.workerPool.selector", n.Name, o.Namespace, o.Name), true})
+		}
+	}
+	return out, nil
 }
 
 // misfits are the nodes that the runtime does not go to, as it has no programs for them.

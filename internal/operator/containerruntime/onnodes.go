@@ -239,7 +239,11 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 	if err != nil {
 		return outcome{}, err
 	}
-	trouble = append(trouble, misfits(slices.Concat(members, outside), validate.Architectures(t.pool, &t.payload.Spec.Manifest))...)
+	contested, err := e.contested(ctx, t, members)
+	if err != nil {
+		return outcome{}, err
+	}
+	trouble = slices.Concat(trouble, contested, misfits(slices.Concat(members, outside), validate.Architectures(t.pool, &t.payload.Spec.Manifest)))
 	text, err := json.Marshal(map[string]any{"apiVersion": "fairlead.run/v1alpha1", "kind": "RuntimeProgress", "version": t.payload.Spec.Manifest.Version, "nodes": all, "readyNodes": ready})
 	if err != nil {
 		return outcome{}, fmt.Errorf("write the status of a provider: %w", err)
