@@ -79,7 +79,7 @@ func TestHostsFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		p := pod(1, corev1.RestartPolicyAlways, "x")
-		file := filepath.Join(removal.Dirs(n.root, n.state, string(p.UID)).Memory, "hosts")
+		file := filepath.Join(removal.Dirs(n.root, n.state, string(p.UID)).Files(), "hosts")
 		if err := os.MkdirAll(file, 0o700); err != nil {
 			t.Fatal(err)
 		}

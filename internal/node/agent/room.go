@@ -195,8 +195,8 @@ func (w *worker) isOver() bool {
 	}
 }
 
-// Volumes measures the emptyDirs of a pod, which take of the node. It walks through those
-// that are folders.
+// Volumes measures the emptyDirs of a pod and the files that its containers have from the
+// node, which take of the node. It walks through what is a folder.
 func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
 	w := a.worker(uid)
 	if w == nil {

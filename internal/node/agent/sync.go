@@ -246,7 +246,7 @@ func (w *worker) retire(ctx context.Context) error {
 	var left error
 	if !w.stray && !w.vacant { // also if its end cannot be written down: the disk may be full of this
 		w.measured.Store(nil)
-		left = volume.Discard(ctx, w.dirs)
+		left = errors.Join(volume.Discard(ctx, w.dirs), w.outfit.Shrink())
 	}
 	if err != nil {
 		return errors.Join(err, left)

@@ -21,7 +21,7 @@ func TestOldLogs(t *testing.T) {
 		n := newNode(t)
 		p := pod(1, corev1.RestartPolicyAlways, "x")
 		dirs := removal.Dirs(n.root, n.state, string(p.UID))
-		logs, words := filepath.Join(dirs.Disk, "logs", "x"), filepath.Join(dirs.Memory, "termination")
+		logs, words := filepath.Join(dirs.Disk, "logs", "x"), filepath.Join(dirs.Files(), "termination")
 		crash := func(attempt int) {
 			for _, name := range []string{"%d.log", "%d.log.20260102-030405", "%d.log.20260102-030400.gz"} {
 				if err := os.WriteFile(filepath.Join(logs, fmt.Sprintf(name, attempt)), []byte("text"), 0o600); err != nil {

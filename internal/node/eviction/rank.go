@@ -34,6 +34,7 @@ type Pod struct {
 	Pids       int64
 	Containers []Container
 	Volumes    map[string]Usage // by name; those that are on this node's disks or in its memory
+	Files      Usage            // hosts files and last words; see volume.Dirs
 }
 
 // Layout says what is on which disk.
@@ -71,7 +72,7 @@ func (p Pod) on(l Layout, s Signal) Usage {
 		}
 	}
 	if logs {
-		out = out.plus(p.volumes())
+		out = out.plus(p.volumes()).plus(p.Files)
 	}
 	return out
 }

@@ -223,6 +223,10 @@ func TestExceeded(t *testing.T) {
 		{"a volume in memory", pod("p", volume("v", 2<<20, size("1Mi", "Memory"))), `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `, VolumeLimit},
 		{"a limit of nothing is none", pod("p", volume("v", 101, size("0", ""))), "", ""},
 		{
+			"the pod by its last words", pod("p", limited("ephemeral-storage", "100"), layer(50), logs(40), func(p *Pod) { p.Files = Usage{20, 1} }),
+			"Pod ephemeral local storage usage exceeds the total limit of containers 100. ", PodLimit,
+		},
+		{
 			"the pod by a volume", pod("p", limited("ephemeral-storage", "100"), layer(50), logs(40), volume("v", 20, &corev1.EmptyDirVolumeSource{})),
 			"Pod ephemeral local storage usage exceeds the total limit of containers 100. ", PodLimit,
 		},

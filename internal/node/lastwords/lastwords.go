@@ -29,11 +29,14 @@ const (
 type Note struct {
 	Container *corev1.Container
 	Folder    string // of the pod
-	Attempt   uint32
+	// Earlier is where agents before this one have left the words of attempts that they
+	// have started. It is looked into, and nothing is made there.
+	Earlier string
+	Attempt uint32
 }
 
-func (n Note) file() string {
-	return filepath.Join(n.Folder, fmt.Sprintf("%s.%d", n.Container.Name, n.Attempt))
+func (n Note) in(folder string) string {
+	return filepath.Join(folder, fmt.Sprintf("%s.%d", n.Container.Name, n.Attempt))
 }
 
 // Mount makes the file, which any user of the container may write, and says how it
@@ -43,7 +46,7 @@ func (n Note) Mount() (*runtimeapi.Mount, error) {
 	if path == "" {
 		path = corev1.TerminationMessagePathDefault
 	}
-	file := n.file()
+	file := n.in(n.Folder)
 	if err := os.MkdirAll(n.Folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -59,7 +62,7 @@ func (n Note) Mount() (*runtimeapi.Mount, error) {
 // Read reads the words back, from the log if the container failed without any and
 // wants that. They are the container's own text: bounded, and as it wrote them.
 func (n Note) Read(exit int32, log string) string {
-	text := head(n.file())
+	text := head(n.in(n.Folder), n.in(n.Earlier))
 	if text == "" && n.Container.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && exit != 0 {
 		text = tail(log)
 	}
@@ -68,15 +71,37 @@ func (n Note) Read(exit int32, log string) string {
 
 // RemoveBefore forgets those of the container's attempts before that one.
 func (n Note) RemoveBefore() error {
-	files, err := os.ReadDir(n.Folder)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, f := range files {
+	return each([]string{n.Folder, n.Earlier}, func(folder string, f os.DirEntry) error {
 		number, mine := strings.CutPrefix(f.Name(), n.Container.Name+".")
 		if old, err := strconv.ParseUint(number, 10, 32); mine && err == nil && uint32(old) < n.Attempt {
-			errs = append(errs, os.Remove(filepath.Join(n.Folder, f.Name())))
+			return os.Remove(filepath.Join(folder, f.Name()))
+		}
+		return nil
+	})
+}
+
+// Shrink cuts the files in folders of pods down to what is told of them: containers may
+// have filled the disk with the rest.
+func Shrink(folders ...string) error {
+	return each(folders, func(folder string, f os.DirEntry) error {
+		info, err := f.Info()
+		if err != nil || info.Size() <= maxMessage {
+			return err
+		}
+		return os.Truncate(filepath.Join(folder, f.Name()), maxMessage)
+	})
+}
+
+// each does something with each file of folders, some of which may not be there.
+func each(folders []string, do func(folder string, f os.DirEntry) error) error {
+	var errs []error
+	for _, folder := range folders {
+		files, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, f := range files {
+			errs = append(errs, do(folder, f))
 		}
 	}
 	return errors.Join(errs...)
@@ -85,8 +110,11 @@ func (n Note) RemoveBefore() error {
 // OneLine is a text as it stands in a sentence.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-func head(path string) string {
+func head(path, earlier string) string {
 	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = os.Open(earlier)
+	}
 	if err != nil {
 		return ""
 	}

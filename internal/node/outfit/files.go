@@ -19,7 +19,12 @@ import (
 
 const hostsPath = "/etc/hosts"
 
-func (p *Pod) hostsFile() string { return filepath.Join(p.Dirs.Memory, "hosts") }
+// Agents before this one have left both in the folder on the tmpfs, where containers that
+// they have started still have them.
+func (p *Pod) hostsFile() string    { return filepath.Join(p.Dirs.Files(), "hosts") }
+func (p *Pod) earlierHosts() string { return filepath.Join(p.Dirs.Memory, "hosts") }
+func (p *Pod) words() string        { return filepath.Join(p.Dirs.Files(), "termination") }
+func (p *Pod) earlierWords() string { return filepath.Join(p.Dirs.Memory, "termination") }
 
 // WriteHosts writes the pod's hosts file. Containers that have it mounted see the
 // change.
@@ -28,17 +33,32 @@ func (p *Pod) WriteHosts() error {
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	if err := os.MkdirAll(p.Dirs.Memory, 0o700); err != nil {
+	if err := os.MkdirAll(p.Dirs.Files(), 0o700); err != nil {
 		return err
 	}
 	text := podspec.Hosts(p.Spec, node)
-	if has, err := os.ReadFile(p.hostsFile()); err == nil && bytes.Equal(has, text) {
-		return nil
-	}
-	if err := os.WriteFile(p.hostsFile(), text, 0o644); err != nil {
-		return fmt.Errorf("write its hosts file: %w", err)
+	for _, file := range []string{p.hostsFile(), p.earlierHosts()} {
+		has, err := os.ReadFile(file)
+		if err == nil && bytes.Equal(has, text) || errors.Is(err, os.ErrNotExist) && file == p.earlierHosts() {
+			continue
+		}
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			return fmt.Errorf("write its hosts file: %w", err)
+		}
 	}
 	return nil
+}
+
+// Shrink gives back what containers have written into the files that they have from the
+// node, once nothing of the pod runs any more. Last words stay, as far as they are told.
+func (p *Pod) Shrink() error {
+	errs := []error{lastwords.Shrink(p.words(), p.earlierWords())}
+	for _, file := range []string{p.hostsFile(), p.earlierHosts()} {
+		if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // mounts are what a container has mounted: volumes, the hosts file unless it brings
@@ -63,7 +83,7 @@ func (p *Pod) mounts(ctx context.Context, ct *corev1.Container, attempt uint32) 
 }
 
 func (p *Pod) note(ct *corev1.Container, attempt uint32) lastwords.Note {
-	return lastwords.Note{Container: ct, Folder: filepath.Join(p.Dirs.Memory, "termination"), Attempt: attempt}
+	return lastwords.Note{Container: ct, Folder: p.words(), Earlier: p.earlierWords(), Attempt: attempt}
 }
 
 // LastWords is what an attempt that has ended has left; empty for one that has not.

@@ -111,15 +111,19 @@ func count(n *uint64) int64 {
 // go, whatever hangs there.
 const volumesLimit = 10 * time.Second
 
-// volumes adds those that are the node's own, as far as they can be measured.
+// volumes adds those that are the node's own, and files that containers have from it, as far
+// as they can be measured.
 func (e evictor) volumes(ctx context.Context, p *eviction.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesLimit)
 	defer cancel()
 	list, err := e.k.pods.Volumes(ctx, p.Pod.UID)
 	p.Volumes = map[string]eviction.Usage{}
 	for _, u := range list {
-		if u.Local || u.Memory {
-			p.Volumes[u.Volume] = eviction.Usage{Bytes: u.Bytes, Inodes: u.Inodes}
+		switch has := (eviction.Usage{Bytes: u.Bytes, Inodes: u.Inodes}); {
+		case u.Volume == "":
+			p.Files = has
+		case u.Local || u.Memory:
+			p.Volumes[u.Volume] = has
 		}
 	}
 	return err

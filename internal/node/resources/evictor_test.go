@@ -41,7 +41,7 @@ func (k *kept) Resume() { k.ended = append(k.ended, "all resume") }
 func (*kept) Await(context.Context, types.UID) error { return nil }
 
 func (*kept) Volumes(context.Context, types.UID) ([]volume.Usage, error) {
-	return []volume.Usage{{Volume: "scratch", Local: true, Bytes: 7, Inodes: 2}, {Volume: "claim", Claim: "c", Bytes: 9}}, nil
+	return []volume.Usage{{Volume: "scratch", Local: true, Bytes: 7, Inodes: 2}, {Volume: "claim", Claim: "c", Bytes: 9}, {Local: true, Bytes: 5, Inodes: 3}}, nil
 }
 
 // told keeps what a node tells.
@@ -141,8 +141,8 @@ func TestMeasured(t *testing.T) {
 	if !p.Measured || p.Memory != 5 || p.Pids != 3 || !slices.Equal(p.Containers, want) {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Volumes) != 1 || p.Volumes["scratch"] != (eviction.Usage{Bytes: 7, Inodes: 2}) {
-		t.Errorf("%+v", p.Volumes)
+	if len(p.Volumes) != 1 || p.Volumes["scratch"] != (eviction.Usage{Bytes: 7, Inodes: 2}) || p.Files != (eviction.Usage{Bytes: 5, Inodes: 3}) {
+		t.Errorf("%+v, files %+v", p.Volumes, p.Files)
 	}
 }
 

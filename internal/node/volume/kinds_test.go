@@ -286,6 +286,16 @@ func TestUsage(t *testing.T) {
 	if got, err := s.Own(t.Context()); err != nil || len(got) != 2 || !got[0].Local || !got[1].Memory {
 		t.Errorf("its own: %+v %v", got, err)
 	}
+	files := s.dirs.Files()
+	if err := os.MkdirAll(filepath.Join(files, "termination"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(files, "termination", "c.0"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Own(t.Context()); err != nil || len(got) != 3 || got[2].Volume != "" || !got[2].Local || got[2].Bytes < 1<<20 || got[2].Inodes != 3 {
+		t.Errorf("its own, with files of containers: %+v %v", got, err)
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got, err := s.Usage(ended); !errors.Is(err, context.Canceled) || len(got) != 3 || got[0].Volume != "v" {

@@ -19,7 +19,7 @@ import (
 
 // Dirs are a pod's own folders.
 type Dirs struct {
-	Disk   string // survives a reboot; for emptyDir
+	Disk   string // survives a reboot; for what containers may write: emptyDir, and Files
 	Memory string // on a tmpfs; for what comes from objects, and for mounts
 	// CSI is where drivers mount the pod's volumes. Drivers see it by the same
 	// path, and most are set up for the folder of a kubelet:
@@ -29,6 +29,11 @@ type Dirs struct {
 
 // volumesFolder is in the first two of them, and has a folder for each volume.
 const volumesFolder = "volumes"
+
+// Files is where the files are that each container has from the node, and may write without
+// any limit: its hosts file, and that for its last words. On a tmpfs they could take the
+// memory of the node, and the room of all records there.
+func (d Dirs) Files() string { return filepath.Join(d.Disk, "files") }
 
 func (d Dirs) all() []string {
 	return slices.DeleteFunc([]string{d.CSI, d.Memory, d.Disk}, func(dir string) bool { return dir == "" })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 
 // Usage is what a volume takes and what is left where it is.
 type Usage struct {
-	Volume string
+	Volume string // empty for Dirs.Files, which are no volume
 	Claim  string // name of its PersistentVolumeClaim, or empty
 	// Local is what counts as ephemeral storage of the pod.
 	Local         bool
@@ -38,10 +39,18 @@ func (s *Set) Usage(ctx context.Context) ([]Usage, error) {
 	return s.usage(ctx, func(*corev1.Volume) bool { return true })
 }
 
-// Own is the Usage of emptyDirs, which take of the node itself. It asks no file system of
-// somebody else, whose server may be dead.
+// Own is the Usage of emptyDirs, and at its end of Dirs.Files, which take of the node itself.
+// It asks no file system of somebody else, whose server may be dead.
 func (s *Set) Own(ctx context.Context) ([]Usage, error) {
-	return s.usage(ctx, func(v *corev1.Volume) bool { return v.EmptyDir != nil })
+	out, err := s.usage(ctx, func(v *corev1.Volume) bool { return v.EmptyDir != nil })
+	files, failed := measure(ctx, Usage{Local: true}, s.dirs.Files(), true)
+	if errors.Is(failed, fs.ErrNotExist) { // no container was started yet
+		return out, err
+	}
+	if failed != nil {
+		err = errors.Join(err, fmt.Errorf("measure hosts file and last words: %w", failed))
+	}
+	return append(out, files), err
 }
 
 func (s *Set) usage(ctx context.Context, counts func(*corev1.Volume) bool) ([]Usage, error) {
@@ -89,7 +98,7 @@ func measure(ctx context.Context, u Usage, path string, whole bool) (Usage, erro
 		u.Bytes, u.Inodes = int64(st.Blocks-st.Bfree)*st.Bsize, int64(st.Files-st.Ffree)
 		return u, nil
 	})
-	if seen.Volume == "" {
+	if seen == (Usage{}) { // the look was left
 		seen = u
 	}
 	return seen, err
