@@ -201,17 +201,30 @@ func TestUserNamespace(t *testing.T) {
 	s.await("the other one", func() bool { return s.runs("b", 0) })
 }
 
-// TestUnsupportedVolume refuses a pod that could never have its volumes, by their name.
-func TestUnsupportedVolume(t *testing.T) {
+// TestUnsupported refuses pods that could never have their volumes or resource claims, by
+// their names.
+func TestUnsupported(t *testing.T) {
 	s := newSite(t)
 	s.boot()
 	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
 	s.bindWith("n", "a", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}}}
 	})
-	s.await("the refusal", func() bool { return s.status("a").Phase == corev1.PodFailed })
-	if st := s.status("a"); st.Reason != "UnsupportedVolume" || !strings.Contains(st.Message, "volume v: volumes of kind nfs are not supported; ") || len(s.fake.Calls("run a")) > 0 {
-		t.Errorf("%+v, calls %q", st, s.fake.Calls(""))
+	s.bindWith("n", "b", func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("one")}, {Name: "nic", ResourceClaimName: new("two")}}
+	})
+	s.bindWith("n", "c", func(p *corev1.Pod) {
+		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c-extended-resources"}
+	})
+	for name, want := range map[string][2]string{
+		"a": {"UnsupportedVolume", "volume v: volumes of kind nfs are not supported; "},
+		"b": {"UnsupportedResourceClaims", "the pod has resource claims (gpu, nic), "},
+		"c": {"UnsupportedResourceClaims", "the pod has resource claims (c-extended-resources), "},
+	} {
+		s.await("the refusal of "+name, func() bool { return s.status(name).Phase == corev1.PodFailed })
+		if st := s.status(name); st.Reason != want[0] || !strings.Contains(st.Message, want[1]) || len(s.fake.Calls("run "+name)) > 0 {
+			t.Errorf("%s: %+v, calls %q", name, st, s.fake.Calls(""))
+		}
 	}
 }
 

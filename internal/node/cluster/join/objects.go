@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -121,6 +122,22 @@ func (r reviews) ReviewAccess(ctx context.Context, review *authorizationv1.Subje
 	return out, err
 }
 
+// reasonClaims is why a pod is refused that has resource claims.
+const reasonClaims = "UnsupportedResourceClaims"
+
+// resourceClaims are the pod's resource claims: by their names in its spec, and that which the
+// scheduler has made for extended resources (KEP-5004).
+func resourceClaims(pod *corev1.Pod) []string {
+	var out []string
+	for _, c := range pod.Spec.ResourceClaims {
+		out = append(out, c.Name)
+	}
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		out = append(out, s.ResourceClaimName)
+	}
+	return out
+}
+
 // place finds the handler of a pod by its class. The API server has admitted the pod
 // by then. A class that is gone is a refusal. For a handler that is not here the pod
 // waits, as upstream's specs want it: the next one may be installed at any time.
@@ -131,6 +148,10 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	}
 	if err := volume.Unsupported(pod); err != nil {
 		return p, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
+	}
+	if names := resourceClaims(pod); len(names) > 0 {
+		return p, &agent.Refusal{Reason: reasonClaims, Message: fmt.Sprintf("the pod has resource claims (%s), and this node has no dynamic resource allocation: "+
+			"its containers would run without what they claim; ask for a resource of a device plugin, or have the pod scheduled to a node with a kubelet", strings.Join(names, ", "))}
 	}
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		class, err := n.cluster.Objects().Class(ctx, *name)
