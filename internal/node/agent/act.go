@@ -172,6 +172,9 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	if err := w.house(ctx); err != nil { // somebody may have removed it with the sandbox before
 		return err
 	}
+	if err := w.nameable(); err != nil {
+		return err
+	}
 	ctx, cancel := w.patient(ctx)
 	defer cancel()
 	began := time.Now()
@@ -184,6 +187,10 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 		return w.told("FailedCreatePodSandBox", err)
 	}
 	delete(w.holds, "")
+	_, warnings := podspec.ResolvConf(w.spec)
+	for _, warn := range warnings {
+		w.event(corev1.EventTypeWarning, warn.Reason, warn.Message)
+	}
 	// Only the address is needed before the next look at everything.
 	answer, err := w.a.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: resp.GetPodSandboxId()})
 	if err != nil {
@@ -191,6 +198,20 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	}
 	w.view.Box, w.spec.IPs = answer.GetStatus(), podspec.AddressesOf(answer.GetStatus())
 	return w.outfit.WriteHosts()
+}
+
+// nameable says whether the kernel takes the name that the pod asks for. As with a kubelet the
+// pod waits if not: the cluster's domain is a part of it, and may become another one.
+func (w *worker) nameable() error {
+	if w.pod.Spec.HostNetwork {
+		return nil
+	}
+	_, err := podspec.KernelName(w.spec)
+	if err == nil {
+		return nil
+	}
+	w.holds.Put("", &holds.NotStarted{Message: view.Message(err)})
+	return w.told("FailedCreatePodSandBox", err)
 }
 
 // patient is a context for what makes a sandbox. A pod that is to end waits for that: a

@@ -121,6 +121,7 @@ type node struct {
 	tree        *tree
 	root, state string
 	place       Place
+	machine     podspec.Node
 	room        Room
 	unread      []string // sources, at the boot
 	stop        func()
@@ -129,6 +130,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	return &node{
 		Runtime: fakeruntime.New(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, tree: &tree{has: map[types.UID]*corev1.Pod{}}, root: t.TempDir(), state: t.TempDir(),
+		machine: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
 		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
 	}
 }
@@ -138,7 +140,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
-		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: n.machine,
 		Place: n.place, Cgroups: n.tree, Room: n.room, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)

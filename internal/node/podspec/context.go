@@ -32,7 +32,7 @@ type Node struct {
 	Allocatable corev1.ResourceList
 	DNS         DNS
 	// ClusterDNS are the servers of the cluster, and ClusterDomain its domain, as
-	// cluster.local; empty where there is none.
+	// cluster.local; both are empty where there is no cluster, and nobody misses it.
 	ClusterDNS    []string
 	ClusterDomain string
 	SeccompRoot   string // folder of localhost profiles

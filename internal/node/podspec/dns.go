@@ -37,7 +37,7 @@ func ResolvConf(c *Context) (*runtimeapi.DNSConfig, []Warning) {
 		out.Searches = addNew(clusterSearches(c), c.Node.DNS.Searches...)
 		out.Options = []string{"ndots:5"}
 	default:
-		if policy == corev1.DNSClusterFirst {
+		if policy == corev1.DNSClusterFirst && c.Node.ClusterDomain != "" {
 			warnings = append(warnings, Warning{MissingClusterDNS, fmt.Sprintf("pod: %q. This node does not have a ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				c.Pod.Name+"_"+c.Pod.Namespace+"("+string(c.Pod.UID)+")", c.Pod.Spec.DNSPolicy, corev1.DNSDefault)})
 		}

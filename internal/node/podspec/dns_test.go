@@ -32,6 +32,7 @@ func TestResolvConf(t *testing.T) {
 		"Default":                  {corev1.DNSDefault, nil, node, ""},
 		"None":                     {corev1.DNSNone, nil, "; ; ", ""},
 		"no cluster":               {"", func(c *Context) { c.Node.ClusterDNS = nil }, node, MissingClusterDNS},
+		"no cluster at all":        {"", func(c *Context) { c.Node.ClusterDNS, c.Node.ClusterDomain = nil, "" }, node, ""},
 		"no domain":                {"", func(c *Context) { c.Node.ClusterDomain = "" }, "10.96.0.10; node.example; ndots:5", ""},
 		"the pod's": {"", func(c *Context) {
 			c.Pod.Spec.DNSConfig = &corev1.PodDNSConfig{

@@ -51,7 +51,7 @@ func KernelName(c *Context) (string, error) {
 		name += "." + domain
 	}
 	if len(name) > maxKernelName {
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested): %w",
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested); shorten the pod's hostname or subdomain, or leave setHostnameAsFQDN out: %w",
 			name, maxKernelName, len(name), errdefs.ErrInvalidArgument)
 	}
 	return name, nil

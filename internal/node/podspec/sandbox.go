@@ -41,7 +41,8 @@ func Sandbox(c *Context) *runtimeapi.PodSandboxConfig {
 	return cfg
 }
 
-// hostname is the pod's without its domain where both are too long.
+// hostname is the pod's without its domain where both are too long, as sandboxes have it
+// that were made before such pods were refused.
 func hostname(c *Context) string {
 	if name, err := KernelName(c); err == nil {
 		return name
