@@ -40,9 +40,10 @@ type Note struct {
 
 // The reasons.
 const (
-	ProbeWarning  = "ProbeWarning"
-	Unhealthy     = "Unhealthy"
-	PreStopFailed = "FailedPreStopHook"
+	ProbeWarning    = "ProbeWarning"
+	Unhealthy       = "Unhealthy"
+	PostStartFailed = "FailedPostStartHook"
+	PreStopFailed   = "FailedPreStopHook"
 )
 
 // Attempt is a container that has just been started, or that was found running.
@@ -154,7 +155,8 @@ func (c *Care) run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHand
 		c.postStart.err = c.pod.startHook(ctx, t, h)
 		close(c.postStart.done)
 		c.pod.Wake()
-		if c.postStart.err != nil {
+		if err := c.postStart.err; err != nil {
+			c.pod.Told(Note{c.Container.Name, PostStartFailed, "its postStart hook failed: " + err.Error()})
 			return
 		}
 	}

@@ -69,13 +69,13 @@ func command(name string) *corev1.LifecycleHandler {
 }
 
 // TestPostStartOfWhatHasEnded holds that a hook has not failed if it was its container
-// that ended, though nobody has seen that yet.
+// that ended, though nobody has seen that yet. One that has is told of.
 func TestPostStartOfWhatHasEnded(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &runtime{exec: func(context.Context, string) (int32, error) { return 1, nil }, ended: ended}
-			p, _ := patient(r)
-			c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c"})
+			p, notes := patient(r)
+			c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Name: "c", Lifecycle: &corev1.Lifecycle{PostStart: command("post")}}, ID: "c"})
 			synctest.Wait()
 			var seen plan.Container
 			if c.Tell(&seen); (seen.Sick != "") == ended || seen.Ready != ended {
@@ -83,6 +83,13 @@ func TestPostStartOfWhatHasEnded(t *testing.T) {
 			}
 			c.Abandon()
 			p.Wait()
+			want := []Note{{"c", "FailedPostStartHook", "its postStart hook failed: the command ended with exit code 1"}}
+			if ended {
+				want = nil
+			}
+			if !slices.Equal(*notes, want) {
+				t.Errorf("ended %v: told %+v", ended, *notes)
+			}
 		})
 	}
 }
