@@ -225,9 +225,11 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if err != nil {
 		return err
 	}
-	if node.IPs, err = f.addresses(client.Host()); err != nil {
+	ips, err := f.addresses(client.Host())
+	if err != nil {
 		return err
 	}
+	node.IPs = podspec.Fixed(ips)
 	cfg := join.Config{
 		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
@@ -373,7 +375,7 @@ func (f *nodeFlags) addresses(server string) ([]string, error) {
 // serving finds the certificate of the node API, and returns what keeps it.
 func (f *nodeFlags) serving(cfg *join.Config, log *slog.Logger) (keep []func(context.Context) error, err error) {
 	var ips []net.IP
-	for _, ip := range cfg.Node.IPs {
+	for _, ip := range cfg.Node.IPs() {
 		ips = append(ips, net.ParseIP(ip))
 	}
 	names := []string{cfg.Node.Name}

@@ -65,9 +65,9 @@ func TestResolvConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for resolv, want := range map[string]string{nodeResolvConf: "its own", path: "192.0.2.53", "": "127.0.0.1"} {
-		node := podspec.Node{DNS: podspec.DNS{Servers: []string{"its own"}}}
-		if err := (&dnsFlags{resolv: resolv}).set(&node); err != nil || !slices.Equal(node.DNS.Servers, []string{want}) {
-			t.Errorf("%q: %v, %v", resolv, node.DNS.Servers, err)
+		node := podspec.Node{DNS: podspec.Fixed(podspec.DNS{Servers: []string{"its own"}})}
+		if err := (&dnsFlags{resolv: resolv}).set(&node); err != nil || !slices.Equal(node.DNS().Servers, []string{want}) {
+			t.Errorf("%q: %v, %v", resolv, node.DNS().Servers, err)
 		}
 	}
 	if err := (&dnsFlags{resolv: "/nowhere"}).set(&podspec.Node{}); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "--resolv-conf") {

@@ -130,8 +130,8 @@ type node struct {
 func newNode(t *testing.T) *node {
 	return &node{
 		Runtime: fakeruntime.New(), reports: &reports{last: map[string]corev1.PodStatus{}}, pictures: &pictures{}, objects: nothing{}, tree: &tree{has: map[types.UID]*corev1.Pod{}}, root: t.TempDir(), state: t.TempDir(),
-		machine: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
-		place: func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
+		machine: podspec.Node{Name: "n", IPs: podspec.Fixed([]string{"192.0.2.7"}), DNS: podspec.Fixed(podspec.DNS{})},
+		place:   func(context.Context, *corev1.Pod) (Placement, error) { return Placement{}, nil },
 	}
 }
 

@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/podspec"
 )
 
 // TestNameTooLong has a pod wait whose full name the kernel would not take, until it is
@@ -54,6 +58,34 @@ func TestTellsOfDNS(t *testing.T) {
 		const omitted = "p1 DNSConfigForming: Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 192.0.2.1 192.0.2.2 192.0.2.3"
 		if n.times(missing) != 1 || n.times(omitted) != 1 {
 			t.Errorf("%q", n.events)
+		}
+		n.stop()
+	})
+}
+
+// TestLateNetwork gives a pod the addresses and the DNS that its machine has when the sandbox
+// is made and its status is told, and not those from when the agent began.
+func TestLateNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		var came atomic.Bool
+		ips := map[bool][]string{false: {"127.0.0.1"}, true: {"192.0.2.8"}}
+		n.machine.IPs = func() []string { return ips[came.Load()] }
+		n.machine.DNS = func() podspec.DNS { return podspec.DNS{Servers: ips[came.Load()]} }
+		early, late := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		n.boot(t, early)
+		came.Store(true)
+		n.Set([]*corev1.Pod{early, late})
+		n.Touch(early.UID)
+		synctest.Wait()
+		for _, name := range []string{"p1", "p2"} {
+			n.expect(t, name, corev1.PodRunning, true)
+			if got, want := n.SandboxConfig(name).GetDnsConfig().GetServers(), ips[name == "p2"]; !slices.Equal(got, want) {
+				t.Errorf("%s asks %q, want %q", name, got, want)
+			}
+			if got := n.of(name).HostIP; got != "192.0.2.8" {
+				t.Errorf("%s is at %s", name, got)
+			}
 		}
 		n.stop()
 	})

@@ -32,6 +32,6 @@ func (a *Agent) tellQueue(list []queued) {
 	for _, q := range list {
 		why := "the pod of this name with the UID " + string(q.before) + " has not ended; this one starts when nothing is left of it"
 		a.cfg.Event(q.pod, corev1.EventTypeNormal, "WaitingForPredecessor", why)
-		a.cfg.Changed(q.pod, status.Blocked(q.pod, a.cfg.Node.IPs, why, time.Now()))
+		a.cfg.Changed(q.pod, status.Blocked(q.pod, a.cfg.Node.IPs(), why, time.Now()))
 	}
 }

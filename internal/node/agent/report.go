@@ -57,7 +57,7 @@ func (w *worker) tellPauses(p plan.Plan) {
 func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input {
 	in := status.Input{
 		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.Box, Containers: map[string]status.Container{},
-		HostIPs: w.a.cfg.Node.IPs, Now: time.Now(), Started: w.record.Accepted,
+		HostIPs: w.a.cfg.Node.IPs(), Now: time.Now(), Started: w.record.Accepted,
 		Waiting: w.holds.Waiting(), Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
 	if w.refused != nil {

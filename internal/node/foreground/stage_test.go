@@ -111,7 +111,7 @@ func newStage(t *testing.T, fake *fakeruntime.Runtime, text string) *stage {
 	s := &stage{fake: fake, seen: &watcher{}, plans: plans, root: t.TempDir()}
 	s.Run = New(Config{
 		Endpoint: &endpoint.Endpoint{Runtime: fake, Images: fake.Images, Name: "fake"}, Puller: images.CRIPuller{Images: fake.Images},
-		Objects: objects, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}}, Observer: s.seen, Root: s.root + "/lib", State: s.root + "/run",
+		Objects: objects, Node: podspec.Node{Name: "n", IPs: podspec.Fixed([]string{"192.0.2.7"}), DNS: podspec.Fixed(podspec.DNS{})}, Observer: s.seen, Root: s.root + "/lib", State: s.root + "/run",
 	})
 	return s
 }

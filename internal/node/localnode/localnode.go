@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/cgroups"
 
@@ -23,15 +25,32 @@ func Gather(root string) podspec.Node {
 	n := podspec.Node{CPUs: runtime.NumCPU(), SeccompRoot: filepath.Join(root, "seccomp")}
 	n.Name, _ = os.Hostname()
 	n.Name = strings.ToLower(n.Name)
-	n.IPs = nodeIPs()
+	n.IPs = lasting(nodeIPs)
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
 		n.MemoryBytes, n.Swap.Bytes = sizeOf(data, "MemTotal:"), sizeOf(data, "SwapTotal:")
 	}
 	n.HugePageSizes = cgroups.HugePageSizes()
 	n.GroupOOM = cgroups.IsCgroup2UnifiedMode()
 	n.Swap.Counted = n.GroupOOM && swapCounted("/proc/self/cgroup", "/sys/fs/cgroup")
-	n.DNS = nodeDNS(resolvConf, "/run/systemd/resolve/resolv.conf")
+	n.DNS = func() podspec.DNS { return nodeDNS(resolvConf, "/run/systemd/resolve/resolv.conf") }
 	return n
+}
+
+// lasting are addresses, asked anew each time. While there are none it has those that there
+// were last: a network that is away for a moment is to change no status. Before there were
+// any, the machine has only itself.
+func lasting(ask func() []string) func() []string {
+	var mu sync.Mutex
+	last := []string{"127.0.0.1"}
+	return func() []string {
+		now := ask()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(now) > 0 {
+			last = now
+		}
+		return slices.Clone(last)
+	}
 }
 
 // nodeIPs are the address that leads out, and one of the other family. Finding
@@ -47,9 +66,6 @@ func nodeIPs() []string {
 			out = append(out, a.IP.String())
 		}
 		_ = c.Close()
-	}
-	if len(out) == 0 {
-		return []string{"127.0.0.1"}
 	}
 	return out
 }
@@ -84,14 +100,14 @@ func swapCounted(own, top string) bool {
 
 // DNS reads another resolv.conf than the node's own. An empty path is none: pods then ask
 // themselves, as with a kubelet, as a runtime that is told nothing takes the node's file.
-func DNS(path string) (podspec.DNS, error) {
+func DNS(path string) (func() podspec.DNS, error) {
 	if path == "" {
-		return podspec.DNS{Servers: []string{"127.0.0.1"}}, nil
+		return podspec.Fixed(podspec.DNS{Servers: []string{"127.0.0.1"}}), nil
 	}
 	if _, err := os.ReadFile(path); err != nil {
-		return podspec.DNS{}, err
+		return nil, err
 	}
-	return readResolv(path), nil
+	return func() podspec.DNS { return readResolv(path) }, nil
 }
 
 // nodeDNS reads resolv.conf. A server on the node's loopback is out of reach

@@ -61,3 +61,21 @@ func TestSwapCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestLasting has the addresses that there are, as a network may come after the agent, and
+// keeps them while it is away.
+func TestLasting(t *testing.T) {
+	var has []string
+	ask := lasting(func() []string { return has })
+	for _, step := range []struct{ has, want []string }{
+		{nil, []string{"127.0.0.1"}},
+		{[]string{"192.0.2.7"}, []string{"192.0.2.7"}},
+		{nil, []string{"192.0.2.7"}},
+		{[]string{"192.0.2.8", "fd00::8"}, []string{"192.0.2.8", "fd00::8"}},
+	} {
+		has = step.has
+		if got := ask(); !slices.Equal(got, step.want) {
+			t.Errorf("%q, and the network has %q, want %q", got, step.has, step.want)
+		}
+	}
+}

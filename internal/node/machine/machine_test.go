@@ -79,7 +79,7 @@ func newPlace(t *testing.T) *place {
 func (p *place) make() *Machine {
 	p.t.Helper()
 	m, err := New(p.t.Context(), Config{
-		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: []string{"192.0.2.7"}},
+		Endpoint: &endpoint.Endpoint{Runtime: p.fake, Images: p.fake.Images, Name: "fake"}, Node: podspec.Node{Name: "n", IPs: podspec.Fixed([]string{"192.0.2.7"}), DNS: podspec.Fixed(podspec.DNS{})},
 		Manifests: gather.Config{Folder: p.dir + "/manifests", Address: gather.Address{URL: p.url}}, Stock: stock.Default, Root: p.dir + "/lib", State: p.dir + "/run", Watcher: &p.heard, Log: slog.New(slog.DiscardHandler),
 		// The disk of the computer that tests run on is no reason to evict pods.
 		Resources: resources.Settings{

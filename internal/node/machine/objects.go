@@ -120,7 +120,7 @@ func (m *Machine) described() *corev1.Node {
 	room := m.keeper.Node()
 	n.Status.Capacity, n.Status.Allocatable = room.Capacity, room.Allocatable
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}}
-	for _, ip := range m.cfg.Node.IPs {
+	for _, ip := range m.cfg.Node.IPs() {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	n.Status.NodeInfo.ContainerRuntimeVersion = m.cfg.Endpoint.Name + "://" + m.cfg.Endpoint.Version

@@ -24,13 +24,13 @@ const AnnotationGrace = "fairlead.run/termination-grace-period"
 // Node is what a pod may learn of its machine, or inherit from it.
 type Node struct {
 	Name        string
-	IPs         []string // the first is the main one
+	IPs         func() []string // the first is the main one; asked each time, as a network may come late
 	MemoryBytes int64
 	CPUs        int
 	// Allocatable is what pods may have of it, for the downward API; what it does
 	// not name is all that the node has.
 	Allocatable corev1.ResourceList
-	DNS         DNS
+	DNS         func() DNS // asked for each sandbox
 	// ClusterDNS are the servers of the cluster, and ClusterDomain its domain, as
 	// cluster.local; both are empty where there is no cluster, and nobody misses it.
 	ClusterDNS    []string
@@ -60,6 +60,9 @@ type Swap struct {
 	Manifests bool
 	Bytes     int64 // that the node has
 }
+
+// Fixed are addresses, or a DNS, that never change.
+func Fixed[T any](what T) func() T { return func() T { return what } }
 
 // DNS is what the node's own resolv.conf says.
 type DNS struct {
@@ -104,7 +107,7 @@ type Context struct {
 // Addresses are where the pod can be reached: the node's if it is on its network.
 func (c *Context) Addresses() []string {
 	if c.Pod.Spec.HostNetwork {
-		return c.Node.IPs
+		return c.Node.IPs()
 	}
 	return c.IPs
 }

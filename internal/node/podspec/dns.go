@@ -29,21 +29,21 @@ type Warning struct{ Reason, Message string }
 // what of that could not be as it was asked for.
 func ResolvConf(c *Context) (*runtimeapi.DNSConfig, []Warning) {
 	var warnings []Warning
-	out := &runtimeapi.DNSConfig{}
+	out, node := &runtimeapi.DNSConfig{}, c.Node.DNS()
 	switch policy := dnsPolicy(c.Pod); {
 	case policy == corev1.DNSNone:
 	case policy == corev1.DNSClusterFirst && len(c.Node.ClusterDNS) > 0:
 		out.Servers = slices.Clone(c.Node.ClusterDNS)
-		out.Searches = addNew(clusterSearches(c), c.Node.DNS.Searches...)
+		out.Searches = addNew(clusterSearches(c), node.Searches...)
 		out.Options = []string{"ndots:5"}
 	default:
 		if policy == corev1.DNSClusterFirst && c.Node.ClusterDomain != "" {
 			warnings = append(warnings, Warning{MissingClusterDNS, fmt.Sprintf("pod: %q. This node does not have a ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				c.Pod.Name+"_"+c.Pod.Namespace+"("+string(c.Pod.UID)+")", c.Pod.Spec.DNSPolicy, corev1.DNSDefault)})
 		}
-		out.Servers = slices.Clone(c.Node.DNS.Servers)
-		out.Searches = slices.Clone(c.Node.DNS.Searches)
-		out.Options = slices.Clone(c.Node.DNS.Options)
+		out.Servers = slices.Clone(node.Servers)
+		out.Searches = slices.Clone(node.Searches)
+		out.Options = slices.Clone(node.Options)
 	}
 	if d := c.Pod.Spec.DNSConfig; d != nil {
 		out.Servers = addNew(out.Servers, d.Nameservers...)

@@ -52,7 +52,9 @@ func TestResolvConf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := testContext(corev1.Container{})
-			c.Node.ClusterDNS, c.Node.ClusterDomain, c.Node.DNS.Searches = []string{"10.96.0.10"}, "cluster.local", []string{"node.example"}
+			own := c.Node.DNS()
+			own.Searches = []string{"node.example"}
+			c.Node.ClusterDNS, c.Node.ClusterDomain, c.Node.DNS = []string{"10.96.0.10"}, "cluster.local", Fixed(own)
 			c.Pod.Spec.DNSPolicy = tt.policy
 			if tt.change != nil {
 				tt.change(c)
@@ -69,7 +71,7 @@ func TestResolvConf(t *testing.T) {
 			if got := strings.Join(reasons, " "); got != tt.warns {
 				t.Errorf("warnings %v", warnings)
 			}
-			if c.Node.ClusterDNS != nil && c.Node.ClusterDNS[0] != "10.96.0.10" || c.Node.DNS.Options[0] != "ndots:1" {
+			if c.Node.ClusterDNS != nil && c.Node.ClusterDNS[0] != "10.96.0.10" || own.Options[0] != "ndots:1" {
 				t.Error("the node was changed")
 			}
 		})

@@ -179,9 +179,9 @@ func FieldValue(c *Context, path string) (string, error) {
 	case "spec.serviceAccountName":
 		return cmp.Or(pod.Spec.ServiceAccountName, "default"), nil
 	case "status.hostIP":
-		return first(c.Node.IPs), nil
+		return first(c.Node.IPs()), nil
 	case "status.hostIPs":
-		return strings.Join(c.Node.IPs, ","), nil
+		return strings.Join(c.Node.IPs(), ","), nil
 	case "status.podIP":
 		return first(c.Addresses()), nil
 	case "status.podIPs":

@@ -227,7 +227,7 @@ func TestResourceValue(t *testing.T) {
 func TestFieldValue(t *testing.T) {
 	c := testContext(corev1.Container{})
 	c.Pod.Annotations = map[string]string{"a.b/c": "1", "z": "two\nlines"}
-	c.Node.IPs = []string{"10.0.0.1", "fd00::1"}
+	c.Node.IPs = Fixed([]string{"10.0.0.1", "fd00::1"})
 	for path, want := range map[string]string{
 		"metadata.annotations['a.b/c']": "1", "metadata.labels['none']": "", "metadata.annotations": "a.b/c=\"1\"\nz=\"two\\nlines\"",
 		"status.hostIPs": "10.0.0.1,fd00::1", "status.hostIP": "10.0.0.1", "spec.serviceAccountName": "default", "spec.nodeName": "n1", "metadata.uid": "u",

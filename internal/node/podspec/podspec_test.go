@@ -48,7 +48,7 @@ func testContext(ct corev1.Container) *Context {
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u", Labels: map[string]string{"app": "x"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{ct}},
 		},
-		Node:    Node{Name: "n1", IPs: []string{"10.0.0.1"}, MemoryBytes: 8 << 30, CPUs: 4, SeccompRoot: "/s", DNS: DNS{Servers: []string{"9.9.9.9"}, Options: []string{"ndots:1", "edns0"}}},
+		Node:    Node{Name: "n1", IPs: Fixed([]string{"10.0.0.1"}), MemoryBytes: 8 << 30, CPUs: 4, SeccompRoot: "/s", DNS: Fixed(DNS{Servers: []string{"9.9.9.9"}, Options: []string{"ndots:1", "edns0"}})},
 		Objects: objects{}, IPs: []string{"10.1.0.2", "fd00::2"},
 	}
 }
@@ -274,7 +274,7 @@ func TestSidecarsTakeResources(t *testing.T) {
 		"an init container is most": {[]corev1.Container{ct("s", "5Mi", true), ct("i", "60Mi", false), ct("s2", "7Mi", true)}, 65},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: tt.init, Containers: []corev1.Container{ct("c", "10Mi", false)}}}
-		cfg := Sandbox(&Context{Pod: pod})
+		cfg := Sandbox(&Context{Pod: pod, Node: Node{DNS: Fixed(DNS{})}})
 		if got := cfg.GetLinux().GetResources().GetMemoryLimitInBytes() >> 20; got != tt.want {
 			t.Errorf("%s: %d MiB, want %d", name, got, tt.want)
 		}

@@ -100,7 +100,7 @@ func newSmall(t *testing.T, hard map[string]string) *small {
 		t.Fatal(err)
 	}
 	s.Agent = agent.New(agent.Config{
-		Name: "test", Runtime: fake, Scheme: "fake", Images: here{}, Objects: empty{}, Node: podspec.Node{Name: "n"}, Reporter: s,
+		Name: "test", Runtime: fake, Scheme: "fake", Images: here{}, Objects: empty{}, Node: podspec.Node{Name: "n", IPs: podspec.Fixed([]string(nil)), DNS: podspec.Fixed(podspec.DNS{})}, Reporter: s,
 		Place: func(context.Context, *corev1.Pod) (agent.Placement, error) { return agent.Placement{}, nil },
 		Root:  s.disk, State: t.TempDir(), Log: log,
 	})

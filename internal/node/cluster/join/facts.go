@@ -53,7 +53,7 @@ func factsOf(cfg Config, has capacity.Node) (facts, error) {
 	}
 	f.info = info
 	var ips []netip.Addr
-	for _, text := range cfg.Node.IPs {
+	for _, text := range cfg.Node.IPs() {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
 			return f, err

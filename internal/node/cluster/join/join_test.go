@@ -82,7 +82,7 @@ func (s *site) boot() *Node {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	n, err := New(ctx, Config{
 		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
-		Node: podspec.Node{Name: "n", IPs: s.ips}, Stock: stock.Default,
+		Node: podspec.Node{Name: "n", IPs: podspec.Fixed(s.ips), DNS: podspec.Fixed(podspec.DNS{})}, Stock: stock.Default,
 		API: API{Address: "127.0.0.1:0", Healthz: s.health, AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
