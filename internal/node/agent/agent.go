@@ -53,9 +53,16 @@ type Config struct {
 	// there is room for all then.
 	Cgroups Cgroups
 	Room    Room
+	Logs
+	Log *slog.Logger
+}
+
+// Logs says where those of containers are.
+type Logs struct {
 	// LogDir is where the logs of a pod are; nil for a folder below Root.
 	LogDir func(*corev1.Pod) string
-	Log    *slog.Logger
+	// Links is a folder of links to them; see package links. Empty for none.
+	Links string
 }
 
 // Place says where on the node a pod runs. An error that is a *Refusal ends the pod;

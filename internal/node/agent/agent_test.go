@@ -124,6 +124,7 @@ type node struct {
 	machine     podspec.Node
 	room        Room
 	unread      []string // sources, at the boot
+	links       string
 	stop        func()
 }
 
@@ -141,7 +142,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
 		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: n.machine,
-		Place: n.place, Cgroups: n.tree, Room: n.room, Reporter: n.reports, Root: n.root, State: n.state, Log: slog.New(slog.DiscardHandler),
+		Place: n.place, Cgroups: n.tree, Room: n.room, Reporter: n.reports, Root: n.root, State: n.state, Logs: Logs{Links: n.links}, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)
 	go func() { ended <- n.Run(ctx) }()

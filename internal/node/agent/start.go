@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/holds"
+	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -96,7 +97,22 @@ func (w *worker) adopt(ctx context.Context, ct *corev1.Container, id string, cfg
 	}
 	c.Renew(w.view.Box.GetId(), cfg.GetAnnotations())
 	w.view.TakeOver(ctx, c, s)
+	w.link(ct.Name, c)
 	return nil
+}
+
+// link has log shippers find the log of an attempt, whoever has started that. Nothing waits
+// for it.
+func (w *worker) link(name string, c *view.Container) {
+	id := c.Now.GetId()
+	if w.a.cfg.Links == "" || id == c.Linked || c.Now.GetLogPath() == "" {
+		return
+	}
+	err := links.Make(w.a.cfg.Links, links.Container{Namespace: w.pod.Namespace, Pod: w.pod.Name, Name: name, ID: id, Log: c.Now.GetLogPath()})
+	if err != nil {
+		w.a.cfg.Log.Warn("log shippers cannot find the log of a container", "pod", w.name, "container", name, "error", err)
+	}
+	c.Linked = id
 }
 
 // configure makes the configuration of an attempt. It goes on counting crashes of the same

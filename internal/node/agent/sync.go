@@ -283,7 +283,7 @@ func (w *worker) remember() error {
 }
 
 // tidy removes attempts and sandboxes that nobody needs any more, with what they have
-// written.
+// written, and has links to the logs of the others.
 func (w *worker) tidy(ctx context.Context) error {
 	var errs []error
 	for _, id := range w.view.Extra {
@@ -295,6 +295,9 @@ func (w *worker) tidy(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, w.dropOld(), w.dropHooks(ctx))
+	for name, c := range w.view.Containers {
+		w.link(name, c)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("tidy up: %w", err)
 	}

@@ -13,12 +13,13 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 )
 
-// CollectDead removes containers that have ended, sandboxes that do not run, and
-// logs of pods that are gone.
+// CollectDead removes containers that have ended, sandboxes that do not run, logs of
+// pods that are gone, and links to logs that are.
 func (c *Collector) CollectDead(ctx context.Context) error {
 	return c.collectDead(ctx, c.cfg.Wanted)
 }
@@ -68,7 +69,7 @@ func (c *Collector) collectDead(ctx context.Context, wanted func(string) bool) e
 		}
 		return nil
 	})
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, links.Sweep(c.cfg.Logs))...)
 }
 
 // mine are the sandboxes that may be removed, and their containers. One whose sandbox

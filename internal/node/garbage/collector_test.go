@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/logs/links"
 )
 
 // fakeCRI is a runtime and an image service in memory.
@@ -255,6 +257,16 @@ func TestCollectDead(t *testing.T) {
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
+			if err := links.Make(links.Folder(dir), links.Container{Name: strings.ReplaceAll(name, "/", "-"), Log: path}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		linked := func() (n int) {
+			entries, err := os.ReadDir(links.Folder(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(entries)
 		}
 		wanted := func(uid string) bool { return uid != "gone" && !strings.HasPrefix(uid, "lost") }
 		c := collector(t, f, Config{Logs: dir, ContainerPolicy: ContainerPolicy{PerPod: 1, OfAllPods: -1}, Wanted: wanted})
@@ -280,6 +292,8 @@ func TestCollectDead(t *testing.T) {
 		}
 		if want := []string{"ns_a_a/m/0.log", "ns_a_a/m/0.log.20260102-030405.gz", "ns_a_a/m/1.log", "ns_x_gone/m/0.log"}; !slices.Equal(files, want) {
 			t.Errorf("logs: %q, want %q", files, want)
+		} else if linked() != len(want) {
+			t.Errorf("%d links are left", linked())
 		}
 		// The one attempt more, and its log with all that was rotated away.
 		f.containers = append(f.containers, container(t, "a/m/0 x"))
@@ -292,8 +306,8 @@ func TestCollectDead(t *testing.T) {
 		if got, err := os.ReadDir(dir); err != nil || len(got) != 1 {
 			t.Errorf("left: %v, %v", got, err)
 		}
-		if got, err := os.ReadDir(dir + "/ns_a_a/m"); err != nil || len(got) != 1 {
-			t.Errorf("left: %v, %v", got, err)
+		if got, err := os.ReadDir(dir + "/ns_a_a/m"); err != nil || len(got) != 1 || linked() != 1 {
+			t.Errorf("left: %v, %d links, %v", got, linked(), err)
 		}
 	})
 }

@@ -67,6 +67,7 @@ type Container struct {
 	Paused    bool   // it was told that the next attempt waits
 	Restarted bool   // and that it begins
 	Removed   bool   // Now was, for a fresh start of the pod
+	Linked    string // id of the attempt whose log has a link
 	Kept      uint32 // what attempts before this one had written is gone
 }
 

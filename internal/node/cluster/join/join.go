@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/garbage"
+	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
@@ -138,7 +139,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
 		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: room{n.keeper, n.drivers.devices},
 		Around:   n.around(has.Allocatable),
-		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, LogDir: n.logDir, Log: cfg.Log,
+		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, Logs: agent.Logs{LogDir: n.logDir, Links: links.Folder(cfg.Logs)}, Log: cfg.Log,
 	})
 	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
 	cfg.Static.Keep, cfg.Static.Log = filepath.Join(cfg.Root, "static"), cfg.Log
