@@ -44,6 +44,9 @@ type Plan struct {
 	// Waiting is why containers do not run, by name: CrashLoopBackOff with the
 	// pause, PodInitializing.
 	Waiting map[string]Waiting
+	// StartsOver is the container whose end has all of them end and start again, from then
+	// until they are removed (KEP-5532); empty if none does.
+	StartsOver string
 }
 
 // Waiting is why a container does not run.
@@ -89,7 +92,9 @@ func (p *planner) decide() {
 	case p.finished():
 		p.terminate("")
 	case p.restartsAll() != nil:
-		p.startOver(p.restartsAll())
+		because := p.restartsAll()
+		p.plan.StartsOver = because.Name
+		p.startOver(because)
 	case p.Sandbox == nil || !p.Sandbox.Ready:
 		p.renewSandbox()
 	default:

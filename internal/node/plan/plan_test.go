@@ -229,6 +229,9 @@ func TestNext(t *testing.T) {
 			if told(got) != tt.want || got.Phase != tt.phase {
 				t.Errorf("%s, phase %s; want %s, phase %s", told(got), got.Phase, tt.want, tt.phase)
 			}
+			if over := strings.HasPrefix(tt.name, "rule, everything"); (got.StartsOver == "a") != over || !over && got.StartsOver != "" {
+				t.Errorf("it starts over because of %q", got.StartsOver)
+			}
 			if again := plan.Next(input); !reflect.DeepEqual(got, again) {
 				t.Errorf("another answer to the same question: %+v, then %+v", got, again)
 			}

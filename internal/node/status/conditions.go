@@ -18,6 +18,7 @@ const (
 	readinessGatesNotReady   = "ReadinessGatesNotReady"
 	podCompleted             = "PodCompleted"
 	podFailed                = "PodFailed"
+	restartAllStarted        = "RestartAllContainersStarted"
 )
 
 // Owned says that a condition is the node's to set, and to take away. Others stay
@@ -93,6 +94,25 @@ func (m *maker) conditions(initialized corev1.PodCondition) {
 	m.condition(m.ready(containers))
 	m.condition(containers)
 	m.condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	if plan.RestartsAll(m.Pod) {
+		m.condition(m.restarting())
+	}
+}
+
+// restarting says whether all containers are about to begin again (KEP-5532). Pods in which
+// no rule asks for that have no such condition.
+func (m *maker) restarting() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
+	switch {
+	case m.out.Phase == corev1.PodSucceeded:
+		c.Reason = podCompleted
+	case m.out.Phase == corev1.PodFailed:
+		c.Reason = podFailed
+	case m.Plan.StartsOver != "":
+		c.Status, c.Reason = corev1.ConditionTrue, restartAllStarted
+		c.Message = "a restart rule of container " + m.Plan.StartsOver + " has all containers start again"
+	}
+	return c
 }
 
 func (m *maker) readyToStart() corev1.PodCondition {

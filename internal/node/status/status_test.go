@@ -344,3 +344,47 @@ func TestWasUp(t *testing.T) {
 		}
 	}
 }
+
+// TestAllContainersRestarting tells while all containers are about to begin again, takes it
+// back after that, and tells nothing of it where no rule asks for it (KEP-5532).
+func TestAllContainersRestarting(t *testing.T) {
+	p := wanted("a b")
+	p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	var before *corev1.PodStatus
+	for _, step := range []struct {
+		has, over string
+		phase     corev1.PodPhase
+		want      string
+		at        time.Time
+	}{
+		{"a=+ b=+", "", corev1.PodRunning, "False ", at(0)},
+		{"a=42 b=+", "a", corev1.PodRunning, "True RestartAllContainersStarted", at(10)},
+		{"a=42 b=143", "a", corev1.PodRunning, "True RestartAllContainersStarted", at(10)},
+		{"a=+#1 b=+#1", "", corev1.PodRunning, "False ", at(30)},
+		{"a=1#1 b=0#1", "", corev1.PodFailed, "False PodFailed", at(30)},
+	} {
+		in := running(status.Input{Pod: p, Previous: before, Plan: plan.Plan{Phase: step.phase, StartsOver: step.over}, Containers: has(step.has), Sandbox: box(step.phase == corev1.PodRunning)})
+		in.Now = step.at
+		s := status.Of(in)
+		var got *corev1.PodCondition
+		for i := range s.Conditions {
+			if s.Conditions[i].Type == corev1.AllContainersRestarting {
+				got = &s.Conditions[i]
+			}
+		}
+		if got == nil || string(got.Status)+" "+got.Reason != step.want || !got.LastTransitionTime.Time.Equal(step.at.Truncate(time.Second)) {
+			t.Errorf("%s: %+v, want %s", step.has, got, step.want)
+		}
+		if got != nil && (got.Status == corev1.ConditionTrue) != strings.Contains(got.Message, "container a") {
+			t.Errorf("%s: %q", step.has, got.Message)
+		}
+		before = &s
+	}
+	plain := status.Of(running(status.Input{Pod: wanted("a"), Plan: plan.Plan{Phase: corev1.PodRunning}, Containers: has("a=+")}))
+	if strings.Contains(short(plain), string(corev1.AllContainersRestarting)) {
+		t.Errorf("%+v", plain.Conditions)
+	}
+}
