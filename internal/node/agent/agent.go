@@ -301,36 +301,13 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		}
 	}
 	begin := func(w *worker) {
-		a.workers[w.uid] = w
-		named[w.name] = w.uid
-		all.Go(func() {
-			w.run(ctx)
-			a.mu.Lock()
-			switch {
-			case w.gone:
-				a.done[w.uid] = true
-				delete(a.workers, w.uid)
-			case w.resumes:
-				found[w.uid] = w.given // nobody may want it by now
-				delete(a.workers, w.uid)
-			}
-			a.mu.Unlock()
-			if w.gone {
-				w.end()
-			}
-			poke(a.poked)
-		})
+		a.workers[w.uid], named[w.name] = w, w.uid
+		all.Go(func() { a.keep(ctx, w, found) })
 	}
-	for uid, left := range found {
-		if wanted[uid] == nil && a.workers[uid] == nil {
-			if from := source.Of(left); slices.Contains(a.unread, from) || from == strays.Nowhere && len(a.unread) > 0 {
-				continue // it may be wanted
-			}
-			w := newWorker(a, left)
-			w.in.End("nobody wants it any more")
-			begin(w)
-		}
-		delete(found, uid)
+	for _, left := range a.unwanted(wanted, found) {
+		w := newWorker(a, left)
+		w.in.End("nobody wants it any more")
+		begin(w)
 	}
 	a.settled = len(a.unread) == 0
 	var queue []queued
@@ -348,6 +325,40 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		}
 	}
 	return a.newIn(queue)
+}
+
+// keep runs a worker to its end. If its pod is to be run anew it is found again.
+func (a *Agent) keep(ctx context.Context, w *worker, found map[types.UID]*corev1.Pod) {
+	w.run(ctx)
+	a.mu.Lock()
+	switch {
+	case w.gone:
+		a.done[w.uid] = true
+		delete(a.workers, w.uid)
+	case w.resumes:
+		found[w.uid] = w.given // nobody may want it by now
+		delete(a.workers, w.uid)
+	}
+	a.mu.Unlock()
+	if w.gone {
+		w.end()
+	}
+	poke(a.poked)
+}
+
+// unwanted takes out of what was found the pods that are known to be wanted or not, and
+// returns those that nobody wants and no worker has. The caller holds mu.
+func (a *Agent) unwanted(wanted, found map[types.UID]*corev1.Pod) (out []*corev1.Pod) {
+	for uid, left := range found {
+		if wanted[uid] == nil && a.workers[uid] == nil {
+			if from := source.Of(left); slices.Contains(a.unread, from) || from == strays.Nowhere && len(a.unread) > 0 {
+				continue // it may be wanted
+			}
+			out = append(out, left)
+		}
+		delete(found, uid)
+	}
+	return out
 }
 
 func fullName(p *corev1.Pod) string { return fmt.Sprintf("%s/%s", p.Namespace, p.Name) }

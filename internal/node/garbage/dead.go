@@ -24,62 +24,88 @@ var DefaultContainerPolicy = ContainerPolicy{PerPod: 1, OfAllPods: -1}
 // unit is a container of a pod, of which there may be several attempts.
 type unit struct{ pod, name string }
 
+func unitOf(c *runtimeapi.Container) unit {
+	return unit{c.GetLabels()[podspec.LabelPodUID], c.GetLabels()[podspec.LabelContainerName]}
+}
+
+// latest are the latest attempts.
+func latest(list []*runtimeapi.Container) map[unit]*runtimeapi.Container {
+	out := map[unit]*runtimeapi.Container{}
+	for _, c := range list {
+		if u := unitOf(c); out[u] == nil || byAge(c, out[u]) > 0 {
+			out[u] = c
+		}
+	}
+	return out
+}
+
+// attempts are those that have ended, of the pods that are there, and what of them goes.
+type attempts struct {
+	order []unit
+	kept  map[unit][]*runtimeapi.Container
+	goes  []*runtimeapi.Container
+}
+
+func (a *attempts) add(c *runtimeapi.Container) {
+	u := unitOf(c)
+	if a.kept[u] == nil {
+		a.order = append(a.order, u)
+	}
+	a.kept[u] = append(a.kept[u], c)
+}
+
+// shrink keeps so many of each container, the latest.
+func (a *attempts) shrink(keep int) {
+	for _, u := range a.order {
+		list := a.kept[u]
+		slices.SortStableFunc(list, func(a, b *runtimeapi.Container) int { return byAge(b, a) })
+		if len(list) > keep {
+			a.goes = append(a.goes, oldestFirst(list[keep:])...)
+			a.kept[u] = list[:keep]
+		}
+	}
+}
+
+// rest are all that are kept.
+func (a *attempts) rest() []*runtimeapi.Container {
+	var out []*runtimeapi.Container
+	for _, u := range a.order {
+		out = append(out, a.kept[u]...)
+	}
+	return out
+}
+
 // Dead are the containers that may go: of pods that are gone all that have
 // ended; of the others what is more than may be kept, the oldest first. What
 // has no pod is not ours to remove. A container that was only created goes
 // only if a later attempt is there; one that nobody could observe stays.
 func Dead(list []*runtimeapi.Container, p ContainerPolicy, now time.Time, wanted func(uid string) bool) []*runtimeapi.Container {
-	units, latest := map[unit][]*runtimeapi.Container{}, map[unit]*runtimeapi.Container{}
-	var order []unit
-	var out []*runtimeapi.Container
+	newest, a := latest(list), &attempts{kept: map[unit][]*runtimeapi.Container{}}
 	for _, c := range list {
-		u := unit{c.GetLabels()[podspec.LabelPodUID], c.GetLabels()[podspec.LabelContainerName]}
-		if latest[u] == nil || byAge(c, latest[u]) > 0 {
-			latest[u] = c
+		u := unitOf(c)
+		switch {
+		case u.pod == "" || !ended(c, newest[u]):
+		case p.MinAge > 0 && now.Sub(time.Unix(0, c.GetCreatedAt())) < p.MinAge: // a clock that was set back makes ages negative
+		case !wanted(u.pod):
+			a.goes = append(a.goes, c)
+		default:
+			a.add(c)
 		}
 	}
-	for _, c := range list {
-		u := unit{c.GetLabels()[podspec.LabelPodUID], c.GetLabels()[podspec.LabelContainerName]}
-		if u.pod == "" || !ended(c, latest[u]) || p.MinAge > 0 && now.Sub(time.Unix(0, c.GetCreatedAt())) < p.MinAge {
-			continue // a clock that was set back makes ages negative
-		}
-		if !wanted(u.pod) {
-			out = append(out, c)
-			continue
-		}
-		if units[u] == nil {
-			order = append(order, u)
-		}
-		units[u] = append(units[u], c)
+	if p.PerPod >= 0 {
+		a.shrink(p.PerPod)
 	}
-	kept := 0
-	shrink := func(u unit, keep int) {
-		slices.SortStableFunc(units[u], func(a, b *runtimeapi.Container) int { return byAge(b, a) })
-		if n := len(units[u]); n > keep {
-			out = append(out, oldestFirst(units[u][keep:])...)
-			units[u] = units[u][:keep]
-		}
-	}
-	for _, u := range order {
-		if p.PerPod >= 0 {
-			shrink(u, p.PerPod)
-		}
-		kept += len(units[u])
-	}
-	if p.OfAllPods < 0 || kept <= p.OfAllPods {
-		return out
+	if p.OfAllPods < 0 || len(a.rest()) <= p.OfAllPods {
+		return a.goes
 	}
 	// First every container has to give up the same, then the oldest go.
-	var rest []*runtimeapi.Container
-	for _, u := range order {
-		shrink(u, max(p.OfAllPods/len(order), 1))
-		rest = append(rest, units[u]...)
-	}
+	a.shrink(max(p.OfAllPods/len(a.order), 1))
+	rest := a.rest()
 	newestFirst(rest)
 	if len(rest) > p.OfAllPods {
-		out = append(out, oldestFirst(rest[p.OfAllPods:])...)
+		a.goes = append(a.goes, oldestFirst(rest[p.OfAllPods:])...)
 	}
-	return out
+	return a.goes
 }
 
 // aged is a container or a sandbox.

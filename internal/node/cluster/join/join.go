@@ -121,13 +121,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if n.facts, err = factsOf(cfg, has); err != nil {
 		return nil, err
 	}
-	n.cluster = api.New(api.Config{
-		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
-		Registration: membership.Registration{
-			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Annotations: annotations, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
-			Status: n.status, MachineID: n.facts.info.MachineID,
-		},
-	})
+	n.cluster = n.newCluster(cfg)
 	n.newDrivers()
 	goods, err := stock.New(stock.Config{
 		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Warn: n.Warn, Log: cfg.Log,
@@ -135,12 +129,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.agent = agent.New(agent.Config{
-		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
-		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: room{n.keeper, n.drivers.devices},
-		Around:   n.around(has.Allocatable),
-		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, Logs: agent.Logs{LogDir: n.logDir, Links: links.Folder(cfg.Logs)}, Log: cfg.Log,
-	})
+	n.agent = n.newAgent(cfg, goods)
 	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
 	cfg.Static.Keep, cfg.Static.Log = filepath.Join(cfg.Root, "static"), cfg.Log
 	if n.sources, err = gather.New(cfg.Static, n.manifests); err != nil {
@@ -153,6 +142,25 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+func (n *Node) newCluster(cfg Config) *api.Cluster {
+	return api.New(api.Config{
+		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
+		Registration: membership.Registration{
+			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Annotations: annotations, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
+			Status: n.status, MachineID: n.facts.info.MachineID,
+		},
+	})
+}
+
+func (n *Node) newAgent(cfg Config, goods *stock.Stock) *agent.Agent {
+	return agent.New(agent.Config{
+		Name: Name, Runtime: cfg.Endpoint.Runtime, Scheme: cfg.Endpoint.Name, Images: goods, Objects: lookup{n.cluster.Objects()}, Node: cfg.Node,
+		Place: n.place, Cgroups: n.keeper.Cgroups(), Room: room{n.keeper, n.drivers.devices},
+		Around:   n.around(cfg.Node.Allocatable),
+		Reporter: reporter{n}, Root: cfg.Root, State: cfg.State, Logs: agent.Logs{LogDir: n.logDir, Links: links.Folder(cfg.Logs)}, Log: cfg.Log,
+	})
 }
 
 // annotations are those that a node has from the start: without this one no controller
