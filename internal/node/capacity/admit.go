@@ -11,7 +11,6 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"fairlead.run/internal/node/disruption"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/priority"
 )
@@ -39,9 +38,6 @@ type Refusal struct {
 
 // Error has reason and message.
 func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
-
-// Mark writes into the status of the pod that it was refused.
-func (r *Refusal) Mark(s *corev1.PodStatus) { disruption.Refuse(s, r.Reason, r.Message) }
 
 // Shortage is a resource of which a pod asks for more than is left: thousandths of
 // a CPU, bytes, or pieces.

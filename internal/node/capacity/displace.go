@@ -9,15 +9,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/node/disruption"
 	"fairlead.run/internal/node/priority"
 )
 
-// Preempted is what is told of a pod that had to make room.
-var Preempted = disruption.Cause{
-	Reason: "Preempting", Message: "Preempted in order to admit critical pod",
-	Target: "Pod was preempted by Kubelet to accommodate a critical pod.",
-}
+// What is told of a pod that had to make room: in its status, and in the condition
+// DisruptionTarget.
+const (
+	ReasonPreempted  = "Preempting"
+	MessagePreempted = "Preempted in order to admit critical pod"
+	TargetPreempted  = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
 
 // Displace says which of the running pods have to end so that the node takes a
 // critical pod which it has refused: the least important ones that free enough, and

@@ -18,7 +18,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -59,8 +58,7 @@ type Watcher struct {
 	touched map[string]bool      // pods of which events have come since
 	doubted map[string]bool      // pods that it had changes of, and no event has come of since
 
-	gap    chan struct{} // the events have one
-	missed atomic.Int64
+	gap chan struct{} // the events have one
 }
 
 // pod is the state of each sandbox and container of a pod, by id.
@@ -74,10 +72,6 @@ func New(runtime Runtime, log *slog.Logger, changed func(uid string)) *Watcher {
 		known: map[string]pod{}, newest: map[string]time.Time{}, touched: map[string]bool{}, doubted: map[string]bool{},
 	}
 }
-
-// Missed is how many changes a list has found that no event told of, though there
-// were events.
-func (w *Watcher) Missed() int64 { return w.missed.Load() }
 
 // Run watches until ctx ends. What fails is tried again.
 func (w *Watcher) Run(ctx context.Context) {
@@ -178,7 +172,6 @@ func (w *Watcher) doubt(ctx context.Context) {
 	n := len(w.doubted)
 	w.mu.Unlock()
 	if n > 0 {
-		w.missed.Add(int64(n))
 		w.log.Warn("the runtime told nothing of changes that a list has", "pods", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,9 +112,32 @@ const (
 	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
 )
 
+// heard is what a Watcher says.
+type heard struct {
+	slog.Handler
+	missed atomic.Int64
+}
+
+// Missed is how many pods had changes of which the log says that nobody has told.
+func (h *heard) Missed() int64 { return h.missed.Load() }
+
+// Enabled implements slog.Handler.
+func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (h *heard) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "pods" {
+			h.missed.Add(a.Value.Int64())
+		}
+		return true
+	})
+	return nil
+}
+
 // watched runs a Watcher in a bubble, and gives what it has told since the last
 // question. Channels are made in the bubble.
-func watched(t *testing.T, f *fake, events bool, test func(w *Watcher, told func() []string)) {
+func watched(t *testing.T, f *fake, events bool, test func(said *heard, told func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		if events {
 			f.events = make(chan *runtimeapi.ContainerEventResponse)
@@ -122,7 +146,8 @@ func watched(t *testing.T, f *fake, events bool, test func(w *Watcher, told func
 		runtimeapi.RegisterRuntimeServiceServer(conn, f)
 		var mu sync.Mutex
 		var all []string
-		w := New(runtimeapi.NewRuntimeServiceClient(conn), slog.New(slog.DiscardHandler), func(uid string) {
+		said := &heard{Handler: slog.DiscardHandler}
+		w := New(runtimeapi.NewRuntimeServiceClient(conn), slog.New(said), func(uid string) {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, uid)
@@ -132,7 +157,7 @@ func watched(t *testing.T, f *fake, events bool, test func(w *Watcher, told func
 		running.Go(func() { w.Run(ctx) })
 		defer running.Wait()
 		defer cancel()
-		test(w, func() []string {
+		test(said, func() []string {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
@@ -153,7 +178,7 @@ func want(t *testing.T, when string, got []string, pods ...string) {
 func TestEvents(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running, "b": running}, silent: silent}
-		watched(t, f, true, func(w *Watcher, told func() []string) {
+		watched(t, f, true, func(said *heard, told func() []string) {
 			time.Sleep(2 * headerTime)
 			want(t, "what is there at the beginning", told(), "a", "b")
 			f.set("a", exited)
@@ -168,13 +193,13 @@ func TestEvents(t *testing.T) {
 			}
 			time.Sleep(auditEvery)
 			want(t, "an audit after it was told", told())
-			if now, _ := f.asked(); now == lists || w.Missed() != 0 {
-				t.Errorf("%d lists, missed %d", now-lists, w.Missed())
+			if now, _ := f.asked(); now == lists || said.Missed() != 0 {
+				t.Errorf("%d lists, missed %d", now-lists, said.Missed())
 			}
 			f.set("b", exited)
 			time.Sleep(auditEvery + lag)
-			if want(t, "nobody told", told(), "b"); w.Missed() != 1 {
-				t.Errorf("missed %d", w.Missed())
+			if want(t, "nobody told", told(), "b"); said.Missed() != 1 {
+				t.Errorf("missed %d", said.Missed())
 			}
 			f.events <- &runtimeapi.ContainerEventResponse{ContainerId: "c-a"}
 			want(t, "an event with the container alone", told(), "a")
@@ -187,7 +212,7 @@ func TestEvents(t *testing.T) {
 // A runtime without events is asked for lists, and asked for events now and then.
 func TestLists(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
-	watched(t, f, false, func(w *Watcher, told func() []string) {
+	watched(t, f, false, func(said *heard, told func() []string) {
 		time.Sleep(time.Millisecond)
 		want(t, "at the beginning", told(), "a")
 		for i := range 100 {
@@ -207,8 +232,8 @@ func TestLists(t *testing.T) {
 		f.set("b", running)
 		f.events <- f.event("b", running)
 		want(t, "there are events now", told(), "b")
-		if w.Missed() != 0 {
-			t.Errorf("missed %d", w.Missed())
+		if said.Missed() != 0 {
+			t.Errorf("missed %d", said.Missed())
 		}
 	})
 }
@@ -216,7 +241,7 @@ func TestLists(t *testing.T) {
 // What happens while the stream is away is found when it is back, or before.
 func TestBrokenStream(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
-	watched(t, f, true, func(_ *Watcher, told func() []string) {
+	watched(t, f, true, func(_ *heard, told func() []string) {
 		time.Sleep(2 * headerTime)
 		want(t, "at the beginning", told(), "a")
 		f.mu.Lock()
@@ -236,7 +261,7 @@ func TestBrokenStream(t *testing.T) {
 // An event may be newer than the list that is being read.
 func TestEventsDuringALists(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
-	watched(t, f, true, func(w *Watcher, told func() []string) {
+	watched(t, f, true, func(said *heard, told func() []string) {
 		time.Sleep(2 * headerTime)
 		want(t, "at the beginning", told(), "a")
 		f.mu.Lock()
@@ -252,8 +277,8 @@ func TestEventsDuringALists(t *testing.T) {
 		time.Sleep(auditEvery)
 		want(t, "an event during the audit", told(), "a")
 		time.Sleep(2 * auditEvery)
-		if want(t, "the audits after it", told()); w.Missed() != 0 {
-			t.Errorf("missed %d", w.Missed())
+		if want(t, "the audits after it", told()); said.Missed() != 0 {
+			t.Errorf("missed %d", said.Missed())
 		}
 	})
 }
@@ -262,7 +287,7 @@ func TestEventsDuringALists(t *testing.T) {
 // change.
 func TestEventOnItsWay(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running, "b": running}}
-	watched(t, f, true, func(w *Watcher, told func() []string) {
+	watched(t, f, true, func(said *heard, told func() []string) {
 		time.Sleep(2 * headerTime)
 		want(t, "at the beginning", told(), "a", "b")
 		f.set("a", exited)
@@ -274,8 +299,8 @@ func TestEventOnItsWay(t *testing.T) {
 		f.events <- late
 		want(t, "what was on its way", told(), "a")
 		time.Sleep(lag)
-		if want(t, "what nobody told", told()); w.Missed() != 1 {
-			t.Errorf("missed %d, want that of b alone", w.Missed())
+		if want(t, "what nobody told", told()); said.Missed() != 1 {
+			t.Errorf("missed %d, want that of b alone", said.Missed())
 		}
 	})
 }
@@ -300,7 +325,7 @@ func TestGap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running, "b": running}}
-			watched(t, f, true, func(w *Watcher, told func() []string) {
+			watched(t, f, true, func(said *heard, told func() []string) {
 				time.Sleep(lag * 3)
 				told()
 				f.set("b", exited) // of which nobody tells
@@ -315,7 +340,7 @@ func TestGap(t *testing.T) {
 					t.Errorf("told %q, a gap is %v", got, c.gap)
 				}
 				time.Sleep(lag)
-				if missed := w.Missed(); (missed == 1) != c.gap {
+				if missed := said.Missed(); (missed == 1) != c.gap {
 					t.Errorf("missed %d", missed)
 				}
 			})
@@ -326,7 +351,7 @@ func TestGap(t *testing.T) {
 // TestOvertaken keeps what a newer event has told when an older one comes after it.
 func TestOvertaken(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
-	watched(t, f, true, func(w *Watcher, told func() []string) {
+	watched(t, f, true, func(said *heard, told func() []string) {
 		time.Sleep(2 * headerTime)
 		told()
 		old := f.event("a", running)
@@ -336,8 +361,8 @@ func TestOvertaken(t *testing.T) {
 		f.events <- old
 		want(t, "both", told(), "a", "a")
 		time.Sleep(auditEvery + lag)
-		if want(t, "the audit", told()); w.Missed() != 0 {
-			t.Errorf("missed %d", w.Missed())
+		if want(t, "the audit", told()); said.Missed() != 0 {
+			t.Errorf("missed %d", said.Missed())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,33 +88,4 @@ func (m *Machine) Step(now time.Time, seen Observations) Verdict {
 func Resolved(t Threshold, seen Observations) bool {
 	o, known := seen[t.Signal]
 	return known && !t.passed(o, true)
-}
-
-// texts of a condition that the node has and has not.
-var texts = map[corev1.NodeConditionType][2][2]string{
-	corev1.NodeMemoryPressure: {
-		{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
-		{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
-	},
-	corev1.NodeDiskPressure: {
-		{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
-		{"KubeletHasDiskPressure", "kubelet has disk pressure"},
-	},
-	corev1.NodePIDPressure: {
-		{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
-		{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
-	},
-}
-
-// NodeConditions are all three for the status of a node, without times.
-func NodeConditions(has []corev1.NodeConditionType) []corev1.NodeCondition {
-	var out []corev1.NodeCondition
-	for _, c := range pressures {
-		state, i := corev1.ConditionFalse, 0
-		if slices.Contains(has, c) {
-			state, i = corev1.ConditionTrue, 1
-		}
-		out = append(out, corev1.NodeCondition{Type: c, Status: state, Reason: texts[c][i][0], Message: texts[c][i][1]})
-	}
-	return out
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -107,19 +106,5 @@ func TestNoTransition(t *testing.T) {
 		if len(v.Conditions) != tt.want {
 			t.Errorf("step %d: %v", i, v.Conditions)
 		}
-	}
-}
-
-func TestNodeConditions(t *testing.T) {
-	got := ""
-	for _, c := range NodeConditions([]corev1.NodeConditionType{corev1.NodeDiskPressure}) {
-		got += fmt.Sprintf("%s=%s %s, %s\n", c.Type, c.Status, c.Reason, c.Message)
-	}
-	want := `MemoryPressure=False KubeletHasSufficientMemory, kubelet has sufficient memory available
-DiskPressure=True KubeletHasDiskPressure, kubelet has disk pressure
-PIDPressure=False KubeletHasSufficientPID, kubelet has sufficient PID available
-`
-	if got != want {
-		t.Errorf("got %s", got)
 	}
 }

@@ -3,7 +3,6 @@ package eviction
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -240,13 +239,5 @@ func TestExceeded(t *testing.T) {
 		if limit, got := Exceeded(tt.pod); got != tt.want || limit != tt.limit {
 			t.Errorf("%s: %q %q, want %q %q", tt.name, limit, got, tt.limit, tt.want)
 		}
-	}
-}
-
-func TestMark(t *testing.T) {
-	var s corev1.PodStatus
-	Eviction{Message: "low"}.Mark(&s, time.Unix(5, 0))
-	if s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "low" || len(s.Conditions) != 1 {
-		t.Errorf("marked %+v", s)
 	}
 }

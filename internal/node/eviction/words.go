@@ -7,8 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"fairlead.run/internal/node/disruption"
 )
 
 // What the status and the events of an evicted pod say.
@@ -27,11 +25,6 @@ type Eviction struct {
 	Grace   time.Duration
 	// Annotations of the event tell programs what the message tells people.
 	Annotations map[string]string
-}
-
-// Mark writes into the status of a pod that it was evicted.
-func (e Eviction) Mark(s *corev1.PodStatus, now time.Time) {
-	disruption.Cause{Reason: Reason, Message: e.Message}.Mark(s, now)
 }
 
 func binary(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }

@@ -13,9 +13,6 @@ type File struct {
 	objects *Objects
 }
 
-// Pods is the number of pods of the file.
-func (f *File) Pods() int { return len(f.objects.Pods) }
-
 // Problem is something that is wrong with one source and leaves the others as they
 // are.
 type Problem struct {

@@ -143,27 +143,6 @@ func (p *planner) here(c *corev1.Container) *Container {
 	return nil
 }
 
-// Ready is how many containers of the pod are ready, sidecars included.
-func Ready(in Input) int {
-	p, n := &planner{Input: in}, 0
-	for i := range in.Pod.Spec.InitContainers {
-		if c := &in.Pod.Spec.InitContainers[i]; Sidecar(c) && p.ready(c) {
-			n++
-		}
-	}
-	for i := range in.Pod.Spec.Containers {
-		if p.ready(&in.Pod.Spec.Containers[i]) {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *planner) ready(c *corev1.Container) bool {
-	got := p.here(c)
-	return got != nil && got.State == Running && !got.Starting && got.Ready
-}
-
 // finished says that no container of the pod will ever run again. Sidecars do
 // not count: they end with the others.
 func (p *planner) finished() bool {

@@ -292,23 +292,6 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-func TestReady(t *testing.T) {
-	pod := wanted("i1 s1 a b c")
-	for words, want := range map[string]int{
-		"":                                0,
-		"sandbox i1:0 s1:ready a:ready":   2,
-		"sandbox s1:ready a:ready b:0":    2,
-		"sandbox s1:up a:ready b:sick":    1,
-		"sandbox a:ready b:ready c:ready": 3,
-		"sandbox a:starting":              0,
-		"sandbox a@old:ready b:ready":     1,
-	} {
-		if got := plan.Ready(plan.Input{Pod: pod, Observed: seen(t, words)}); got != want {
-			t.Errorf("%s: %d, want %d", words, got, want)
-		}
-	}
-}
-
 func TestDeadline(t *testing.T) {
 	limit := int64(60)
 	pod := wanted("a", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &limit })

@@ -32,8 +32,8 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced,
 	if errors.As(refused, &short) && len(short.Short) > 0 {
 		k.stats.preemptions.Add(float64(len(victims)), string(short.Short[0].Resource))
 	}
-	why := capacity.Preempted
-	return agent.Displaced{Pods: victims, Why: agent.Refusal{Reason: why.Reason, Message: why.Message, Disrupts: why.Target}}, nil
+	why := agent.Refusal{Reason: capacity.ReasonPreempted, Message: capacity.MessagePreempted, Disrupts: capacity.TargetPreempted}
+	return agent.Displaced{Pods: victims, Why: why}, nil
 }
 
 // refusal is one in the words of an agent. On one machine nobody else would find a place

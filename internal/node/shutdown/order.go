@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/capacity"
-	"fairlead.run/internal/node/disruption"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/priority"
 )
@@ -139,11 +138,6 @@ func rank(pod *corev1.Pod) int32 {
 		return max(priority.Of(pod), priority.SystemCritical)
 	}
 	return priority.Of(pod)
-}
-
-// Mark writes into the status of a pod that it has ended with its node.
-func Mark(s *corev1.PodStatus, now time.Time) {
-	disruption.Cause{Reason: Reason, Message: Message}.Mark(s, now)
 }
 
 func refusal() error {

@@ -192,14 +192,6 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-func TestMark(t *testing.T) {
-	var s corev1.PodStatus
-	Mark(&s, time.Unix(5, 0))
-	if s.Phase != corev1.PodFailed || s.Reason != "Terminated" || s.Message != "Pod was terminated in response to imminent node shutdown." || len(s.Conditions) != 1 {
-		t.Errorf("marked %+v", s)
-	}
-}
-
 // Switched off, it needs no bus.
 func TestOff(t *testing.T) {
 	f := &fake{}

@@ -176,19 +176,6 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestReject(t *testing.T) {
-	pod := wanted("a")
-	pod.Status.Conditions = []corev1.PodCondition{{Type: "x", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	s := status.Reject(pod, "OutOfcpu", "too little", now)
-	if got := short(s); got != "Failed (OutOfcpu) x !Ready(PodFailed) !Containers(PodFailed)" || s.Message != "Pod was rejected: too little" || s.QOSClass != corev1.PodQOSBestEffort {
-		t.Errorf("%s, %q, %s", got, s.Message, s.QOSClass)
-	}
-	pod.Status = s
-	if again := status.Of(running(status.Input{Pod: pod, Sandbox: box(false), Plan: plan.Plan{Phase: "Running"}})); again.Phase != corev1.PodFailed || again.Reason != "OutOfcpu" {
-		t.Errorf("then it is %s %s", again.Phase, again.Reason)
-	}
-}
-
 func TestEqual(t *testing.T) {
 	full := func() *corev1.PodStatus {
 		s := status.Of(running(status.Input{Pod: wanted("i a"), Plan: plan.Plan{Phase: "Running"}, Containers: has("i=0 a=+")}))

@@ -286,25 +286,6 @@ func Ready(s *corev1.PodStatus) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Reject is the status of a pod that is not let onto the node. What the API server
-// has of its containers stays.
-func Reject(pod *corev1.Pod, reason, message string, now time.Time) corev1.PodStatus {
-	m := &maker{Input: Input{Pod: pod, Now: now, Started: now}, before: &pod.Status, out: base(pod)}
-	theirs := pod.Status.DeepCopy()
-	m.out.StartTime = m.startTime()
-	m.out.HostIP, m.out.HostIPs, m.out.PodIP, m.out.PodIPs = theirs.HostIP, theirs.HostIPs, theirs.PodIP, theirs.PodIPs
-	m.out.InitContainerStatuses = theirs.InitContainerStatuses
-	m.out.ContainerStatuses = theirs.ContainerStatuses
-	m.out.EphemeralContainerStatuses = theirs.EphemeralContainerStatuses
-	m.out.Conditions = m.foreign()
-	m.out.Phase, m.out.Reason, m.out.Message = corev1.PodFailed, reason, "Pod was rejected: "+message
-	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		m.condition(corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: podFailed})
-	}
-	m.condition(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
-	return m.out
-}
-
 // Blocked is the status of a pod that cannot begin yet, and why.
 func Blocked(pod *corev1.Pod, hostIPs []string, why string, now time.Time) corev1.PodStatus {
 	in := Input{Pod: pod, Plan: plan.Plan{Phase: corev1.PodPending}, HostIPs: hostIPs, Now: now, Waiting: map[string]corev1.ContainerStateWaiting{}}

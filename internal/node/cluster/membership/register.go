@@ -37,7 +37,6 @@ type Registration struct {
 	Annotations    map[string]string
 	Taints         []corev1.Taint // --register-with-taints
 	ProviderID     string
-	Unschedulable  bool
 	// Status is the first one of a node that is new: it has its capacity and its
 	// conditions from the start.
 	Status func() corev1.NodeStatus
@@ -153,7 +152,7 @@ func (g *registrar) node() *corev1.Node {
 	n := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: g.Name, Labels: g.standard(), Annotations: maps.Clone(g.Annotations)},
-		Spec:       corev1.NodeSpec{Taints: slices.Clone(g.Taints), ProviderID: g.ProviderID, Unschedulable: g.Unschedulable},
+		Spec:       corev1.NodeSpec{Taints: slices.Clone(g.Taints), ProviderID: g.ProviderID},
 	}
 	maps.Copy(n.Labels, g.Labels)
 	if g.Status != nil {
