@@ -48,7 +48,7 @@ func (w *worker) performWave(ctx context.Context, wave []plan.Action, by *remova
 		case plan.PreStop:
 			w.view.Containers[a.Container].Care.Warn(ctx, by)
 		case plan.Stop:
-			w.event(corev1.EventTypeNormal, "Killing", w.killing(a))
+			w.eventOf(a.Container, corev1.EventTypeNormal, "Killing", w.killing(a))
 			end := w.stop(ctx, a, by)
 			stops.Go(func() { errs[i] = end(ctx) })
 		}
@@ -237,7 +237,7 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
 	if err != nil {
 		w.resizing.failed = view.Message(err)
-		w.event(corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+view.Message(err))
+		w.eventOf(a.Container, corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+view.Message(err))
 		return err
 	}
 	w.resizing.failed = ""

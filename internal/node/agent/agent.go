@@ -97,6 +97,17 @@ type Detailed interface {
 	Detail(pod *corev1.Pod, status corev1.PodStatus, d shown.Detail)
 }
 
+// Precise is a Reporter that wants to know which container an event is about. It is told by
+// ContainerEvent in the place of Event, if that is about one.
+type Precise interface {
+	Reporter
+	ContainerEvent(pod *corev1.Pod, e ContainerEvent)
+}
+
+// ContainerEvent is an event about a container, whose field path in its pod is
+// spec.containers{web}.
+type ContainerEvent struct{ Path, Kind, Reason, Message string }
+
 // Agent keeps pods.
 type Agent struct {
 	cfg    Config

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
+	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
 	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/status"
@@ -50,7 +51,7 @@ func (w *worker) tellPauses(p plan.Plan) {
 			continue
 		}
 		c.Paused = true
-		w.event(corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes)))
+		w.eventOf(name, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes)))
 	}
 }
 
@@ -80,7 +81,7 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 
 // noted passes on what happened beside a container.
 func (w *worker) noted(n tend.Note) {
-	w.event(corev1.EventTypeWarning, n.Reason, "container "+n.Container+": "+n.Message)
+	w.eventOf(n.Container, corev1.EventTypeWarning, n.Reason, "container "+n.Container+": "+n.Message)
 }
 
 // tried counts a probe.
@@ -95,6 +96,16 @@ func (w *worker) tried(container string, k probe.Kind, o probe.Outcome, took tim
 // works for it.
 func (w *worker) event(kind, reason, message string) {
 	w.a.cfg.Event(w.in.Pod(), kind, reason, message)
+}
+
+// eventOf tells what happened to a container, in the same way.
+func (w *worker) eventOf(container, kind, reason, message string) {
+	pod := w.in.Pod()
+	if to, ok := w.a.cfg.Reporter.(Precise); ok {
+		to.ContainerEvent(pod, ContainerEvent{Path: podspec.FieldPath(pod, container), Kind: kind, Reason: reason, Message: message})
+		return
+	}
+	w.a.cfg.Event(pod, kind, reason, message)
 }
 
 // trouble tells what could not be done, to who wants to know.

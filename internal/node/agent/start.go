@@ -48,19 +48,19 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		PodSandboxId: w.view.Box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
 		return &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
 	}
 	w.view.Made[created.GetContainerId()] = true
-	w.event(corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
+	w.eventOf(ct.Name, corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
 	if err := w.intendHook(ct, created.GetContainerId()); err != nil {
 		return err
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
-		w.event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
 		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
 	}
-	w.event(corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
+	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
 	return w.adopt(ctx, ct, created.GetContainerId(), cfg)
 }
 
@@ -71,7 +71,7 @@ func (w *worker) tellRestart(name string) {
 		return
 	}
 	c.Restarted = true
-	w.event(corev1.EventTypeNormal, "Restarting", "Container "+name+" "+view.DescribeExit(c)+"; restarting it")
+	w.eventOf(name, corev1.EventTypeNormal, "Restarting", "Container "+name+" "+view.DescribeExit(c)+"; restarting it")
 }
 
 // attempt is the number of the next one, also for a container that was removed for a

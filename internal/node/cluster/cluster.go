@@ -254,12 +254,20 @@ func isStatic(pod *corev1.Pod) bool {
 // Event tells of something that happened to a pod. Events of a static pod are about
 // its mirror, if it has one.
 func (c *Cluster) Event(pod *corev1.Pod, kind, reason, message string) {
+	c.ContainerEvent(pod, ContainerEvent{Kind: kind, Reason: reason, Message: message})
+}
+
+// ContainerEvent is an event about a container; Path is its field path in the pod.
+type ContainerEvent struct{ Path, Kind, Reason, Message string }
+
+// ContainerEvent tells of something that happened to a container of a pod.
+func (c *Cluster) ContainerEvent(pod *corev1.Pod, e ContainerEvent) {
 	if isStatic(pod) {
 		if m := c.mirrors.Of(pod); m != nil {
 			pod = m
 		}
 	}
-	c.recorder.Event(events.OfPod(pod, ""), kind, reason, message)
+	c.recorder.Event(events.OfPod(pod, e.Path), e.Kind, e.Reason, e.Message)
 }
 
 // statusRefused tells of a pod whose status cannot be written, so that it is not as it is

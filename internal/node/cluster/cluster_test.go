@@ -208,7 +208,7 @@ func TestAPodsLife(t *testing.T) {
 			t.Error("what the pod refers to is not read")
 		}
 		r.c.Report(r.pod("a"), &corev1.PodStatus{Phase: corev1.PodRunning})
-		r.c.Event(r.pod("a"), corev1.EventTypeNormal, "Started", "Started container c")
+		r.c.ContainerEvent(r.pod("a"), ContainerEvent{Path: "spec.containers{c}", Kind: corev1.EventTypeNormal, Reason: "Started", Message: "Started container c"})
 		synctest.Wait()
 		if got := r.pod("a"); got.Status.Phase != corev1.PodRunning {
 			t.Errorf("the status is %+v", got.Status)

@@ -20,20 +20,20 @@ func (p *Pod) image(ctx context.Context, a Attempt) (images.Image, error) {
 			if v.Name != m.Name || v.Image == nil {
 				continue
 			}
-			got, err := p.ensure(ctx, images.Request{Image: v.Image.Reference, Policy: v.Image.PullPolicy, Sandbox: a.Sandbox})
+			got, err := p.ensure(ctx, a.Container.Name, images.Request{Image: v.Image.Reference, Policy: v.Image.PullPolicy, Sandbox: a.Sandbox})
 			if err != nil {
 				return got, err
 			}
 			p.pulled[v.Image.Reference] = got.Ref
 		}
 	}
-	return p.ensure(ctx, images.Request{Image: a.Container.Image, Policy: a.Container.ImagePullPolicy, Sandbox: a.Sandbox})
+	return p.ensure(ctx, a.Container.Name, images.Request{Image: a.Container.Image, Policy: a.Container.ImagePullPolicy, Sandbox: a.Sandbox})
 }
 
-// ensure has an image here, and tells how that goes.
-func (p *Pod) ensure(ctx context.Context, asks images.Request) (images.Image, error) {
-	asks.Pod, asks.Secrets = p.Spec.Pod, p.pullSecrets(ctx)
-	asks.Pulling = func() { p.Event(corev1.EventTypeNormal, "Pulling", "Pulling image "+asks.Image) }
+// ensure has an image here for a container, and tells how that goes.
+func (p *Pod) ensure(ctx context.Context, container string, asks images.Request) (images.Image, error) {
+	asks.Pod, asks.Secrets = p.Spec.Pod, p.pullSecrets(ctx, container)
+	asks.Pulling = func() { p.Event(container, corev1.EventTypeNormal, "Pulling", "Pulling image "+asks.Image) }
 	var got images.Image
 	var err error
 	p.Slowly(func() { got, err = p.Images.Ensure(ctx, asks) })
@@ -43,21 +43,21 @@ func (p *Pod) ensure(ctx context.Context, asks images.Request) (images.Image, er
 	var failed *images.Error
 	switch {
 	case errors.As(err, &failed):
-		p.Event(corev1.EventTypeWarning, "Failed", failed.Message)
+		p.Event(container, corev1.EventTypeWarning, "Failed", failed.Message)
 		return got, &holds.NotStarted{Reason: failed.Reason, Message: failed.Message, Until: failed.Until}
 	case err != nil:
 		return got, &holds.NotStarted{Reason: "ErrImagePull", Message: err.Error()}
 	case got.Pulled:
-		p.Event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
+		p.Event(container, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
 			asks.Image, got.Took.Round(time.Millisecond), (got.Waited+got.Took).Round(time.Millisecond), got.Info.GetSize()))
 	default:
-		p.Event(corev1.EventTypeNormal, "Pulled", "Image "+asks.Image+" is already present on the node")
+		p.Event(container, corev1.EventTypeNormal, "Pulled", "Image "+asks.Image+" is already present on the node")
 	}
 	return got, nil
 }
 
 // pullSecrets are those that can be had: the image may be here, or need none.
-func (p *Pod) pullSecrets(ctx context.Context) []*corev1.Secret {
+func (p *Pod) pullSecrets(ctx context.Context, container string) []*corev1.Secret {
 	var out []*corev1.Secret
 	var errs []error
 	for _, ref := range p.Spec.Pod.Spec.ImagePullSecrets {
@@ -72,7 +72,7 @@ func (p *Pod) pullSecrets(ctx context.Context) []*corev1.Secret {
 		}
 	}
 	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
-		p.Event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+view.Message(err))
+		p.Event(container, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+view.Message(err))
 	}
 	return out
 }

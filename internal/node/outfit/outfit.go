@@ -35,8 +35,8 @@ type Config struct {
 	Volumes func() *volume.Set
 	// Given is what a container has beside its spec.
 	Given func(context.Context, *corev1.Container) (podspec.Given, error)
-	// Event tells what happened to the pod.
-	Event func(kind, reason, message string)
+	// Event tells what happened to a container.
+	Event func(container, kind, reason, message string)
 	// Slowly does what may take long.
 	Slowly func(func())
 }
@@ -95,6 +95,6 @@ func (p *Pod) Configure(ctx context.Context, a Attempt) (*runtimeapi.ContainerCo
 }
 
 func (p *Pod) misconfigured(ct *corev1.Container, err error) error {
-	p.Event(corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+hostpath.Advice(err))
+	p.Event(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+hostpath.Advice(err))
 	return &holds.NotStarted{Reason: holds.ConfigError, Message: err.Error()}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,6 +167,21 @@ func CheckNonRoot(pod *corev1.Pod, ct *corev1.Container, image *runtimeapi.Image
 		return fmt.Errorf("container %s: runAsNonRoot is set, and nobody can say whether the image's user %q is root; set runAsUser to a number", ct.Name, image.GetUsername())
 	}
 	return fmt.Errorf("container %s: runAsNonRoot is set, and the image %s runs as root; set runAsUser", ct.Name, ct.Image)
+}
+
+// FieldPath is where a container is in its pod, as events have it: spec.containers{web}. It
+// is empty if there is none of that name.
+func FieldPath(pod *corev1.Pod, name string) string {
+	named := func(c corev1.Container) bool { return c.Name == name }
+	switch {
+	case slices.ContainsFunc(pod.Spec.Containers, named):
+		return "spec.containers{" + name + "}"
+	case slices.ContainsFunc(pod.Spec.InitContainers, named):
+		return "spec.initContainers{" + name + "}"
+	case ContainerOf(pod, name) != nil:
+		return "spec.ephemeralContainers{" + name + "}"
+	}
+	return ""
 }
 
 // ContainerOf is a container of a pod; nil if it has none of that name.

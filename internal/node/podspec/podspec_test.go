@@ -345,3 +345,15 @@ func TestExpand(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+func TestFieldPath(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "c"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}},
+	}}
+	for name, want := range map[string]string{"c": "spec.containers{c}", "i": "spec.initContainers{i}", "e": "spec.ephemeralContainers{e}", "x": "", "": ""} {
+		if got := FieldPath(pod, name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}

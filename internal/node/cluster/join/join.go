@@ -304,6 +304,11 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.n.cluster.Event(p, kind, reason, message)
 }
 
+// ContainerEvent implements agent.Precise.
+func (r reporter) ContainerEvent(p *corev1.Pod, e agent.ContainerEvent) {
+	r.n.cluster.ContainerEvent(p, api.ContainerEvent(e))
+}
+
 func (r reporter) Gone(p *corev1.Pod) {
 	r.n.drivers.devices.Forget(p.UID)
 	r.n.cluster.Gone(p)

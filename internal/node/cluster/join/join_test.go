@@ -36,14 +36,14 @@ import (
 var (
 	podsOf        = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
 	nodesOf       = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
+	eventsOf      = apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}
 	claimsOf      = apiserver.Resource{Path: "api/v1/persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true}
 	volumesOf     = apiserver.Resource{Path: "api/v1/persistentvolumes", Kind: "PersistentVolume"}
 	csiDriversOf  = apiserver.Resource{Path: "apis/storage.k8s.io/v1/csidrivers", Kind: "CSIDriver"}
 	csiNodesOf    = apiserver.Resource{Path: "apis/storage.k8s.io/v1/csinodes", Kind: "CSINode"}
 	attachmentsOf = apiserver.Resource{Path: "apis/storage.k8s.io/v1/volumeattachments", Kind: "VolumeAttachment"}
 	resourced     = []apiserver.Resource{
-		podsOf, nodesOf,
-		{Path: "api/v1/events", Kind: "Event", Namespaced: true},
+		podsOf, nodesOf, eventsOf,
 		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
 		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
@@ -185,6 +185,40 @@ func TestPodsLife(t *testing.T) {
 	if got := s.fake.Of("a/c"); got != "create, start, create, start, stop in 30s" {
 		t.Error(got)
 	}
+}
+
+// TestEventsOfContainers has events say which container of a pod they are about.
+func TestEventsOfContainers(t *testing.T) {
+	s := newSite(t)
+	s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bindWith("n", "a", func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: "i:1", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+	})
+	want := map[string]string{"Container c started": "spec.containers{c}", "Container side started": "spec.initContainers{side}"}
+	s.await("the events", func() bool {
+		n := 0
+		for _, o := range s.All(eventsOf) {
+			message, _ := o["message"].(string)
+			about, _ := o["involvedObject"].(map[string]any)
+			if path := want[message]; path != "" {
+				n++
+				if about["fieldPath"] != path {
+					t.Fatalf("%s: it is about %v, want %s", message, about, path)
+				}
+			}
+		}
+		return n == len(want)
+	})
+	s.bindWith("n", "b", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })
+	s.await("an event of a pod", func() bool {
+		for _, o := range s.All(eventsOf) {
+			if about, _ := o["involvedObject"].(map[string]any); o["reason"] == "UserNamespacesNotSupported" {
+				return about["name"] == "b" && about["fieldPath"] == nil
+			}
+		}
+		return false
+	})
 }
 
 // TestUserNamespace refuses a pod that asks for one: it would run as the node's root.
