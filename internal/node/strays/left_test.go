@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,5 +65,22 @@ func TestLeft(t *testing.T) {
 	s.Ledger = ledger.Ledger{} // nothing outlives it but its sandboxes
 	if got, want := seen(s.Left(list)), map[types.UID]string{boxed: "lab/boxed from http"}; !maps.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestFolders finds each folder once that nobody knows, wherever it is.
+func TestFolders(t *testing.T) {
+	root, state := t.TempDir(), t.TempDir()
+	for _, dir := range []string{root + "/a", root + "/b", state + "/b", state + "/c", state + "/known"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := folders([]string{root, state, filepath.Join(root, "none")}, func(uid string) bool { return uid == "known" })
+	if err != nil || !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Error(got, err)
 	}
 }

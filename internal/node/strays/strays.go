@@ -4,6 +4,7 @@ package strays
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/node/removal"
-	"fairlead.run/internal/node/volume"
 )
 
 // Find gives the UIDs of pods that have folders below the persistent folder and that on a
@@ -19,9 +19,29 @@ import (
 // tell nobody, so that only what an earlier boot has left counts.
 func Find(root, state string, known func(uid string) bool) ([]string, error) {
 	dirs, booted := removal.Dirs(root, state, ""), bootTime()
-	return volume.Leftovers(dirs.Disk, dirs.Memory, func(uid string) bool {
+	return folders([]string{dirs.Disk, dirs.Memory}, func(uid string) bool {
 		return !removal.IsUID(uid) || known(uid) || !older(filepath.Join(dirs.Disk, uid), booted) || !older(filepath.Join(dirs.Memory, uid), booted)
 	})
+}
+
+// folders are the names of those in some places, each once, but for those that are known.
+func folders(places []string, known func(uid string) bool) ([]string, error) {
+	var out []string
+	var errs []error
+	seen := map[string]bool{}
+	for _, parent := range places {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("look for folders that pods have left: %w", err))
+		}
+		for _, e := range entries {
+			if uid := e.Name(); e.IsDir() && !seen[uid] && !known(uid) {
+				seen[uid] = true
+				out = append(out, uid)
+			}
+		}
+	}
+	return out, errors.Join(errs...)
 }
 
 // older says that nobody has changed a folder since, or that there is none.

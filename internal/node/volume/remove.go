@@ -132,24 +132,3 @@ func unlink(n *node, top string) error {
 	}
 	return nil
 }
-
-// Leftovers finds the folders of pods that nobody knows: what is in root, in state,
-// or in one of the others, by the pod's UID. Each UID is returned once, for Remove.
-func Leftovers(root, state string, known func(uid string) bool, others ...string) ([]string, error) {
-	var out []string
-	var errs []error
-	seen := map[string]bool{}
-	for _, parent := range append([]string{root, state}, others...) {
-		entries, err := os.ReadDir(parent)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("look for folders that pods have left: %w", err))
-		}
-		for _, e := range entries {
-			if uid := e.Name(); e.IsDir() && !seen[uid] && !known(uid) {
-				seen[uid] = true
-				out = append(out, uid)
-			}
-		}
-	}
-	return out, errors.Join(errs...)
-}

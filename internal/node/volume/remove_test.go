@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -136,24 +135,6 @@ func TestRemoveIsRetryable(t *testing.T) {
 	}
 	if err := Remove(t.Context(), Dirs{}, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLeftovers(t *testing.T) {
-	root, state := t.TempDir(), t.TempDir()
-	for _, dir := range []string{root + "/a", root + "/b", state + "/b", state + "/c", state + "/known"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(t, filepath.Join(root, "file"), "")
-	csi := t.TempDir()
-	if err := os.Mkdir(filepath.Join(csi, "d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Leftovers(root, state, func(uid string) bool { return uid == "known" }, filepath.Join(root, "none"), csi)
-	if err != nil || !slices.Equal(got, []string{"a", "b", "c", "d"}) {
-		t.Error(got, err)
 	}
 }
 
