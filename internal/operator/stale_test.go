@@ -42,7 +42,13 @@ func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 }
 
 func (c *cached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return c.from(list).List(ctx, list, opts...)
+	var o client.ListOptions
+	if o.ApplyOptions(opts); o.Continue != "" {
+		return errors.New("continue list option is not supported by the cache")
+	}
+	err := c.from(list).List(ctx, list, opts...)
+	list.SetContinue("continue-not-supported") // as caches do
+	return err
 }
 
 // freeze keeps caches from hearing of changes of some kinds.

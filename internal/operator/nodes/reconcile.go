@@ -110,7 +110,8 @@ func (r *Reconciler) concerned(ctx context.Context, from client.Reader, p *Pool,
 				out = append(out, n)
 			}
 		}
-		if next = list.Continue; next == "" {
+		// A cache always says that there is more, and has no pages.
+		if next = list.Continue; next == "" || len(options) == 0 {
 			return out, nil
 		}
 	}
