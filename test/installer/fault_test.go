@@ -146,8 +146,7 @@ func TestDiskFull(t *testing.T) {
 		cmd := d.command([]string{"FAIRLEAD_FAILPOINTS=install.half-copied=wait:" + wait}, "--payload", small2(t).dir)
 		done := make(chan outcome, 1)
 		go func() { done <- run(t, cmd) }()
-		for !staged(disk) {
-		}
+		until(t, "a file that is half copied", func() bool { return staged(disk) })
 		fill := filepath.Join(disk, "fill")
 		f, err := os.Create(fill)
 		if err != nil {

@@ -1,11 +1,14 @@
 package installer
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
@@ -181,13 +184,20 @@ func TestTwoInstallersAtOnce(t *testing.T) {
 			_ = slow.Process.Kill()
 			_ = slow.Wait()
 		}()
-		for !exists(d.path("journal/lock")) {
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(200 * time.Millisecond)
+		until(t, "the lock", func() bool { return locked(d.path("journal/lock")) })
 		r := d.fairlead(nil, "--payload", small(t, "test", "1").dir, "--lock-wait", "300ms").first(t)
 		if r.State != payload.Refused || r.Reason != payload.Busy {
 			t.Fatalf("%+v", r)
 		}
 	})
+}
+
+// locked says whether somebody holds a lock.
+func locked(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close() // which gives the lock back
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
