@@ -70,6 +70,13 @@ func (a *app) installCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	s.add(cmd)
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		err = usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		if s.ready {
+			return err // a probe leaves no result
+		}
+		return f.misused(err)
+	})
 	cmd.AddCommand(a.installUpgradeCommand(f), a.uninstallCommand(f), a.installStatusCommand(f), a.installMonitorCommand(f))
 	return cmd
 }
@@ -153,9 +160,6 @@ func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgr
 		}
 	}
 	sources, err := s.read()
-	if errors.As(err, new(usageError)) {
-		return err
-	}
 	var i *installer.Installer
 	var log *slog.Logger
 	if err == nil {
@@ -210,12 +214,25 @@ func (a *app) removeAll(ctx context.Context, f *installFlags, s *sourceFlags, i 
 // refused reports what failed before there was an installer.
 func (a *app) refused(f *installFlags, err error) error {
 	if errors.As(err, new(usageError)) {
-		return err
+		return f.misused(err)
 	}
 	return a.report(f, []payload.InstallResult{{
 		APIVersion: payload.APIVersion, Kind: payload.KindResult, State: payload.Refused,
 		Reason: fault.Of(err), Message: err.Error(),
 	}})
+}
+
+// misused leaves a result of a wrong command line: an operator that is newer than the
+// payload would otherwise never know what it has asked for in vain.
+func (f *installFlags) misused(err error) error {
+	left := f.leave(payload.InstallResult{
+		APIVersion: payload.APIVersion, Kind: payload.KindResult, State: payload.Refused, Reason: payload.ConfigurationProblem,
+		Message: err.Error() + "; if an operator asks for it, that is newer than this image: apply the payloads of its release",
+	})
+	if left != nil {
+		return errors.Join(err, left)
+	}
+	return err
 }
 
 // report prints results and leaves the first that failed, or else the first, as
@@ -239,26 +256,33 @@ func (a *app) report(f *installFlags, results []payload.InstallResult) error {
 			code = exitPermanent
 		}
 	}
-	if f.result == "" {
-		if _, err := os.Stat(terminationLog); err == nil {
-			f.result = terminationLog
-		}
-	}
-	if f.result != "" {
-		data, err := json.Marshal(told)
-		if err == nil && len(data) > payload.MaxResult {
-			told.Message, told.Warnings, told.Handlers = told.Message[:min(len(told.Message), 512)], nil, nil
-			data, err = json.Marshal(told)
-		}
-		if err == nil {
-			err = os.WriteFile(f.result, data, 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("leave the result: %w", err)
-		}
+	if err := f.leave(told); err != nil {
+		return err
 	}
 	if code != 0 {
 		return errInstall{code}
+	}
+	return nil
+}
+
+// leave writes a result where a kubelet reads it.
+func (f *installFlags) leave(told payload.InstallResult) error {
+	if f.result == "" {
+		if _, err := os.Stat(terminationLog); err != nil {
+			return nil // it is no container's
+		}
+		f.result = terminationLog
+	}
+	data, err := json.Marshal(told)
+	if err == nil && len(data) > payload.MaxResult {
+		told.Message, told.Warnings, told.Handlers = told.Message[:min(len(told.Message), 512)], nil, nil
+		data, err = json.Marshal(told)
+	}
+	if err == nil {
+		err = os.WriteFile(f.result, data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("leave the result: %w", err)
 	}
 	return nil
 }

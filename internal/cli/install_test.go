@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer"
 )
 
@@ -24,6 +25,45 @@ func probe(t *testing.T, f *installFlags) (code int, said string) {
 	a := &app{out: io.Discard, err: &out}
 	code = a.run(t.Context(), []string{"install", "--ready", "--ready-file", f.readyFile})
 	return code, out.String()
+}
+
+// Whoever made the command line is told what is wrong with it, also if that is an
+// operator that is newer than this program.
+func TestWrongFlagsLeaveAResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"a flag of a newer release": {[]string{"--payload", "/", "--newer"}, "unknown flag: --newer"},
+		"a value":                   {[]string{"--wait", "long"}, "--wait"},
+		"no payload":                {nil, "--payload is missing"},
+		"too many settings":         {[]string{"--payload", "/", "--settings", "-", "--settings", "-"}, "more --settings"},
+		"the format of the log":     {[]string{"--payload", "/", "--log-format", "xml"}, "xml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := filepath.Join(t.TempDir(), "log")
+			a := &app{out: io.Discard, err: io.Discard}
+			if code := a.run(t.Context(), append([]string{"install", "--termination-log", at}, c.args...)); code != exitUsage {
+				t.Errorf("exit code %d", code)
+			}
+			text, err := os.ReadFile(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := payload.DecodeResult(text)
+			if err != nil || r.State != payload.Refused || r.Reason != payload.ConfigurationProblem || !strings.Contains(r.Message, c.says) || r.Served != nil {
+				t.Errorf("%v %+v", err, r)
+			}
+		})
+	}
+	at := filepath.Join(t.TempDir(), "log")
+	a := &app{out: io.Discard, err: io.Discard}
+	if code := a.run(t.Context(), []string{"install", "--termination-log", at, "--ready", "--newer"}); code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := os.Stat(at); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a probe left a result: %v", err)
+	}
 }
 
 // Events make one probe fail, and with all that there is to tell.
