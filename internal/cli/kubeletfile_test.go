@@ -57,6 +57,9 @@ imageMaximumGCAge: 72h
 serializeImagePulls: false
 seccompDefault: false
 serverTLSBootstrap: true
+enableSystemLogHandler: true
+tlsMinVersion: VersionTLS13
+tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
 cpuManagerPolicy: static
 failSwapOn: false
 logging: {verbosity: 2}
@@ -92,7 +95,8 @@ func TestKubeletConfig(t *testing.T) {
 			"max-pods": "250", "pod-max-pids": "4096", "system-reserved": "[cpu=500m,memory=1Gi]", "eviction-hard": "memory.available<500Mi,nodefs.available<10%",
 			"eviction-soft": "memory.available<1Gi", "eviction-soft-grace-period": "memory.available=1m30s", "register-with-taints": "[a=b:NoSchedule,c=:NoExecute]",
 			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "image-maximum-gc-age": "72h0m0s",
-			"seccomp-default": "false", "rotate-server-certificates": "true",
+			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true",
+			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
 		"flags win": {fromKubeadm + "maxPods: 250\n", []string{"--max-pods", "30", "--cluster-dns", "10.0.0.1"}, map[string]string{"max-pods": "30", "cluster-dns": "[10.0.0.1]", "cgroup-driver": "systemd"}, nil},
 		"no health": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\n", nil, map[string]string{"healthz-port": "0"}, nil},

@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/pulse"
 	"fairlead.run/internal/node/server"
+	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/sysctl"
 )
@@ -88,6 +89,24 @@ type apiFlags struct {
 	certFile, keyFile, clientCA string
 	rotate, anonymous           bool
 	alwaysAllow, profiling      bool
+	systemLogs                  bool
+	tls                         access.TLS
+	level                       slog.LevelVar
+}
+
+// systemLogFolder is that of the machine's logs, as a kubelet has it.
+const systemLogFolder = "/var/log"
+
+// served is what of the API has to be asked for.
+func (f *apiFlags) served() join.Served {
+	out := join.Served{Profiling: f.profiling}
+	if f.profiling {
+		out.Level = &f.level
+	}
+	if f.systemLogs {
+		out.NodeLogs = systemLogFolder
+	}
+	return out
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -139,7 +158,10 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.api.clientCA, "client-ca-file", "", "authority of the clients of the node API, such as the API server")
 	s.BoolVar(&f.api.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
 	s.BoolVar(&f.api.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
-	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API")
+	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API, and let it say how much is logged")
+	s.BoolVar(&f.api.systemLogs, "enable-system-log-handler", false, "serve the files in "+systemLogFolder+" with the node API")
+	s.StringVar(&f.api.tls.MinVersion, "tls-min-version", "", "least version of TLS of the node API: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
+	s.StringSliceVar(&f.api.tls.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2 of the node API (default those that Go takes for safe)")
 	s.StringSliceVar(&f.dns.servers, "cluster-dns", nil, "addresses of the DNS of the cluster")
 	s.StringVar(&f.dns.domain, "cluster-domain", "cluster.local", "domain of the cluster")
 	s.StringVar(&f.dns.resolv, "resolv-conf", nodeResolvConf, "file that says where pods ask for names that are not the cluster's; in the place of a stub of systemd-resolved they ask whom it asks. Empty for nowhere")
@@ -165,7 +187,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 		a.endpoint = f.runtime
 	}
 	out := &pulse.Writer{To: a.err}
-	log := slog.New(slog.NewTextHandler(out, nil))
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: &f.api.level}))
 	if len(f.file.ignored) > 0 {
 		log.Warn("this node does not have fields of --kubelet-config, which say nothing", "file", f.file.path, "fields", strings.Join(f.file.ignored, " "))
 	}
@@ -234,7 +256,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
 		API: join.API{
-			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Profiling: f.api.profiling,
+			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Served: f.api.served(), TLS: f.api.tls,
 			Healthz: f.api.healthz(), Health: []server.Check{health},
 		},
 		Stock: f.stock.Settings,

@@ -15,7 +15,7 @@ import (
 // Runtime is one. Make it by New.
 //
 // Its calls have names, by which tests ask for them: "run POD", "create POD/CONTAINER",
-// "start POD/CONTAINER", "exec POD/CONTAINER COMMAND", "stop POD/CONTAINER in 30s", "remove
+// "start POD/CONTAINER", "exec POD/CONTAINER COMMAND", "checkpoint POD/CONTAINER", "stop POD/CONTAINER in 30s", "remove
 // POD/CONTAINER", "stop sandbox POD", "remove sandbox POD", "resize POD/CONTAINER", "resize sandbox POD" and "pull IMAGE". Three stand for
 // what only asks: "list" for all of that, "look at UID" for the list of a pod's
 // containers, and "status POD/CONTAINER".

@@ -81,8 +81,16 @@ type API struct {
 	ClientCA    string // file; empty accepts no certificate
 	AlwaysAllow bool   // else the API server says who may do what
 	Anonymous   bool
-	Profiling   bool
-	Health      []server.Check // beside those of the agent
+	Served
+	TLS    access.TLS     // without its Certificate
+	Health []server.Check // beside those of the agent
+}
+
+// Served is what of the API has to be asked for.
+type Served struct {
+	Profiling bool
+	Level     *slog.LevelVar // that /debug/flags/v sets; nil serves none
+	NodeLogs  string         // folder of /logs/; empty serves none
 }
 
 // Node is a machine that is one. Make it by New.
@@ -207,7 +215,7 @@ func (n *Node) newServer() (*server.Server, error) {
 		return nil, err
 	}
 	return server.New(server.Config{
-		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Usage: measures,
+		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Level: n.cfg.Level, NodeLogs: n.cfg.NodeLogs, CheckpointDir: filepath.Join(n.cfg.Shared, "checkpoints"), Usage: measures,
 		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics}, Probes: n.agent.ProbeMetrics,
 		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration,
 	})
@@ -237,7 +245,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve the node API: %w", err)
 	}
-	config, err := access.TLS{Certificate: n.cfg.Certificate}.Config()
+	served := n.cfg.TLS
+	served.Certificate = n.cfg.Certificate
+	config, err := served.Config()
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

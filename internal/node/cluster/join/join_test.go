@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -64,6 +66,7 @@ type site struct {
 	shared string
 	health string // address
 	ips    []string
+	served Served
 	stop   func()
 }
 
@@ -83,7 +86,7 @@ func (s *site) boot() *Node {
 	n, err := New(ctx, Config{
 		Endpoint: &endpoint.Endpoint{Runtime: s.fake, Images: s.fake.Images, Name: "fake", Version: "1"}, Client: client, Events: client,
 		Node: podspec.Node{Name: "n", IPs: podspec.Fixed(s.ips), DNS: podspec.Fixed(podspec.DNS{})}, Stock: stock.Default,
-		API: API{Address: "127.0.0.1:0", Healthz: s.health, AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		API: API{Address: "127.0.0.1:0", Healthz: s.health, Served: s.served, AlwaysAllow: true, Anonymous: true, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("nobody asks")
 		}},
 		Resources: resources.Settings{ // whatever the machine of the tests runs short of
@@ -426,6 +429,43 @@ func TestTwoAddresses(t *testing.T) {
 	}
 	if want := []string{"2001:db8::7", "2001:db8::7", "192.0.2.7"}; !slices.Equal(host, want) || !slices.Equal(pod, want) {
 		t.Errorf("the pod's host is at %v, and the pod itself at %v, want %v", host, pod, want)
+	}
+}
+
+// TestServed serves what has to be asked for only then, and checkpoints in any case.
+func TestServed(t *testing.T) {
+	s := newSite(t)
+	logs, level := t.TempDir(), &slog.LevelVar{}
+	if err := os.WriteFile(logs+"/syslog", []byte("it began"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(n *Node, method, path, body string) (int, string) {
+		w := httptest.NewRecorder()
+		n.server.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+		return w.Code, w.Body.String()
+	}
+	n := s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	for path, method := range map[string]string{"/logs/syslog": "GET", "/debug/flags/v": "PUT", "/debug/pprof/": "GET"} {
+		if code, said := ask(n, method, path, "5"); code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, code, said)
+		}
+	}
+	s.bind("n", "a")
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	code, said := ask(n, "POST", "/checkpoint/default/a/c", "")
+	made, err := filepath.Glob(s.shared + "/checkpoints/checkpoint-a_default-c-*.tar")
+	if code != http.StatusOK || err != nil || len(made) != 1 || !strings.Contains(said, made[0]) {
+		t.Errorf("a checkpoint: %d %s, made %q, %v", code, said, made, err)
+	}
+	s.stop()
+	s.served = Served{Profiling: true, Level: level, NodeLogs: logs}
+	n = s.boot()
+	if code, said := ask(n, "GET", "/logs/syslog", ""); code != http.StatusOK || said != "it began" {
+		t.Errorf("a log: %d %s", code, said)
+	}
+	if code, said := ask(n, "PUT", "/debug/flags/v", "5"); code != http.StatusOK || level.Level() != slog.LevelDebug {
+		t.Errorf("the level: %d %s", code, said)
 	}
 }
 
