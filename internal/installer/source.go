@@ -70,6 +70,9 @@ func (i *Installer) prepare(s Source, systemdCgroup bool) (*job, error) {
 	if s.Settings != nil {
 		set = *s.Settings
 	}
+	if err := meant(p, set.Manifest); err != nil {
+		return nil, err
+	}
 	if errs := set.CheckAgainst(p, nil); len(errs) > 0 {
 		return nil, fault.New(payload.ConfigurationProblem, "settings do not fit the payload %s %s: %w", p.Type, p.Version, errs.ToAggregate())
 	}
@@ -81,6 +84,16 @@ func (i *Installer) prepare(s Source, systemdCgroup bool) (*job, error) {
 		return nil, err
 	}
 	return j, j.hash()
+}
+
+// meant refuses a payload for which the settings were not made: what would be installed
+// is another release than the one that is told of in the cluster.
+func meant(p *payload.RuntimePayload, digest string) error {
+	is, err := p.Digest()
+	if err != nil || digest == "" || digest == is {
+		return err
+	}
+	return fault.New(payload.PayloadInvalid, "the image has another payload.json than RuntimePayload %s; its own is of %s %s: apply the yaml that make images wrote beside the image, which has both", p.Type, p.Type, p.Version)
 }
 
 // config fills in the configs and the folder that their content names.

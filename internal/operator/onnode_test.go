@@ -85,7 +85,7 @@ func lifeOnNode(t *testing.T, o system) {
 
 	// A payload that was damaged on its way is refused, and the node stays as it was.
 	w.settle()
-	damaged := n.image("0")
+	damaged := n.image("1") // the manifest is that of the object
 	n.write(filepath.Join(damaged.root, "shim"), "damaged", 0o755)
 	runs = start(damaged)
 	runs.wait()

@@ -1,10 +1,13 @@
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 
-	"sigs.k8s.io/json"
+	strictjson "sigs.k8s.io/json"
 )
 
 // DecodePayload reads a manifest strictly and checks it. Every mistake is in the
@@ -18,6 +21,17 @@ func DecodePayload(data []byte) (*RuntimePayload, error) {
 		return nil, fmt.Errorf("check %s: %w", ManifestName, errs.ToAggregate())
 	}
 	return p, nil
+}
+
+// Digest is the SHA-256 of a manifest, in hexadecimal. It is of what the manifest
+// says and not of a file: an object and an image that say the same have the same.
+func (p *RuntimePayload) Digest() (string, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", ManifestName, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // DecodeSettings reads settings strictly and checks what can be checked without
@@ -40,7 +54,7 @@ func DecodeResult(data []byte) (*InstallResult, error) {
 	if len(data) > MaxDocument {
 		return nil, errTooLarge
 	}
-	if err := json.UnmarshalCaseSensitivePreserveInts(data, r); err != nil {
+	if err := strictjson.UnmarshalCaseSensitivePreserveInts(data, r); err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
 	}
 	if r.APIVersion != APIVersion || r.Kind != KindResult {
@@ -55,7 +69,7 @@ func decode(data []byte, into any) error {
 	if len(data) > MaxDocument {
 		return errTooLarge
 	}
-	strict, err := json.UnmarshalStrict(data, into)
+	strict, err := strictjson.UnmarshalStrict(data, into)
 	if err != nil {
 		return err
 	}

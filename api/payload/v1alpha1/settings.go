@@ -13,6 +13,8 @@ type InstallSettings struct {
 	Handlers []string `json:"handlers,omitempty"`
 	// Configs take the place of those with the same path in the payload.
 	Configs []Config `json:"configs,omitempty"`
+	// Manifest is the Digest of the one that these settings were made for; "" is any.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // KindResult is the kind of InstallResult.

@@ -56,6 +56,10 @@ func (o *Order) SettingsMap() (*corev1.ConfigMap, error) {
 		s.Handlers = o.Handlers() // an installer that is asked for all refuses what it cannot have
 	}
 	s.APIVersion, s.Kind = payload.APIVersion, payload.KindSettings
+	var err error
+	if s.Manifest, err = o.Payload.Spec.Manifest.Digest(); err != nil {
+		return nil, fmt.Errorf("write the settings of ContainerRuntime %s/%s: %w", o.Runtime.Namespace, o.Runtime.Name, err)
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("write the settings of ContainerRuntime %s/%s: %w", o.Runtime.Namespace, o.Runtime.Name, err)

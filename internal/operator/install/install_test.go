@@ -242,9 +242,18 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := payload.DecodeSettings([]byte(first.Data[settingsFile])); err != nil {
-		t.Error(err)
+	manifest, err := o.Payload.Spec.Manifest.Digest()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if s, err := payload.DecodeSettings([]byte(first.Data[settingsFile])); err != nil || s.Manifest != manifest {
+		t.Errorf("%v %+v is not for manifest %s", err, s, manifest)
+	}
+	o.Payload.Spec.Manifest.Version = "2"
+	if next, err := o.SettingsMap(); err != nil || next.Name == first.Name {
+		t.Errorf("%v: the settings of another release are the same", err)
+	}
+	o.Payload.Spec.Manifest.Version = ""
 	o.Settings.Handlers = []string{"runsc"}
 	second, err := o.SettingsMap()
 	if err != nil {
