@@ -23,6 +23,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/workerpool"
 )
@@ -283,6 +284,49 @@ func TestPaceAsksSeldom(t *testing.T) {
 	w.settle()
 	if live.lists != 9 || begun() != 3 {
 		t.Errorf("%d nodes have begun, after %d requests", begun(), live.lists)
+	}
+}
+
+// Settings go when nothing mounts them any more, and not before.
+func TestOldSettingsGo(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 1)
+	p := aPool("a", "gvisor")
+	w.create(p)
+	all := func() (out []string) {
+		var list corev1.ConfigMapList
+		w.must(w.client.List(t.Context(), &list))
+		for i := range list.Items {
+			out = append(out, list.Items[i].Name)
+		}
+		return out
+	}
+	w.settle()
+	first := all()
+	if len(first) != 1 {
+		t.Fatalf("%q", first)
+	}
+	slow := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Namespace: home, Labels: install.Labels("gvisor", "a")}}
+	slow.Labels[names.Work] = string(names.Cleanup)
+	slow.Spec = corev1.PodSpec{NodeName: "gone", Volumes: []corev1.Volume{{Name: "settings", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: first[0]}},
+	}}}}
+	w.linger["gone"] = true
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-another", Namespace: home, Labels: install.Labels("gvisor", "a"), OwnerReferences: []metav1.OwnerReference{{Name: "gvisor-a", UID: "another"}}}}
+	w.create(slow, other)
+	w.change(p, func() {
+		p.Spec.CRI.ContainerRuntimes[0].ProviderConfig = settings(`{"configFlags":{"net-raw":"true"}}`)
+	})
+	w.settle()
+	w.wants("changed", w.operation("gvisor-a"), "Succeeded")
+	if got := all(); len(got) != 3 || !slices.Contains(got, first[0]) {
+		t.Errorf("a pod has %s mounted, and there are %q", first[0], got)
+	}
+	w.must(w.client.Delete(t.Context(), slow))
+	w.settle()
+	if got := all(); len(got) != 2 || slices.Contains(got, first[0]) || !slices.Contains(got, "of-another") {
+		t.Errorf("nothing has %s mounted, and there are %q", first[0], got)
 	}
 }
 

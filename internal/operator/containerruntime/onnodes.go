@@ -37,6 +37,7 @@ type onNodes struct {
 	passes  *nodes.Passes
 	now     func() time.Time
 	since   map[string]map[string]time.Time // nodes that wait for a pod, by DaemonSet
+	tidied  map[string]string               // the settings beside which there are no others, by DaemonSet
 }
 
 // errTaken says that the owner of a DaemonSet is another object.
@@ -44,7 +45,7 @@ var errTaken = errors.New("is of another object, which is about to go or somebod
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
 func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
-	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}}
+	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}}
 	return r
 }
 
@@ -92,6 +93,9 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, err
 	}
 	o, err := e.count(ctx, t, revision)
+	if err == nil && o.done {
+		err = e.tidy(ctx, order)
+	}
 	o.conditions, o.later = append(o.conditions, t.classes.condition(held)), len(held) > 0
 	if err != nil {
 		return o, err
@@ -144,6 +148,72 @@ func (e *onNodes) daemonSets(ctx context.Context, order *install.Order, all ...n
 		}
 	}
 	return revision, nil
+}
+
+// tidy deletes settings that nothing mounts any more: each change of an object's has
+// made some. The API server is asked for them once for each.
+func (e *onNodes) tidy(ctx context.Context, o *install.Order) error {
+	now, err := o.SettingsMap()
+	if err != nil {
+		return err
+	}
+	key := now.Namespace + "/" + o.DaemonSetName(names.Install)
+	if e.tidied[key] == now.Name {
+		return nil
+	}
+	mounted, err := e.mounted(ctx, o)
+	if err != nil {
+		return err
+	}
+	var all corev1.ConfigMapList
+	if err := e.client.List(ctx, &all, client.InNamespace(now.Namespace), client.MatchingLabels(now.Labels)); err != nil {
+		return fmt.Errorf("list the settings of ContainerRuntime %s/%s: %w", now.Namespace, o.Runtime.Name, err)
+	}
+	left := false
+	for i := range all.Items {
+		m := &all.Items[i]
+		if m.Name == now.Name || !metav1.IsControlledBy(m, o.Runtime) {
+			continue
+		}
+		if mounted[m.Name] {
+			left = true
+			continue
+		}
+		if err := e.client.Delete(ctx, m, client.Preconditions{UID: &m.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete the old settings %s/%s: %w", m.Namespace, m.Name, err)
+		}
+	}
+	if !left {
+		e.tidied[key] = now.Name
+	}
+	return nil
+}
+
+// mounted are the ConfigMaps that DaemonSets of an order and their pods mount.
+func (e *onNodes) mounted(ctx context.Context, o *install.Order) (map[string]bool, error) {
+	out := map[string]bool{}
+	add := func(spec *corev1.PodSpec) {
+		for i := range spec.Volumes {
+			if m := spec.Volumes[i].ConfigMap; m != nil {
+				out[m.Name] = true
+			}
+		}
+	}
+	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
+		ds := &appsv1.DaemonSet{}
+		if err := e.client.Get(ctx, client.ObjectKey{Namespace: o.Runtime.Namespace, Name: o.DaemonSetName(work)}, ds); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("get DaemonSet %s: %w", o.DaemonSetName(work), err)
+		}
+		add(&ds.Spec.Template.Spec)
+		pods, err := e.pods(ctx, o.Runtime, o.Type, work)
+		if err != nil {
+			return nil, err
+		}
+		for i := range pods {
+			add(&pods[i].Spec)
+		}
+	}
+	return out, nil
 }
 
 // keep has the classes as they were agreed on. Those of handlers that are gone go when
