@@ -202,7 +202,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 				return err
 			}
 			defer func() { _ = other.Close() }()
-			s.Images = other.Images
+			s.UseImages(other.Conn())
 		}
 		return f.run(ctx, s, log, server.Check{Name: "log", Check: out.Healthy, Log: true})
 	}

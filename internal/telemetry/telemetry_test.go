@@ -134,3 +134,20 @@ func TestServe(t *testing.T) {
 		t.Error("no error without a listener")
 	}
 }
+
+// TestProcess tells of this process by the names that dashboards ask for.
+func TestProcess(t *testing.T) {
+	var out strings.Builder
+	write := Process()
+	for range 2 {
+		out.Reset()
+		if err := write(&out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"go_goroutines ", "go_memstats_alloc_bytes ", "process_cpu_seconds_total ", "process_resident_memory_bytes ", "process_open_fds ", "process_start_time_seconds "} {
+		if !strings.Contains(out.String(), "\n"+want) {
+			t.Errorf("there is no %s in\n%s", want, &out)
+		}
+	}
+}

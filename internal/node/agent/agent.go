@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -402,7 +403,9 @@ func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 }
 
 // Metrics writes what the agent has counted, in the text format of Prometheus.
-func (a *Agent) Metrics(to io.Writer) error { return a.stats.Write(to) }
+func (a *Agent) Metrics(to io.Writer) error {
+	return errors.Join(a.stats.Write(to), tally.WriteClaims(to, a.claims()))
+}
 
 // Healthy says that the agent goes on giving pods to their workers. It does not while a
 // runtime has not said yet which pods it has.

@@ -26,6 +26,9 @@ func (w *worker) tell(p plan.Plan) {
 	_, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
 	same := before != nil && status.Equal(before, &now)
+	if before != nil && before.Phase == corev1.PodPending && now.Phase == corev1.PodRunning {
+		w.a.stats.Pod(w.record.Accepted)
+	}
 	to, detailed := w.a.cfg.Reporter.(Detailed)
 	if !detailed {
 		if !same {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,7 @@ import (
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/volume"
 )
 
@@ -207,6 +209,40 @@ func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, err
 		return nil, nil
 	}
 	return set.Own(ctx)
+}
+
+// claimsPatience is how long the file systems of claims may take to say what they hold. What
+// has not answered by then is left out.
+const claimsPatience = 2 * time.Second
+
+// claims are the PersistentVolumeClaims of all pods.
+func (a *Agent) claims() []tally.Claim {
+	ctx, cancel := context.WithTimeout(context.Background(), claimsPatience)
+	defer cancel()
+	var mu sync.Mutex
+	var out []tally.Claim
+	var all sync.WaitGroup
+	for _, w := range a.all() {
+		set, namespace := w.measured.Load(), w.in.Pod().Namespace
+		if set == nil {
+			continue
+		}
+		all.Go(func() {
+			list, _ := set.Claimed(ctx) // what it could measure
+			mu.Lock()
+			defer mu.Unlock()
+			for _, u := range list {
+				if u.Capacity > 0 {
+					out = append(out, tally.Claim{
+						Namespace: namespace, Name: u.Claim, Capacity: u.Capacity, Available: u.Available, Used: u.Bytes,
+						Inodes: u.AllInodes, InodesFree: u.Free, InodesUsed: u.Inodes,
+					})
+				}
+			}
+		})
+	}
+	all.Wait()
+	return out
 }
 
 // Await returns when a pod has ended for good, or is not here. The error is that of ctx

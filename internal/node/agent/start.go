@@ -49,6 +49,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	})
 	if err != nil {
 		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		w.a.stats.Container(w.pod, ct.Name, holds.CreateError)
 		return &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
 	}
 	w.view.Made[created.GetContainerId()] = true
@@ -58,8 +59,10 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
 		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		w.a.stats.Container(w.pod, ct.Name, holds.RunError)
 		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
 	}
+	w.a.stats.Container(w.pod, ct.Name, "")
 	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
 	return w.adopt(ctx, ct, created.GetContainerId(), cfg)
 }

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/shown"
+	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/tend"
 	"fairlead.run/internal/node/view"
 	"fairlead.run/internal/node/volume"
@@ -128,10 +129,12 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.in.Woken():
 		case <-timer.C:
 		}
+		began, operation := time.Now(), w.operation()
 		again, err := w.sync(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		w.a.stats.Worked(operation, time.Since(began))
 		timer.Stop()
 		switch {
 		case err != nil:
@@ -147,6 +150,17 @@ func (w *worker) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// operation is what a kubelet would call the next look at the pod.
+func (w *worker) operation() string {
+	switch {
+	case w.ending != nil:
+		return tally.Kill
+	case w.stage == fresh:
+		return tally.Create
+	}
+	return tally.Sync
 }
 
 // close ends what goes on beside the pod, which runs on.

@@ -40,6 +40,8 @@ type Endpoint struct {
 	Name, Version string
 	// Address is the socket, which a daemon of this process has, too.
 	Address string
+	// Calls counts the calls of Runtime and Images; nil counts none.
+	Calls *Calls
 
 	conn   grpc.ClientConnInterface
 	closed bool
@@ -47,6 +49,11 @@ type Endpoint struct {
 
 // Conn is the connection below, for services beside the CRI.
 func (e *Endpoint) Conn() grpc.ClientConnInterface { return e.conn }
+
+// UseImages has a service behind another connection for images.
+func (e *Endpoint) UseImages(conn grpc.ClientConnInterface) {
+	e.Images = runtimeapi.NewImageServiceClient(e.Calls.Over(conn))
+}
 
 // Close closes the connection. It is safe to call twice.
 func (e *Endpoint) Close() error {
@@ -61,7 +68,9 @@ func (e *Endpoint) Close() error {
 // Of is the endpoint behind a connection that is there already, such as that to a
 // daemon of this process; address is for messages.
 func Of(ctx context.Context, conn grpc.ClientConnInterface, address string) (*Endpoint, error) {
-	e := &Endpoint{Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn), Address: address, conn: conn}
+	e := &Endpoint{Address: address, Calls: NewCalls(), conn: conn}
+	e.Runtime = runtimeapi.NewRuntimeServiceClient(e.Calls.Over(conn))
+	e.UseImages(conn)
 	if err := e.identify(ctx); err != nil {
 		_ = e.Close()
 		return nil, err

@@ -16,15 +16,63 @@ type Tally struct {
 	registry  telemetry.Registry
 	durations *telemetry.Histogram
 	errors    *telemetry.Counter
-	Probes    Probes
+	pods      outcome
+	// Containers that were started, by a kubelet's container_type, and those that could not be.
+	containers      outcome
+	started, worked *telemetry.Histogram
+	Probes          Probes
 }
+
+// outcome is how often something was tried, and how often in vain.
+type outcome struct{ tried, failed *telemetry.Counter }
 
 // New makes one that has counted nothing.
 func New() *Tally {
 	t := &Tally{}
 	t.durations = t.registry.Histogram("kubelet_run_podsandbox_duration_seconds", "Time that a sandbox took to run, whether it did or not.", "runtime_handler", "runtime_class")
 	t.errors = t.registry.Counter("kubelet_run_podsandbox_errors_total", "Sandboxes that could not be run.", "runtime_handler", "runtime_class")
+	t.pods = outcome{
+		t.registry.Counter("kubelet_started_pods_total", "Sandboxes of pods that were to be run."),
+		t.registry.Counter("kubelet_started_pods_errors_total", "Sandboxes of pods that could not be run."),
+	}
+	t.containers = outcome{
+		t.registry.Counter("kubelet_started_containers_total", "Containers that were to be started.", "container_type"),
+		t.registry.Counter("kubelet_started_containers_errors_total", "Containers that could not be started.", "container_type", "code"),
+	}
+	t.started = t.registry.Histogram("kubelet_pod_start_duration_seconds", "Time from when the node has first seen a pod until it runs.")
+	t.worked = t.registry.Histogram("kubelet_pod_worker_duration_seconds", "Time that a look at a pod took, with what was done for it.", "operation_type")
 	return t
+}
+
+// Pod counts one that runs now, since the node has seen it first.
+func (t *Tally) Pod(since time.Time) { t.started.Observe(time.Since(since).Seconds()) }
+
+// Worked counts a look at a pod: Create is the first one, Kill one when it ends, Sync any
+// other.
+func (t *Tally) Worked(operation string, took time.Duration) {
+	t.worked.Observe(took.Seconds(), operation)
+}
+
+// The operations of workers, under a kubelet's names.
+const (
+	Create = "create"
+	Sync   = "sync"
+	Kill   = "kill"
+)
+
+// Container counts one of a pod that was to be started; code is the reason why it was not,
+// or empty.
+func (t *Tally) Container(pod *corev1.Pod, name, code string) {
+	kind := "container"
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+		kind = "init_container"
+	} else if slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name }) {
+		kind = "ephemeral_container"
+	}
+	t.containers.tried.Add(1, kind)
+	if code != "" {
+		t.containers.failed.Add(1, kind, code)
+	}
 }
 
 // Watch has what is asked for show the node, and how many of its pods and containers run.
@@ -61,7 +109,9 @@ func (t *Tally) Watch(node string, pods func() []*corev1.Pod) {
 // Sandbox counts one, with the time that it took to run, or not to.
 func (t *Tally) Sandbox(handler, class string, took time.Duration, err error) {
 	t.durations.Observe(took.Seconds(), handler, class)
+	t.pods.tried.Add(1)
 	if err != nil {
+		t.pods.failed.Add(1)
 		t.errors.Add(1, handler, class)
 	}
 }

@@ -53,6 +53,11 @@ func (s *Set) Own(ctx context.Context) ([]Usage, error) {
 	return append(out, files), err
 }
 
+// Claimed is the Usage of claims. Their servers may be dead: ctx says how long to wait.
+func (s *Set) Claimed(ctx context.Context) ([]Usage, error) {
+	return s.usage(ctx, func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+}
+
 func (s *Set) usage(ctx context.Context, counts func(*corev1.Volume) bool) ([]Usage, error) {
 	var out []Usage
 	var errs []error

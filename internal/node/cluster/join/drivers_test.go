@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -171,6 +173,35 @@ func (d *depot) clean() {
 	if got := d.names(); !strings.HasSuffix(got, "Unpublish Unstage") {
 		d.t.Errorf("calls %q", got)
 	}
+}
+
+// TestClaimsAreMeasured tells of the volume of a claim as a kubelet does.
+func TestClaimsAreMeasured(t *testing.T) {
+	d := newDepot(t)
+	n := d.boot()
+	d.await("the node", func() bool { return d.Get(nodesOf, "n") != nil })
+	d.claim("a", nil)
+	d.attach()
+	d.await("the pod", func() bool { return d.runs("a", 0) })
+	var fs unix.Statfs_t
+	if err := unix.Statfs(d.target("a"), &fs); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := n.agent.Metrics(&out); err != nil {
+		t.Fatal(err)
+	}
+	const labels = `{namespace="default",persistentvolumeclaim="data"} `
+	for _, want := range []string{
+		"capacity_bytes" + labels + strconv.FormatFloat(float64(fs.Blocks)*float64(fs.Bsize), 'g', -1, 64) + "\n", "available_bytes" + labels, "used_bytes" + labels,
+		"inodes" + labels + strconv.FormatFloat(float64(fs.Files), 'g', -1, 64) + "\n", "inodes_free" + labels, "inodes_used" + labels,
+	} {
+		if !strings.Contains(out.String(), "\nkubelet_volume_stats_"+want) {
+			t.Errorf("there is no %s in\n%s", want, &out)
+		}
+	}
+	d.Delete(podsOf, "default/a")
+	d.clean()
 }
 
 // TestDriverRegisters has the cluster hear of a driver, also from the next agent, and of

@@ -37,6 +37,7 @@ import (
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
+	"fairlead.run/internal/telemetry"
 )
 
 // Name marks the pods of a node; see agent.Config.
@@ -216,9 +217,18 @@ func (n *Node) newServer() (*server.Server, error) {
 	}
 	return server.New(server.Config{
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Level: n.cfg.Level, NodeLogs: n.cfg.NodeLogs, CheckpointDir: filepath.Join(n.cfg.Shared, "checkpoints"), Usage: measures,
-		Metrics: []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics}, Probes: n.agent.ProbeMetrics,
+		Metrics: n.metrics(), Probes: n.agent.ProbeMetrics,
 		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration,
 	})
+}
+
+// metrics are what the node tells beside its API.
+func (n *Node) metrics() []func(io.Writer) error {
+	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, telemetry.Process()}
+	if calls := n.cfg.Endpoint.Calls; calls != nil {
+		out = append(out, calls.Write)
+	}
+	return out
 }
 
 // tell is how the cluster is told of the node.

@@ -502,4 +502,13 @@ func TestNodeAPI(t *testing.T) {
 	if got := get("/healthz/syncloop"); got != "ok" {
 		t.Errorf("%q", got)
 	}
+	metrics := get("/metrics")
+	for _, want := range []string{
+		"kubelet_started_pods_total 1", `kubelet_started_containers_total{container_type="container"} 1`, "kubelet_pod_start_duration_seconds_count 1",
+		`kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`, "process_resident_memory_bytes ", "go_goroutines ",
+	} {
+		if !strings.Contains(metrics, "\n"+want) {
+			t.Errorf("there is no %s in\n%s", want, metrics)
+		}
+	}
 }
