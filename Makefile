@@ -179,7 +179,7 @@ test-installer: $(BENCH)/peers $(TOOLS)/withcgroups
 	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd \
 		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) \
 		$(TOOLS)/withcgroups go test -tags '$(TAGS)' -count=1 -timeout 45m -v ./test/installer $(if $(RUN),-run '$(RUN)')
-	$(if $(RUN),,FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd go test -tags '$(TAGS)' -count=1 -timeout 10m -v -run TestContainersOfDaemonSets ./internal/operator)
+	$(if $(RUN),,FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) go test -tags '$(TAGS)' -count=1 -timeout 10m -v -run TestContainersOfDaemonSets ./internal/operator)
 
 ## bench: measure Fairlead beside containerd for 25 minutes, write docs/performance.* (needs root)
 .PHONY: bench

@@ -29,30 +29,20 @@ import (
 
 // The operator's DaemonSets are run for real: their container, confined and with the
 // mounts that the spec has and nothing else, on a node that is a folder with a real
-// containerd. What it says by its readiness and its termination message is what the
+// containerd or CRI-O. What it says by its readiness and its termination message is what the
 // operator gets, and labels and classes follow from that.
 func TestContainersOfDaemonSets(t *testing.T) {
-	const main = "etc/containerd/config.toml"
-	for _, o := range []system{
-		{image: "ubuntu", release: "ID=ubuntu\n", binaries: "usr/bin", config: main, line: "/usr/bin/containerd"},
+	for name, o := range map[string]system{
+		"ubuntu": {cri: v1alpha1.CRIContainerd, image: "ubuntu", release: "ID=ubuntu\n", binaries: "usr/bin", config: "etc/containerd/config.toml", line: "/usr/bin/containerd"},
 		// It starts containerd with a file that nobody can write.
-		{image: "flatcar", release: "ID=flatcar\nID_LIKE=coreos\n", binaries: "var/bin", config: "usr/share/containerd/config.toml", line: "/usr/bin/containerd --config /usr/share/containerd/config.toml", sealed: true},
+		"flatcar": {cri: v1alpha1.CRIContainerd, image: "flatcar", release: "ID=flatcar\nID_LIKE=coreos\n", binaries: "var/bin", config: "usr/share/containerd/config.toml", line: "/usr/bin/containerd --config /usr/share/containerd/config.toml", sealed: true},
+		"CRI-O":   {cri: v1alpha1.CRICRIO, image: "ubuntu", release: "ID=ubuntu\n", binaries: "usr/bin", config: "etc/crio/crio.conf", line: "/usr/bin/crio"},
 	} {
-		t.Run(o.image, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lifeOnNode(t, o)
 		})
 	}
-}
-
-// system is an operating system.
-type system struct {
-	image, release string
-	binaries       string
-	// config is what containerd reads, and line how it is started.
-	config, line string
-	// sealed says that /usr is read-only.
-	sealed bool
 }
 
 func lifeOnNode(t *testing.T, o system) {
@@ -62,7 +52,7 @@ func lifeOnNode(t *testing.T, o system) {
 	w.create(image.object)
 	w.fleet("sandboxed", 1)
 	pool := aPool("sandboxed", "gvisor")
-	pool.Spec.MachineImage.Name = o.image
+	pool.Spec.MachineImage.Name, pool.Spec.CRI.Name = o.image, o.cri
 	w.create(pool)
 	const node = "sandboxed-000"
 	var runs *container
@@ -105,7 +95,7 @@ func lifeOnNode(t *testing.T, o system) {
 		t.Errorf("%+v", r)
 	}
 	w.settle()
-	if text, err := os.ReadFile(n.at("var/lib/fairlead-installer/node.json")); err != nil || !strings.Contains(string(text), `"binaryPath": "/`+o.binaries+`"`) || !strings.Contains(string(text), `"config": "/etc/containerd/config.toml"`) {
+	if text, err := os.ReadFile(n.at("var/lib/fairlead-installer/node.json")); err != nil || !strings.Contains(string(text), `"binaryPath": "/`+o.binaries+`"`) || !strings.Contains(string(text), `"config": "/`+o.writable()+`"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 	if w.node(node).Labels[names.Ready+"gvisor"] != "true" {
@@ -115,10 +105,10 @@ func lifeOnNode(t *testing.T, o system) {
 		t.Errorf("class: %+v", c)
 	}
 	w.wants("the runtime", w.operation("gvisor-sandboxed"), "Succeeded", "1 of 1 nodes")
-	want := []string{"restart containerd.service"}
+	want := []string{"restart " + string(o.cri) + ".service"}
 	if o.sealed {
-		want = []string{"reload", "restart containerd.service"}
-		if made, err := os.ReadFile(n.at("etc/containerd/config.toml")); err != nil || !strings.Contains(string(made), "# of ops") {
+		want = slices.Insert(want, 0, "reload")
+		if made, err := os.ReadFile(n.at(o.writable())); err != nil || !strings.Contains(string(made), "# of ops") {
 			t.Errorf("%v: %s", err, made)
 		}
 	}
@@ -174,7 +164,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// machine is a node: a folder with the namespaces in which its containerd runs, and with
+// machine is a node: a folder with the namespaces in which its runtime runs, and with
 // a bus on which the test is systemd.
 type machine struct {
 	*testing.T
@@ -197,7 +187,7 @@ func (m *machine) write(path, text string, mode os.FileMode) {
 	}
 }
 
-// initScript is process 1 of the node: it mounts what a containerd needs, and starts that
+// initScript is process 1 of the node: it mounts what a runtime needs, and starts that
 // again whenever it ends. The programs of this machine come with their libraries.
 const initScript = `set -e
 mount --make-rprivate /
@@ -220,10 +210,7 @@ done`
 
 func newMachine(t *testing.T, o system) *machine {
 	t.Helper()
-	containerd := os.Getenv("FAIRLEAD_TEST_CONTAINERD")
-	if containerd == "" || os.Geteuid() != 0 {
-		t.Skip("FAIRLEAD_TEST_CONTAINERD names no containerd 2, or this is not root; make test-installer has both")
-	}
+	programs := o.programs(t)
 	for _, program := range []string{"dbus-daemon", "setpriv", "nsenter", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not here", program)
@@ -231,28 +218,30 @@ func newMachine(t *testing.T, o system) *machine {
 	}
 	m := &machine{T: t, system: o, dir: t.TempDir()}
 	m.program = m.build()
-	for _, dir := range []string{"proc", "sys", "dev", "etc/systemd/system", "etc/containerd", "run/containerd", "run/dbus", "usr/bin", "usr/lib", "usr/lib64", "var/lib", "tmp"} {
+	for _, dir := range []string{"proc", "sys", "dev", "etc/systemd/system", "etc/" + string(o.cri), "run/" + string(o.cri), "run/dbus", "usr/bin", "usr/lib", "usr/lib64", "var/lib", "tmp"} {
 		if err := os.MkdirAll(m.at(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(containerd)
-	if err != nil {
+	if err := os.Symlink("../run", m.at("var/run")); err != nil {
 		t.Fatal(err)
 	}
-	m.write(m.at("usr/bin/containerd"), string(text), 0o755)
+	for _, program := range programs {
+		text, err := os.ReadFile(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.write(m.at("usr/bin/"+filepath.Base(program)), string(text), 0o755)
+	}
 	m.write(m.at("etc/os-release"), o.release, 0o644)
 	m.write(m.at("exec"), o.line, 0o644)
-	m.write(m.at(o.config), `# of ops
-version = 3
-imports = ["/opt/site/*.toml"]
-[plugins."io.containerd.cri.v1.images"]
-  snapshotter = "native"
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-`, 0o644)
-	// An import from where nothing is mounted.
-	m.write(m.at("opt/site/foreign.toml"), "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.foreign]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
+	if o.cri == v1alpha1.CRICRIO {
+		m.write(m.at(o.config), crioConfig, 0o644)
+	} else {
+		m.write(m.at(o.config), containerdConfig, 0o644)
+		// An import from where nothing is mounted.
+		m.write(m.at("opt/site/foreign.toml"), "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.foreign]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
+	}
 	m.init = exec.Command("sh", "-c", initScript)
 	m.init.Env = append(os.Environ(), "NODE="+m.dir)
 	if o.sealed {
@@ -269,12 +258,12 @@ imports = ["/opt/site/*.toml"]
 		_ = m.init.Wait()
 		if t.Failed() {
 			log, _ := os.ReadFile(m.at("log"))
-			t.Logf("%s\ncontainerd:\n%s", said, log[max(0, len(log)-4000):])
+			t.Logf("%s\n%s:\n%s", said, o.cri, log[max(0, len(log)-4000):])
 		}
 	})
 	m.systemd = newManager(m)
-	m.eventually("containerd's socket", func() bool {
-		_, err := os.Stat(m.at("run/containerd/containerd.sock"))
+	m.eventually("the runtime's socket", func() bool {
+		_, err := os.Stat(m.at(fmt.Sprintf("run/%s/%[1]s.sock", o.cri)))
 		return err == nil
 	})
 	return m
@@ -345,7 +334,7 @@ func newManager(m *machine) *fakeSystemd {
 	if err := s.conn.Export(s, systemdPath, "org.freedesktop.systemd1.Manager"); err != nil {
 		m.Fatal(err)
 	}
-	if err := s.conn.Export(properties{s}, systemdPath+"/unit/containerd_2eservice", "org.freedesktop.DBus.Properties"); err != nil {
+	if err := s.conn.Export(properties{s}, systemdPath+"/unit/"+dbus.ObjectPath(m.cri)+"_2eservice", "org.freedesktop.DBus.Properties"); err != nil {
 		m.Fatal(err)
 	}
 	if _, err := s.conn.RequestName("org.freedesktop.systemd1", 0); err != nil {
@@ -357,7 +346,7 @@ func newManager(m *machine) *fakeSystemd {
 // Subscribe is called by clients that want signals.
 func (s *fakeSystemd) Subscribe() *dbus.Error { return nil }
 
-// properties are those of containerd's unit.
+// properties are those of the runtime's unit.
 type properties struct{ *fakeSystemd }
 
 // Get is one of them.
@@ -369,11 +358,11 @@ func (p properties) Get(_, name string) (dbus.Variant, *dbus.Error) {
 
 // dropIn is the unit's, or "".
 func (s *fakeSystemd) dropIn() string {
-	text, _ := os.ReadFile(s.m.at("etc/systemd/system/containerd.service.d/50-fairlead.conf"))
+	text, _ := os.ReadFile(s.m.at("etc/systemd/system/" + string(s.m.cri) + ".service.d/50-fairlead.conf"))
 	return string(text)
 }
 
-// Reload reads the drop-in, whose last line says how containerd is started.
+// Reload reads the drop-in, whose last line says how the runtime is started.
 func (s *fakeSystemd) Reload() *dbus.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +379,7 @@ func (s *fakeSystemd) Reload() *dbus.Error {
 // ResetFailedUnit has nothing to reset.
 func (s *fakeSystemd) ResetFailedUnit(string) *dbus.Error { return nil }
 
-// RestartUnit ends containerd, which process 1 starts again.
+// RestartUnit ends the runtime, which process 1 starts again.
 func (s *fakeSystemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
 	job := systemdPath + "/job/1"
 	s.done <- "restart " + unit
@@ -439,6 +428,7 @@ func (m *machine) image(version string) *rootfs {
 	m.write(filepath.Join(i.root, "shim"), string(program), 0o755)
 	sum := sha256.Sum256(program)
 	p.Files = []payload.File{{Path: "shim", Mode: "0755", Size: int64(len(program)), SHA256: hex.EncodeToString(sum[:])}}
+	p.Handlers[0].CRIO = &payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "shim"}
 	p.Handlers[0].Containerd.Options = &payload.ContainerdOptions{TypeURL: "io.containerd.runsc.v1.options", ConfigPath: "${CONFIG}/runsc.toml"}
 	text, err := json.Marshal(p)
 	if err != nil {
