@@ -49,7 +49,8 @@ var kubeletFields = map[string]struct {
 	"evictionMinimumReclaim": {"eviction-minimum-reclaim", nil}, "evictionMaxPodGracePeriod": {"eviction-max-pod-grace-period", nil},
 	"evictionPressureTransitionPeriod": {"eviction-pressure-transition-period", nil},
 	"shutdownGracePeriod":              {"shutdown-grace-period", nil}, "shutdownGracePeriodCriticalPods": {"shutdown-grace-period-critical-pods", nil},
-	"serializeImagePulls": {"serialize-image-pulls", nil}, "maxParallelImagePulls": {"max-parallel-image-pulls", nil},
+	"shutdownGracePeriodByPodPriority": {byPriorityFlag, priorities},
+	"serializeImagePulls":              {"serialize-image-pulls", nil}, "maxParallelImagePulls": {"max-parallel-image-pulls", nil},
 	"imagePullCredentialsVerificationPolicy": {"image-pull-credentials-verification-policy", nil}, "preloadedImagesVerificationAllowlist": {"preloaded-images-verification-allowlist", nil},
 	"imageGCHighThresholdPercent": {"image-gc-high-threshold", nil}, "imageGCLowThresholdPercent": {"image-gc-low-threshold", nil},
 	"imageMinimumGCAge": {"minimum-image-ttl-duration", nil}, "imageMaximumGCAge": {"image-maximum-gc-age", nil},
@@ -201,6 +202,22 @@ func taints(value any) (string, error) {
 		}
 		part := func(name string) string { text, _ := taint[name].(string); return text }
 		return part("key") + "=" + part("value") + ":" + part("effect"), nil
+	})
+}
+
+// priorities are periods of a shutdown by the priority of pods.
+func priorities(value any) (string, error) {
+	list, ok := value.([]any)
+	if !ok {
+		return "", fmt.Errorf("%v is no list of periods", value)
+	}
+	return joined(list, func(i int) (string, error) {
+		level, ok := list[i].(map[string]any)
+		if !ok {
+			return "", fmt.Errorf("%v is no period of a priority", list[i])
+		}
+		number := func(name string) int64 { n, _ := level[name].(float64); return int64(n) }
+		return fmt.Sprintf("%d=%ds", number("priority"), number("shutdownGracePeriodSeconds")), nil
 	})
 }
 

@@ -58,6 +58,7 @@ serializeImagePulls: false
 seccompDefault: false
 serverTLSBootstrap: true
 enableSystemLogHandler: true
+shutdownGracePeriodByPodPriority: [{priority: 100000, shutdownGracePeriodSeconds: 10}]
 tlsMinVersion: VersionTLS13
 tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
 cpuManagerPolicy: static
@@ -95,7 +96,7 @@ func TestKubeletConfig(t *testing.T) {
 			"max-pods": "250", "pod-max-pids": "4096", "system-reserved": "[cpu=500m,memory=1Gi]", "eviction-hard": "memory.available<500Mi,nodefs.available<10%",
 			"eviction-soft": "memory.available<1Gi", "eviction-soft-grace-period": "memory.available=1m30s", "register-with-taints": "[a=b:NoSchedule,c=:NoExecute]",
 			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "image-maximum-gc-age": "72h0m0s",
-			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true",
+			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true", "shutdown-grace-period-by-pod-priority": "[100000=10s]",
 			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
 		"flags win": {fromKubeadm + "maxPods: 250\n", []string{"--max-pods", "30", "--cluster-dns", "10.0.0.1"}, map[string]string{"max-pods": "30", "cluster-dns": "[10.0.0.1]", "cgroup-driver": "systemd"}, nil},
@@ -127,6 +128,7 @@ func TestKubeletConfigErrors(t *testing.T) {
 		head + "authentication: {webhook: {enabled: false}}\n": "authentication.webhook.enabled: false is not possible",
 		head + "authorization: {mode: Sometimes}\n":            "authorization.mode: Sometimes is neither",
 		head + "evictionHard: 5\n":                             "evictionHard: 5 is no object",
+		head + "shutdownGracePeriodByPodPriority: 5\n":         "shutdownGracePeriodByPodPriority: 5 is no list of periods",
 		head + "registerWithTaints: [a]\n":                     "registerWithTaints: a is no taint",
 	} {
 		if _, _, err := parsed(t, text); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), want) {

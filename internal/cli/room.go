@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type roomFlags struct {
 	cgroups             cgroupFlags
 	eviction            evictionFlags
 	shutdown            shutdown.Settings
+	byPriority          map[string]string // periods of a shutdown
 }
 
 // evictionFlags say when pods are evicted.
@@ -87,6 +89,7 @@ func (f *roomFlags) addEviction(cmd *cobra.Command) {
 	s.StringVar(&f.eviction.reclaim, "eviction-minimum-reclaim", "", "how much more is to be left in the end: nodefs.available=500Mi")
 	s.DurationVar(&f.eviction.transition, "eviction-pressure-transition-period", eviction.DefaultTransition, "how long the node still says that it is short of something after it was")
 	s.DurationVar(&f.shutdown.Period, "shutdown-grace-period", 0, "how long a shutdown of the machine waits for pods; 0 for not at all. It needs systemd-logind")
+	s.StringToStringVar(&f.byPriority, byPriorityFlag, nil, "in the place of these, how long a shutdown waits for pods of a priority and above: 0=30s,2000000000=10s")
 	s.DurationVar(&f.shutdown.Critical, "shutdown-grace-period-critical-pods", 0, "how much of that is for critical pods, which end after the others")
 }
 
@@ -139,6 +142,9 @@ func (f *roomFlags) settings(cfg *config.Config) (resources.Settings, error) {
 		return out, err
 	}
 	out.Shutdown = f.shutdown
+	if out.Shutdown.ByPriority, err = levels(f.byPriority); err != nil {
+		return out, usageError{fmt.Errorf("--%s: %w", byPriorityFlag, err)}
+	}
 	if _, err := out.Shutdown.Levels(); err != nil {
 		return out, usageError{err}
 	}
@@ -150,6 +156,25 @@ func (f *roomFlags) settings(cfg *config.Config) (resources.Settings, error) {
 	}
 	if out.Capacity.KubeReserved, err = capacity.ParseReserved(f.kube); err != nil {
 		return out, usageError{fmt.Errorf("--kube-reserved: %w", err)}
+	}
+	return out, nil
+}
+
+const byPriorityFlag = "shutdown-grace-period-by-pod-priority"
+
+// levels are periods of a shutdown by their priorities.
+func levels(periods map[string]string) ([]shutdown.Level, error) {
+	var out []shutdown.Level
+	for priority, text := range periods {
+		number, err := strconv.ParseInt(priority, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s: %q is no priority, which is a whole number of 32 bits", priority, text, priority)
+		}
+		period, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s: %q is no time; write 30s or 2m", priority, text, text)
+		}
+		out = append(out, shutdown.Level{Priority: int32(number), Period: period})
 	}
 	return out, nil
 }

@@ -54,6 +54,11 @@ func (n *Node) limits(out map[string]any) {
 	out["evictionPressureTransitionPeriod"] = r.Eviction.Transition.String()
 	out["evictionMaxPodGracePeriod"] = int64(r.Eviction.MaxGrace / time.Second)
 	out["shutdownGracePeriod"], out["shutdownGracePeriodCriticalPods"] = r.Shutdown.Period.String(), r.Shutdown.Critical.String()
+	var levels []map[string]int64
+	for _, l := range r.Shutdown.ByPriority {
+		levels = append(levels, map[string]int64{"priority": int64(l.Priority), "shutdownGracePeriodSeconds": int64(l.Period / time.Second)})
+	}
+	out["shutdownGracePeriodByPodPriority"] = levels
 }
 
 // stocked is how images and logs are kept.
