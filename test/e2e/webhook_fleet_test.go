@@ -95,7 +95,7 @@ func (h *hook) register(t *testing.T, fleet []kindOf) {
 
 func (h *hook) registerNode(t *testing.T, name string, kind kindOf) {
 	t.Helper()
-	labels := map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}
+	labels := map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	for k, v := range kind.labels {
 		labels[k] = v
 	}
