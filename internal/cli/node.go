@@ -276,15 +276,16 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if cfg.Sysctls, err = sysctl.New(f.security.sysctls); err != nil {
 		return usageError{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
 	}
-	keep, err := f.serving(&cfg, log)
+	var n *join.Node // when something is to be told
+	warn := func(reason, message string) { n.Warn(reason, message) }
+	keep, err := f.serving(&cfg, warn, log)
 	if err != nil {
 		return err
 	}
-	n, err := join.New(ctx, cfg)
-	if err != nil {
+	if n, err = join.New(ctx, cfg); err != nil {
 		return err
 	}
-	own, err := certificates.KeepClient(f.kubeconfig, f.asker("", &cfg, log), func(message string) { n.Warn("ClientCertificateEnds", message) })
+	own, err := certificates.KeepClient(f.kubeconfig, f.asker("", &cfg, warn, log), func(message string) { warn("ClientCertificateEnds", message) })
 	if err != nil {
 		return err
 	}
@@ -292,9 +293,9 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 }
 
 // asker is the node, when it asks for a certificate of that name.
-func (f *nodeFlags) asker(name string, cfg *join.Config, log *slog.Logger) certificates.Asker {
+func (f *nodeFlags) asker(name string, cfg *join.Config, warn func(reason, message string), log *slog.Logger) certificates.Asker {
 	own := func() (*cluster.Client, error) { return cfg.Client, nil }
-	return certificates.Asker{Node: cfg.Node.Name, Folder: f.folder(name), Client: own, Log: log}
+	return certificates.Asker{Node: cfg.Node.Name, Folder: f.folder(name), Client: own, Warn: warn, Log: log}
 }
 
 // together runs parts until ctx ends or one does.
@@ -395,7 +396,7 @@ func (f *nodeFlags) addresses(server string) ([]string, error) {
 }
 
 // serving finds the certificate of the node API, and returns what keeps it.
-func (f *nodeFlags) serving(cfg *join.Config, log *slog.Logger) (keep []func(context.Context) error, err error) {
+func (f *nodeFlags) serving(cfg *join.Config, warn func(reason, message string), log *slog.Logger) (keep []func(context.Context) error, err error) {
 	var ips []net.IP
 	for _, ip := range cfg.Node.IPs() {
 		ips = append(ips, net.ParseIP(ip))
@@ -411,7 +412,7 @@ func (f *nodeFlags) serving(cfg *join.Config, log *slog.Logger) (keep []func(con
 			return &c, err
 		}
 	case f.api.rotate:
-		m := certificates.ForServing(f.asker("fairlead-server", cfg, log), func() ([]string, []net.IP) { return names, ips })
+		m := certificates.ForServing(f.asker("fairlead-server", cfg, warn, log), func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
 	default:
 		c, err := certificates.NewSelf(f.folder("fairlead-self"), names, ips, log)

@@ -213,6 +213,47 @@ func TestADeniedRequestIsFollowedByAnother(t *testing.T) {
 	})
 }
 
+// TestNotGranted tells of a request that nobody approves, and of those that are denied, each
+// once however often it is asked for again.
+func TestNotGranted(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigner(t, apiserver.InMemory(t, requests))
+		asker := s.asker(Folder{dir, "s"})
+		var warned []string
+		asker.Warn = func(reason, message string) { warned = append(warned, reason+": "+message) }
+		m := ForServing(asker, func() ([]string, []net.IP) { return []string{"n"}, nil })
+		run(t, m)
+		told := func(n int, words ...string) {
+			t.Helper()
+			synctest.Wait()
+			if len(warned) != n {
+				t.Fatalf("told %q, want %d", warned, n)
+			}
+			for _, w := range words {
+				if !strings.Contains(warned[n-1], w) {
+					t.Errorf("%q has no %q", warned[n-1], w)
+				}
+			}
+		}
+		time.Sleep(50 * time.Second)
+		told(0) // most are approved at once
+		time.Sleep(50 * time.Minute)
+		first := s.open()[0].Name
+		told(1, ServingNotGranted, "kubectl certificate approve "+first, "Without one kubectl logs")
+		time.Sleep(20 * time.Minute) // it is another one now
+		s.Delete(requests, first)
+		told(2, "kubectl certificate approve "+s.open()[0].Name)
+		for range 2 {
+			s.answer(certificatesv1.CertificateDenied, 0)
+			told(3, "was denied: Because: of this")
+			time.Sleep(10 * time.Second)
+		}
+		s.answer(certificatesv1.CertificateApproved, 1000*time.Hour)
+		told(3)
+	})
+}
+
 func TestTheServingCertificateFollowsTheAddresses(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"net"
+	"regexp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,10 @@ type Config struct {
 	// Template is what the certificate must say: subject, names, addresses. It is
 	// nil as long as that is not known.
 	Template func() *x509.CertificateRequest
-	Log      *slog.Logger
+	// Warn tells by an event of the node why it has no certificate, once as long as it is
+	// the same. It must not wait. Nil tells nobody.
+	Warn func(reason, message string)
+	Log  *slog.Logger
 }
 
 // Asker is the node that asks for a certificate.
@@ -40,6 +44,7 @@ type Asker struct {
 	Node   string
 	Folder Folder
 	Client func() (*cluster.Client, error)
+	Warn   func(reason, message string) // see Config
 	Log    *slog.Logger
 }
 
@@ -48,12 +53,13 @@ type Manager struct {
 	Config
 	current atomic.Pointer[tls.Certificate]
 	asked   atomic.Pointer[string] // the name of the request under way
+	told    string                 // by Warn, without names of requests
 }
 
 // ForClient is the certificate by which a node is itself for the API server.
 func ForClient(a Asker) *Manager {
 	return newManager(Config{
-		Folder: a.Folder, Client: a.Client, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(a.Node)} },
 	})
@@ -63,7 +69,7 @@ func ForClient(a Asker) *Manager {
 // the addresses that it is called by, which may change.
 func ForServing(a Asker, addresses func() (names []string, ips []net.IP)) *Manager {
 	return newManager(Config{
-		Folder: a.Folder, Client: a.Client, Log: a.Log, Signer: certificatesv1.KubeletServingSignerName,
+		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Log: a.Log, Signer: certificatesv1.KubeletServingSignerName,
 		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		Template: func() *x509.CertificateRequest {
 			names, ips := addresses()
@@ -104,14 +110,45 @@ func (m *Manager) Run(ctx context.Context) error {
 		wait := look
 		if err := m.Ensure(ctx); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot get a certificate, and try again", "signer", m.Signer, "error", err)
+			if !pace.Away(err) && !errors.Is(err, errOutdated) {
+				m.tell(err.Error())
+			}
 			wait = p.After(err)
 		} else {
+			m.told = ""
 			p.Reset()
 		}
 		if !pace.Sleep(ctx, wait) {
 			return nil
 		}
 	}
+}
+
+// Reasons of events of the node.
+const (
+	ServingNotGranted = "ServingCertificateNotGranted"
+	ClientNotGranted  = "ClientCertificateNotGranted"
+)
+
+// requestName is another one each time.
+var requestName = regexp.MustCompile(`node-csr-[0-9a-f]+`)
+
+// tell tells why there is no new certificate, and what comes of that.
+func (m *Manager) tell(why string) {
+	known := requestName.ReplaceAllString(why, "")
+	if m.Warn == nil || known == m.told {
+		return
+	}
+	m.told = known
+	reason, stake := ServingNotGranted, "kubectl logs, exec and port-forward do not reach the node"
+	if m.Signer == certificatesv1.KubeAPIServerClientKubeletSignerName {
+		reason, stake = ClientNotGranted, "the API server does not know the node"
+	}
+	until := "Without one "
+	if has := m.current.Load(); has != nil {
+		until = "From " + has.Leaf.NotAfter.UTC().Format(time.RFC3339) + " on, when the present one ends, "
+	}
+	m.Warn(reason, fmt.Sprintf("The cluster has given the node no new certificate, which is asked for again: %s. %s%s.", why, until, stake))
 }
 
 // Ensure gets a certificate if there is none, if it is due, or if it is for other
@@ -172,3 +209,6 @@ func covers(c *x509.Certificate, t *x509.CertificateRequest) bool {
 
 // errRefused is the end of a request: another one, with another key, may do better.
 var errRefused = errors.New("refused")
+
+// errOutdated is that of a request for names that the node has no more.
+var errOutdated = fmt.Errorf("not wanted any more: %w", errRefused)

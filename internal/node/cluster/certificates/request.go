@@ -51,6 +51,9 @@ func (m *Manager) request(ctx context.Context, template *x509.CertificateRequest
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	certificate, err := m.ask(ctx, client, csr, template)
+	if errors.Is(err, context.DeadlineExceeded) {
+		m.told = "" // the next one is approved by another name
+	}
 	if errors.Is(err, errRefused) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, errors.Join(err, m.Folder.dropPending())
 	}
@@ -114,8 +117,9 @@ func (m *Manager) ask(ctx context.Context, client *cluster.Client, csr *certific
 			return nil, fmt.Errorf("wait for certificate request %s: nobody has approved it: %w", csr.Name, ctx.Err())
 		case <-time.After(look):
 			if !reflect.DeepEqual(m.Template(), template) {
-				return nil, fmt.Errorf("wait for certificate request %s: the node has other names or addresses by now: %w", csr.Name, errRefused)
+				return nil, fmt.Errorf("wait for certificate request %s: the node has other names or addresses by now: %w", csr.Name, errOutdated)
 			}
+			m.tell("nobody has approved the request " + csr.Name + " yet; allow it with kubectl certificate approve " + csr.Name)
 		case <-store.Changes():
 		}
 		now := store.Get(csr.Name)
