@@ -70,7 +70,7 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 		return nil, fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there, so that containerd would not start again; take the import out or put the file back", c.Dangling[0])
 	}
 	d := containerd.Daemon{Loaded: seen.Loaded}
-	if d.Major, d.Minor, err = version(seen); err != nil {
+	if d.Major, d.Minor, err = seen.Release(); err != nil {
 		return nil, err
 	}
 	list, err := c.Plan(d, containerd.Want{Type: kind, Handlers: j.containerd, Owned: owned})
@@ -144,7 +144,7 @@ func (i *Installer) pending(seen cri.Seen) error {
 			return err
 		}
 		d := containerd.Daemon{Loaded: seen.Loaded}
-		if d.Major, d.Minor, err = version(seen); err != nil {
+		if d.Major, d.Minor, err = seen.Release(); err != nil {
 			return err
 		}
 		gone = c.Pending(d)

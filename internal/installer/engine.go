@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -229,21 +228,6 @@ func (i *Installer) purge() error {
 	return errors.Join(err, i.journal.Purge())
 }
 
-// version is that of containerd, as numbers.
-func version(s cri.Seen) (major, minor int, err error) {
-	parts := strings.SplitN(s.Version, ".", 3)
-	if len(parts) > 1 {
-		major, err = strconv.Atoi(parts[0])
-		if err == nil {
-			minor, err = strconv.Atoi(parts[1])
-		}
-	}
-	if len(parts) < 2 || err != nil {
-		return 0, 0, fault.New(payload.UnsupportedNode, "%s calls its version %q, which is none that is known", s.Name, s.Version)
-	}
-	return major, minor, nil
-}
-
 // look asks the runtime, and refuses what cannot be worked with.
 func (i *Installer) look(ctx context.Context) (cri.Seen, error) {
 	s, err := i.runtime.Probe(ctx)
@@ -254,7 +238,7 @@ func (i *Installer) look(ctx context.Context) (cri.Seen, error) {
 	if s.Name != name {
 		return s, fault.New(payload.UnsupportedNode, "%s serves %s, and not %s; say by --distribution and --cri-socket what this node has", i.dist.Socket, s.Name, name)
 	}
-	major, minor, err := version(s)
+	major, minor, err := s.Release()
 	switch {
 	case err != nil:
 		return s, err

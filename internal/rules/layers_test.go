@@ -180,7 +180,7 @@ var fences = []fence{
 	},
 	{
 		module: "k8s.io/cri-api",
-		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "internal/installer/cri", "internal/installer", "test/..."},
+		places: []string{"internal/criserver/...", "internal/streaming/...", "internal/node/...", "internal/installer/cri/...", "internal/installer", "test/..."},
 		why:    "the wire form of the CRI is not the domain",
 	},
 	{

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/installer/fault"
 )
 
 // timeout is how long one question may take.
@@ -44,6 +47,21 @@ type Seen struct {
 	// Loaded are the settings of its handlers that it has read; nil if it does not
 	// say.
 	Loaded map[string]Loaded
+}
+
+// Release is the runtime's version, as numbers.
+func (s Seen) Release() (major, minor int, err error) {
+	parts := strings.SplitN(s.Version, ".", 3)
+	if len(parts) > 1 {
+		major, err = strconv.Atoi(parts[0])
+		if err == nil {
+			minor, err = strconv.Atoi(parts[1])
+		}
+	}
+	if len(parts) < 2 || err != nil {
+		return 0, 0, fault.New(payload.UnsupportedNode, "%s calls its version %q, which is none that is known", s.Name, s.Version)
+	}
+	return major, minor, nil
 }
 
 // Loaded is one handler in the configuration that a runtime runs with.

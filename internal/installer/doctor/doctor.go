@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Node struct {
 	// Choice and Override say what cannot be found out.
 	Choice   profile.Choice
 	Override profile.Override
+	// proc is /proc, but in tests.
+	proc string
 }
 
 // exam collects findings.
@@ -58,16 +61,22 @@ type exam struct {
 	all  []Finding
 	dist profile.Distribution
 	seen cri.Seen
+	// blind is why it was not seen how containerd was started, or nil.
+	blind error
 }
 
 // Examine looks at all of the node.
 func Examine(ctx context.Context, n Node) []Finding {
+	n.proc = cmp.Or(n.proc, "/proc")
 	e := &exam{Node: n}
-	e.kubelet()
+	seen := e.kubelet()
 	e.kernel()
 	var err error
 	if e.dist, err = profile.Detect(n.Root, e.Choice); err == nil {
 		e.dist, err = e.dist.With(n.Override)
+	}
+	if !seen {
+		e.noKubelet()
 	}
 	if err != nil {
 		e.add(Finding{Error, "runtime", "node", err.Error(), "name the runtime by --distribution, --cri-socket and --cri-config"})
@@ -88,15 +97,15 @@ func (e *exam) add(f Finding) { e.all = append(e.all, f) }
 
 func (e *exam) path(p string) string { return filepath.Join("/", e.Root, p) }
 
-func (e *exam) kubelet() {
-	k, err := kubelet.Find("/proc", e.Root)
+// kubelet says whether one was found.
+func (e *exam) kubelet() bool {
+	k, err := kubelet.Find(e.proc, e.Root)
 	switch {
 	case errors.Is(err, errdefs.ErrNotFound):
-		e.add(Finding{Warning, "kubelet", "kubelet", "no kubelet is seen, so that its flags were not looked at", "start it, or look from the host's PID namespace"})
-		return
+		return false
 	case err != nil:
 		e.add(Finding{Error, "kubelet", "kubelet", err.Error(), "correct the kubelet's configuration"})
-		return
+		return true
 	}
 	if e.Choice.Endpoint == "" {
 		e.Choice.Endpoint = k.Endpoint
@@ -106,6 +115,15 @@ func (e *exam) kubelet() {
 		e.add(Finding{Warning, "kubelet", "kubelet", what, fix})
 	}
 	e.add(Finding{OK, "kubelet", "kubelet", fmt.Sprintf("it uses %s, and rotates logs at %s, %d files", k.Endpoint, k.LogSize, k.LogFiles), ""})
+	return true
+}
+
+func (e *exam) noKubelet() {
+	if e.dist.KubeletInside {
+		e.add(Finding{OK, "kubelet", "kubelet", e.dist.Name + " has it in its own process, so that its flags were not looked at", ""})
+		return
+	}
+	e.add(Finding{Warning, "kubelet", "kubelet", "no kubelet is seen, so that its flags were not looked at", "start it, or look from the host's PID namespace"})
 }
 
 func (e *exam) kernel() {
@@ -142,8 +160,32 @@ func (e *exam) socket(ctx context.Context) {
 	}
 }
 
+// started has the file looked at that the running containerd reads, which is not always
+// the one of the distribution. What the user has said comes before it.
+func (e *exam) started() error {
+	if e.Override.Config != "" {
+		return nil
+	}
+	pid, err := cri.Client{Socket: e.path(e.dist.Socket)}.PID()
+	if err == nil {
+		var args []string
+		if args, err = profile.ReadCommand(e.proc, pid); err == nil {
+			// Nothing is written, so that it does not matter whether it could be.
+			e.dist, err = e.dist.StartedAs(profile.Process{Args: args, Write: func(string) error { return nil }})
+			return err
+		}
+	}
+	e.blind = err
+	return nil
+}
+
 func (e *exam) containerd() {
+	err := e.started()
 	main := e.dist.Containerd.Main
+	if err != nil {
+		e.add(Finding{Error, "config", main, err.Error(), "start containerd with an absolute path, or name the file by --cri-config"})
+		return
+	}
 	c, err := containerd.Load(e.dist.Containerd)
 	if err != nil {
 		e.add(Finding{Error, "config", main, err.Error(), "correct the file; containerd will not start again with it"})
@@ -158,8 +200,13 @@ func (e *exam) containerd() {
 	for _, text := range c.Ignored() {
 		e.add(Finding{Warning, "config", main, text + ", so that it may be read by nobody", "write the tables by the names of the file's version"})
 	}
-	e.add(Finding{OK, "config", main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
+	e.read(c)
 	e.ctr()
+	if d := (containerd.Daemon{Loaded: e.seen.Loaded}); d.Loaded != nil {
+		if d.Major, d.Minor, err = e.seen.Release(); err == nil {
+			e.pending(c.Pending(d))
+		}
+	}
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		p := configured[name]
@@ -180,6 +227,25 @@ func (e *exam) ctr() {
 		return
 	}
 	e.add(Finding{Warning, "ctr", "ctr", "containerd's client is not on this node, which has to be asked by it when the CRI does not answer", "it comes with " + system.CtrFrom})
+}
+
+// read says which files there are.
+func (e *exam) read(c *containerd.Config) {
+	switch {
+	case len(c.Files()) > 0:
+		e.add(Finding{OK, "config", c.Main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
+	case e.blind != nil:
+		e.add(Finding{Warning, "config", c.Main, "it is not there, and it is not seen which file containerd was started with: " + e.blind.Error(), "start containerd, look from the host's PID namespace, or name the file by --cri-config"})
+	default:
+		e.add(Finding{OK, "config", c.Main, "it is not there, so that containerd goes by what it has built in", ""})
+	}
+}
+
+// pending tells of handlers that the next restart takes away.
+func (e *exam) pending(names []string) {
+	for _, name := range names {
+		e.add(Finding{Warning, "handler", name, "it is served and no longer configured, and will be gone after the next restart", "put it back into the configuration, or restart the runtime when no pod needs it"})
+	}
 }
 
 // handler compares what is configured with what is served.
@@ -261,6 +327,9 @@ func (e *exam) crio() {
 		if filepath.Base(l.Path) == "runsc" {
 			e.add(Finding{Error, "handler", name, "below CRI-O no start of a container by runsc returns, so that pods on this handler hang", "have it of the type vm with gVisor's shim, as fairlead install writes it"})
 		}
+	}
+	if len(c.Broken) == 0 {
+		e.pending(c.Pending(e.seen.Handlers))
 	}
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {

@@ -50,7 +50,7 @@ imports = ["/etc/containerd/conf.d/*.toml", "/etc/none.toml"]
 	write(t, root, "etc/os-release", "ID=sles\nVARIANT_ID=chost\n", 0o644)
 	write(t, root, "opt/good", "", 0o755)
 	write(t, root, "opt/kata/x", "", 0o644)
-	all := Examine(t.Context(), Node{Root: root, Choice: profile.Choice{Name: "containerd"}})
+	all := Examine(t.Context(), Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: "containerd"}})
 	for _, want := range []struct {
 		level              Level
 		code, object, text string
@@ -83,7 +83,7 @@ func TestCRIO(t *testing.T) {
 	write(t, root, "etc/crio/crio.conf.d/10-x.conf", "[crio.runtime.runtimes.gone]\nruntime_path = \"/opt/gone\"\n", 0o644)
 	write(t, root, "etc/crio/crio.conf.d/.10-y.conf.tmp", "[crio.runtime.runtimes.half]\n", 0o644)
 	write(t, root, "etc/crio/crio.conf.d/20-z.conf", "[[[", 0o644)
-	all := Examine(t.Context(), Node{Root: root, Choice: profile.Choice{Name: "crio"}})
+	all := Examine(t.Context(), Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: "crio"}})
 	if !has(all, Error, "binary", "gone", "/opt/gone") || !has(all, Error, "config", "/etc/crio/crio.conf.d", "20-z.conf") ||
 		!has(all, Warning, "config", "/etc/crio/crio.conf.d/.10-y.conf.tmp", "half written") {
 		t.Errorf("%+v", all)
@@ -113,7 +113,7 @@ func TestCRIOWithRunsc(t *testing.T) {
 }
 
 func TestNoRuntime(t *testing.T) {
-	if all := Examine(t.Context(), Node{Root: t.TempDir()}); !has(all, Error, "runtime", "node", "no socket") {
+	if all := Examine(t.Context(), Node{Root: t.TempDir(), proc: t.TempDir()}); !has(all, Error, "runtime", "node", "no socket") {
 		t.Errorf("%+v", all)
 	}
 }

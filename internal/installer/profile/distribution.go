@@ -26,6 +26,9 @@ type Distribution struct {
 	Units []string
 	// Programs are where the daemon's program may be.
 	Programs []string
+	// KubeletInside says that the kubelet is a part of the distribution's own program, so
+	// that there is no process of that name.
+	KubeletInside bool
 	// Containerd and CRIO are where its configuration is; one of them counts.
 	Containerd containerd.Layout
 	CRIO       crio.Layout
@@ -45,7 +48,7 @@ var distributions = []Distribution{
 		CRIO: crio.Layout{Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"},
 	},
 	{
-		Name: "k3s", Runtime: "containerd", Socket: "/run/k3s/containerd/containerd.sock", Units: []string{"k3s.service", "k3s-agent.service"},
+		Name: "k3s", Runtime: "containerd", Socket: "/run/k3s/containerd/containerd.sock", Units: []string{"k3s.service", "k3s-agent.service"}, KubeletInside: true,
 		Containerd: containerd.Layout{Main: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", Generated: true, Seed: seed},
 	},
 	{
@@ -57,7 +60,7 @@ var distributions = []Distribution{
 		Containerd: containerd.Layout{Main: "/etc/k0s/containerd.toml", Generated: true, DropIns: "/etc/k0s/containerd.d"},
 	},
 	{
-		Name: "microk8s", Runtime: "containerd", Socket: "/var/snap/microk8s/common/run/containerd.sock", Units: []string{"snap.microk8s.daemon-containerd.service"},
+		Name: "microk8s", Runtime: "containerd", Socket: "/var/snap/microk8s/common/run/containerd.sock", Units: []string{"snap.microk8s.daemon-containerd.service"}, KubeletInside: true,
 		Containerd: containerd.Layout{Main: "/var/snap/microk8s/current/args/containerd.toml", Generated: true, Template: "/var/snap/microk8s/current/args/containerd-template.toml"},
 	},
 }

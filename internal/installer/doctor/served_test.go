@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"fairlead.run/internal/installer/cri/critest"
+	"fairlead.run/internal/installer/profile"
+)
+
+// serve has a runtime at a socket of a node. The process at that socket is this one, and
+// its command line is the one given.
+func serve(t *testing.T, r *critest.Runtime, socket, line string) Node {
+	t.Helper()
+	root, _ := r.Serve(t, socket)
+	write(t, root, "proc/"+strconv.Itoa(os.Getpid())+"/cmdline", strings.ReplaceAll(line, " ", "\x00")+"\x00", 0o644)
+	return Node{Root: root, proc: filepath.Join(root, "proc")}
+}
+
+const containerdSocket = "run/containerd/containerd.sock"
+
+func containerdServing(handlers ...string) *critest.Runtime {
+	return &critest.Runtime{
+		Name: "containerd", Release: "v2.1.0", Handlers: handlers,
+		Config: `{"containerd":{"runtimes":{"` + strings.Join(handlers, `":{},"`) + `":{}}}}`,
+	}
+}
+
+// wanted is a finding that there has to be.
+type wanted struct {
+	level              Level
+	code, object, text string
+}
+
+func check(t *testing.T, all []Finding, list ...wanted) {
+	t.Helper()
+	for _, w := range list {
+		if !has(all, w.level, w.code, w.object, w.text) {
+			t.Errorf("not found: %+v in\n%+v", w, all)
+		}
+	}
+}
+
+func TestServedAndConfigured(t *testing.T) {
+	n := serve(t, containerdServing("runc", "both", "former"), containerdSocket, "/usr/bin/containerd")
+	write(t, n.Root, "etc/containerd/config.toml", `version = 3
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.both]
+  runtime_type = "/opt/shim"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.new]
+  runtime_type = "/opt/shim"
+`, 0o644)
+	write(t, n.Root, "opt/shim", "", 0o755)
+	all := Examine(t.Context(), n)
+	check(
+		t, all, wanted{OK, "socket", "/" + containerdSocket, "containerd 2.1.0 serves both, former, runc"}, wanted{OK, "handler", "both", "configured and served"},
+		wanted{Error, "handler", "new", "config.toml:4 and not served"}, wanted{Warning, "handler", "former", "gone after the next restart"},
+	)
+	for _, f := range all {
+		if f.Object == "runc" {
+			t.Errorf("containerd has it by itself: %+v", f)
+		}
+	}
+}
+
+func TestServedAndConfiguredByCRIO(t *testing.T) {
+	r := &critest.Runtime{Name: "cri-o", Release: "1.36.3", Handlers: []string{"", "crun", "both", "former"}}
+	n := serve(t, r, "run/crio/crio.sock", "/usr/bin/crio")
+	const file = "etc/crio/crio.conf.d/10-x.conf"
+	write(t, n.Root, file, "[crio.runtime.runtimes.both]\n[crio.runtime.runtimes.new]\n", 0o644)
+	all := Examine(t.Context(), n)
+	check(t, all, wanted{OK, "handler", "both", "configured and served"}, wanted{Error, "handler", "new", "not served"}, wanted{Warning, "handler", "former", "gone after the next restart"})
+	for _, f := range all {
+		if f.Code == "handler" && (f.Object == "" || f.Object == "crun") {
+			t.Errorf("CRI-O has it by itself: %+v", f)
+		}
+	}
+	// What is in a file that cannot be read is not known.
+	write(t, n.Root, file, "[[[", 0o644)
+	for _, f := range Examine(t.Context(), n) {
+		if f.Code == "handler" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// Flatcar starts containerd with a file below /usr, and /etc/containerd is empty.
+func TestConfigurationOfFlatcar(t *testing.T) {
+	const config = "/usr/share/containerd/config.toml"
+	n := serve(t, containerdServing("runc"), containerdSocket, "/usr/bin/containerd --config "+config)
+	write(t, n.Root, "etc/os-release", "ID=flatcar\nID_LIKE=coreos\n", 0o644)
+	write(t, n.Root, config, "version = 2\nimports = [\"/etc/none.toml\"]\n", 0o644)
+	check(t, Examine(t.Context(), n), wanted{Error, "import", "/etc/none.toml", "not there"}, wanted{OK, "config", config, "version 2, 1 files"})
+	// What the user says comes before it.
+	n.Override.Config = "/etc/containerd/config.toml"
+	check(t, Examine(t.Context(), n), wanted{OK, "config", n.Override.Config, "it is not there"})
+	n.Override.Config, n.proc = "", t.TempDir()
+	check(t, Examine(t.Context(), n), wanted{Warning, "config", profile.ContainerdMain, "not seen which file"})
+}
+
+func TestNoKubelet(t *testing.T) {
+	for _, name := range profile.Names() {
+		want := wanted{Warning, "kubelet", "kubelet", "no kubelet is seen"}
+		if name == "k3s" || name == "microk8s" {
+			want = wanted{OK, "kubelet", "kubelet", name + " has it in its own process"}
+		}
+		check(t, Examine(t.Context(), Node{Root: t.TempDir(), proc: t.TempDir(), Choice: profile.Choice{Name: name}}), want)
+	}
+}
