@@ -114,7 +114,7 @@ func (e *exam) kubelet() bool {
 		what, fix, _ := strings.Cut(p, "; ")
 		e.add(Finding{Warning, "kubelet", "kubelet", what, fix})
 	}
-	e.add(Finding{OK, "kubelet", "kubelet", fmt.Sprintf("it uses %s, and rotates logs at %s, %d files", k.Endpoint, k.LogSize, k.LogFiles), ""})
+	e.add(Finding{OK, "kubelet", "kubelet", fmt.Sprintf("it uses %s, and rotates logs at %s, %d files", cmp.Or(k.Endpoint, "a socket that is not known"), k.LogSize, k.LogFiles), ""})
 	return true
 }
 

@@ -1,5 +1,5 @@
 // Package kubelet reads how the kubelet of this node was started, from its command
-// line and its configuration file.
+// line, its configuration file and the drop-ins to that.
 //
 // It needs the host's processes to be visible. It changes nothing.
 package kubelet
@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,8 +23,12 @@ import (
 type Kubelet struct {
 	// PID is the process.
 	PID int
-	// Endpoint is the CRI socket that it was told, or "".
+	// Endpoint is the CRI socket that it uses: the one that it was told, or its default.
+	// It is "" with --container-runtime, as older ones that know that have no default, and
+	// where that may be in a file that is not seen.
 	Endpoint string
+	// Unseen is a file or folder of its configuration that is not seen from here, or "".
+	Unseen string
 	// Runtime is the flag --container-runtime, which is gone since Kubernetes 1.27,
 	// and "" if it was not given.
 	Runtime string
@@ -35,8 +40,9 @@ type Kubelet struct {
 	RotationOff bool
 }
 
-// The kubelet's own defaults.
+// The kubelet's own defaults; that of the endpoint is there from Kubernetes 1.27 on.
 const (
+	defaultEndpoint = "unix:///run/containerd/containerd.sock"
 	defaultLogSize  = "10Mi"
 	defaultLogFiles = 5
 )
@@ -83,17 +89,32 @@ func args(line []byte) []string {
 	return all
 }
 
-// read takes the flags over the file, as the kubelet does.
+// read takes the flags over the drop-ins, and these over the file, as the kubelet does.
 func read(pid int, line []string, root string) (Kubelet, error) {
-	k := Kubelet{PID: pid, LogSize: defaultLogSize, LogFiles: defaultLogFiles}
+	k := Kubelet{PID: pid}
 	flags := flags(line)
-	if path := flags["config"]; path != "" {
-		if err := k.file(filepath.Join(root, path)); err != nil {
+	var c config
+	for _, source := range []struct {
+		path  string
+		merge func(string) error
+	}{{flags["config"], c.merge}, {flags["config-dir"], c.mergeFolder}} {
+		if source.path == "" {
+			continue
+		}
+		err := source.merge(filepath.Join(root, source.path))
+		if errors.Is(err, fs.ErrNotExist) {
+			k.Unseen = source.path // of a mount namespace that is not ours
+		} else if err != nil {
 			return k, err
 		}
 	}
+	k.take(c)
+	k.Runtime = flags["container-runtime"]
 	if v, ok := flags["container-runtime-endpoint"]; ok {
 		k.Endpoint = v
+	}
+	if k.Endpoint == "" && k.Runtime == "" && k.Unseen == "" {
+		k.Endpoint = defaultEndpoint
 	}
 	if v, ok := flags["container-log-max-size"]; ok {
 		k.LogSize = v
@@ -101,7 +122,6 @@ func read(pid int, line []string, root string) (Kubelet, error) {
 	if n, err := strconv.Atoi(flags["container-log-max-files"]); err == nil {
 		k.LogFiles = n
 	}
-	k.Runtime = flags["container-runtime"]
 	if strings.Contains(strings.ReplaceAll(flags["feature-gates"], " ", ""), "CRIContainerLogRotation=false") {
 		k.RotationOff = true
 	}
@@ -125,26 +145,48 @@ func flags(line []string) map[string]string {
 	return all
 }
 
-func (k *Kubelet) file(path string) error {
+// config is what counts here of a KubeletConfiguration.
+type config struct {
+	Endpoint *string         `json:"containerRuntimeEndpoint"`
+	LogSize  *string         `json:"containerLogMaxSize"`
+	LogFiles *int            `json:"containerLogMaxFiles"`
+	Gates    map[string]bool `json:"featureGates"`
+}
+
+// merge takes what a file says over what is there: a null takes away, and feature gates
+// are added up.
+func (c *config) merge(path string) error {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // of a mount namespace that is not ours
-	}
 	if err != nil {
 		return fmt.Errorf("read the kubelet's configuration: %w", err)
 	}
-	var c struct {
-		Endpoint string          `json:"containerRuntimeEndpoint"`
-		LogSize  string          `json:"containerLogMaxSize"`
-		LogFiles *int            `json:"containerLogMaxFiles"`
-		Gates    map[string]bool `json:"featureGates"`
-	}
-	if err := yaml.Unmarshal(data, &c); err != nil {
+	if err := yaml.Unmarshal(data, c); err != nil {
 		return fmt.Errorf("read the kubelet's configuration %s: %w", path, err)
 	}
-	k.Endpoint = c.Endpoint
-	if c.LogSize != "" {
-		k.LogSize = c.LogSize
+	return nil
+}
+
+// mergeFolder merges all files *.conf of a folder and of those in it, sorted by name.
+func (c *config) mergeFolder(dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fmt.Errorf("read the drop-ins of the kubelet's configuration: %w", err)
+		case e.IsDir(), filepath.Ext(path) != ".conf":
+			return nil
+		}
+		return c.merge(path)
+	})
+}
+
+// take fills in what the files say, and defaults.
+func (k *Kubelet) take(c config) {
+	k.LogSize, k.LogFiles = defaultLogSize, defaultLogFiles
+	if c.Endpoint != nil {
+		k.Endpoint = *c.Endpoint
+	}
+	if c.LogSize != nil && *c.LogSize != "" {
+		k.LogSize = *c.LogSize
 	}
 	if c.LogFiles != nil {
 		k.LogFiles = *c.LogFiles
@@ -152,7 +194,6 @@ func (k *Kubelet) file(path string) error {
 	if on, ok := c.Gates["CRIContainerLogRotation"]; ok {
 		k.RotationOff = !on
 	}
-	return nil
 }
 
 // Problems are what of the flags does not fit a CRI runtime at a socket, for
@@ -162,7 +203,10 @@ func (k Kubelet) Problems() []string {
 	if k.Runtime != "" && k.Runtime != "remote" {
 		all = append(all, fmt.Sprintf("the kubelet has --container-runtime=%s; it takes remote, with --container-runtime-endpoint", k.Runtime))
 	}
-	if k.Endpoint == "" {
+	switch {
+	case k.Endpoint == "" && k.Unseen != "":
+		all = append(all, fmt.Sprintf("the kubelet's configuration %s is not seen from here, so that it is not known which socket it uses; mount it here", k.Unseen))
+	case k.Endpoint == "":
 		all = append(all, "the kubelet is not told a runtime's socket; set containerRuntimeEndpoint, as in unix:///run/containerd/containerd.sock")
 	}
 	if k.RotationOff {

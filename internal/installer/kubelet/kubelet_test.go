@@ -19,7 +19,8 @@ func TestFind(t *testing.T) {
 		"flags":    {"kubelet --container-runtime=remote --container-runtime-endpoint unix:///a.sock --container-log-max-files=3", "", Kubelet{Endpoint: "unix:///a.sock", Runtime: "remote", LogSize: "10Mi", LogFiles: 3}, ""},
 		"file":     {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: unix:///b.sock\ncontainerLogMaxSize: 1Mi\n", Kubelet{Endpoint: "unix:///b.sock", LogSize: "1Mi", LogFiles: 5}, ""},
 		"both":     {"kubelet --config=/kubelet.yaml --container-runtime-endpoint=/c.sock", "containerRuntimeEndpoint: /b.sock\n", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5}, ""},
-		"nothing":  {"kubelet", "", Kubelet{LogSize: "10Mi", LogFiles: 5}, "not told"},
+		"nothing":  {"kubelet", "", Kubelet{Endpoint: "unix:///run/containerd/containerd.sock", LogSize: "10Mi", LogFiles: 5}, ""},
+		"old":      {"kubelet --container-runtime=remote", "", Kubelet{Runtime: "remote", LogSize: "10Mi", LogFiles: 5}, "not told"},
 		"docker":   {"kubelet --container-runtime=docker --container-runtime-endpoint=/c.sock", "", Kubelet{Endpoint: "/c.sock", Runtime: "docker", LogSize: "10Mi", LogFiles: 5}, "takes remote"},
 		"no logs":  {"kubelet --container-runtime-endpoint=/c.sock --feature-gates=A=true,CRIContainerLogRotation=false", "", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5, RotationOff: true}, "does not rotate"},
 		"one file": {"kubelet --config /kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxFiles: 1\n", Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 1}, "takes 2"},
@@ -60,5 +61,52 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := Find(t.TempDir(), "/"); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("without a kubelet: %v", err)
+	}
+}
+
+// Drop-ins are merged over the file, sorted by name, and flags are taken over them.
+func TestDropIns(t *testing.T) {
+	const containerd = "unix:///run/containerd/containerd.sock"
+	for name, c := range map[string]struct {
+		flags string
+		files map[string]string
+		want  Kubelet
+	}{
+		"one alone":                              {"", map[string]string{"d/10.conf": "containerRuntimeEndpoint: /a.sock\n"}, Kubelet{Endpoint: "/a.sock", LogSize: "10Mi", LogFiles: 5}},
+		"over the file":                          {"--config=/k.yaml", map[string]string{"k.yaml": "containerRuntimeEndpoint: /a.sock\ncontainerLogMaxSize: 1Mi\n", "d/10.conf": "containerRuntimeEndpoint: /b.sock\n"}, Kubelet{Endpoint: "/b.sock", LogSize: "1Mi", LogFiles: 5}},
+		"the last":                               {"", map[string]string{"d/20.conf": "containerRuntimeEndpoint: /b.sock\n", "d/10.conf": "containerRuntimeEndpoint: /a.sock\ncontainerLogMaxFiles: 3\n"}, Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 3}},
+		"in folders":                             {"", map[string]string{"d/20/x.conf": "containerRuntimeEndpoint: /b.sock\n", "d/10.conf": "containerRuntimeEndpoint: /a.sock\n"}, Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 5}},
+		"of other names":                         {"", map[string]string{"d/10.yaml": "containerRuntimeEndpoint: /a.sock\n", "d/20.conf.bak": "[[["}, Kubelet{Endpoint: containerd, LogSize: "10Mi", LogFiles: 5}},
+		"below flags":                            {"--container-runtime-endpoint=/c.sock", map[string]string{"d/10.conf": "containerRuntimeEndpoint: /a.sock\n"}, Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5}},
+		"null":                                   {"", map[string]string{"d/10.conf": "containerRuntimeEndpoint: /a.sock\n", "d/20.conf": "containerRuntimeEndpoint: null\n"}, Kubelet{Endpoint: containerd, LogSize: "10Mi", LogFiles: 5}},
+		"gates are added up":                     {"", map[string]string{"d/10.conf": "featureGates: {CRIContainerLogRotation: false}\n", "d/20.conf": "featureGates: {Other: true}\n"}, Kubelet{Endpoint: containerd, LogSize: "10Mi", LogFiles: 5, RotationOff: true}},
+		"a folder that is not seen":              {"", nil, Kubelet{Unseen: "/d", LogSize: "10Mi", LogFiles: 5}},
+		"a file that is not seen":                {"--config=/k.yaml", map[string]string{"d/10.conf": ""}, Kubelet{Unseen: "/k.yaml", LogSize: "10Mi", LogFiles: 5}},
+		"a file that is not seen, and an answer": {"--config=/k.yaml", map[string]string{"d/10.conf": "containerRuntimeEndpoint: /a.sock\n"}, Kubelet{Endpoint: "/a.sock", Unseen: "/k.yaml", LogSize: "10Mi", LogFiles: 5}},
+	} {
+		root := t.TempDir()
+		for file, text := range c.files {
+			path := filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := read(0, append([]string{"kubelet", "--config-dir", "/d"}, strings.Fields(c.flags)...), root)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v %v, want %+v", name, got, err, c.want)
+		}
+		if all := strings.Join(got.Problems(), ""); strings.Contains(all, got.Unseen+" is not seen") != (got.Endpoint == "") || strings.Contains(all, "not told") {
+			t.Errorf("%s: %q", name, all)
+		}
+	}
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "10.conf"), []byte("[[["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(0, []string{"kubelet", "--config-dir=/"}, root); err == nil || !strings.Contains(err.Error(), "10.conf") {
+		t.Errorf("garbage: %v", err)
 	}
 }
