@@ -48,8 +48,8 @@ func TestContainersOfDaemonSets(t *testing.T) {
 func lifeOnNode(t *testing.T, o system) {
 	n := newMachine(t, o)
 	w := newWorld(t)
-	image := n.image("1")
-	w.create(image.object)
+	image, damaged := n.image("1"), n.image("0")
+	w.create(damaged.object)
 	w.fleet("sandboxed", 1)
 	pool := aPool("sandboxed", "gvisor")
 	pool.Spec.MachineImage.Name, pool.Spec.CRI.Name = o.image, o.cri
@@ -75,18 +75,25 @@ func lifeOnNode(t *testing.T, o system) {
 
 	// A payload that was damaged on its way is refused, and the node stays as it was.
 	w.settle()
-	damaged := n.image("1") // the manifest is that of the object
 	n.write(filepath.Join(damaged.root, "shim"), "damaged", 0o755)
 	runs = start(damaged)
 	runs.wait()
 	w.settle()
-	w.wants("a damaged payload", w.operation("gvisor-sandboxed"), "PayloadInvalid")
+	w.wants("a damaged payload", w.operation("gvisor-sandboxed"), "PayloadInvalid", "truncated or was changed")
 	if w.node(node).Labels[names.Ready+"gvisor"] != "" {
 		t.Error("the node is ready with a damaged payload")
 	}
 	if got := tree(t, n.at("etc")); got != before {
 		t.Errorf("a damaged payload left\n%s", got)
 	}
+
+	// The image of another release than the object tells of is refused likewise.
+	runs = start(image)
+	runs.wait()
+	w.settle()
+	w.wants("another payload", w.operation("gvisor-sandboxed"), "PayloadInvalid", "another payload.json than RuntimePayload gvisor")
+	w.change(damaged.object, func() { damaged.object.Spec = image.object.Spec })
+	w.settle()
 
 	runs = start(image)
 	runs.awaitReady()
