@@ -91,7 +91,7 @@ func (c *cluster) startAgent() {
 	c.T.Helper()
 	cmd := exec.Command(c.Program(), "node", "--kubeconfig", c.Dir+"/kubeconfig",
 		"--root", c.root, "--state", c.Dir+"/agentrun", "--container-runtime-endpoint", "unix://"+c.Socket(),
-		"--hostname-override", "chaos", "--node-ip", "127.0.0.1", "--address", "127.0.0.1", "--port", fmt.Sprint(c.port),
+		"--hostname-override", "chaos", "--node-ip", "192.0.2.1", "--address", "127.0.0.1", "--port", fmt.Sprint(c.port), "--healthz-port", "0",
 		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cert-dir", c.Dir+"/pki", "--cgroup-root", c.cgroup(), "--eviction-hard", "", "--image-gc-high-threshold", "100")
 	cmd.Stderr = c.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
