@@ -220,13 +220,20 @@ func TestNotGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t, apiserver.InMemory(t, requests))
 		asker := s.asker(Folder{dir, "s"})
+		var mu sync.Mutex
 		var warned []string
-		asker.Warn = func(reason, message string) { warned = append(warned, reason+": "+message) }
+		asker.Warn = func(reason, message string) {
+			mu.Lock()
+			defer mu.Unlock()
+			warned = append(warned, reason+": "+message)
+		}
 		m := ForServing(asker, func() ([]string, []net.IP) { return []string{"n"}, nil })
 		run(t, m)
 		told := func(n int, words ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(warned) != n {
 				t.Fatalf("told %q, want %d", warned, n)
 			}
