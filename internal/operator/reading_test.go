@@ -53,7 +53,6 @@ func TestReadiness(t *testing.T) {
 	for name, inGardener := range map[string]bool{"nodes": false, "seed": true} {
 		for role, leads := range map[string]bool{"leader": true, "waiting": false} {
 			t.Run(name+"/"+role, func(t *testing.T) {
-				t.Parallel()
 				var closed atomic.Bool
 				closed.Store(true)
 				b := startBound(t, inGardener, func(b *bound) {
