@@ -57,7 +57,11 @@ spec:
 		{"daemon killed", func() error { return again(node.Daemon.Kill, node.Daemon.Start) }},
 		{"both killed", func() error {
 			// A kubelet that finds no runtime ends, and nobody starts it again here.
-			return again(node.Daemon.Kill, node.Kubelet.Kill, node.Daemon.Start, node.Kubelet.Start)
+			serves := func() error {
+				eventually(t, func() error { return node.RuntimeServes(t.Context()) })
+				return nil
+			}
+			return again(node.Daemon.Kill, node.Kubelet.Kill, node.Daemon.Start, serves, node.Kubelet.Start)
 		}},
 	} {
 		t.Run(story.name, func(t *testing.T) {

@@ -193,9 +193,9 @@ func (c *Cluster) runtime(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.Daemon, err = c.startOn(ctx, c.node, argv, c.connects)
+	c.Daemon, err = c.startOn(ctx, c.node, argv, c.RuntimeServes)
 	return err
 }
 
-// connects says whether the runtime's socket is served.
-func (c *Cluster) connects(context.Context) error { return c.node.Accepts("unix", c.socket()) }
+// RuntimeServes says why the runtime cannot be asked yet.
+func (c *Cluster) RuntimeServes(context.Context) error { return c.node.Accepts("unix", c.socket()) }
