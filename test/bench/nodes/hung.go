@@ -42,7 +42,9 @@ func (b *bench) beside(ctx context.Context, n *node) (err error) {
 	for i := range specs {
 		specs[i] = fmt.Sprintf("  containers: [{name: idle, image: %q}]", silentName+"/idle:1")
 		if i%2 == 0 {
-			specs[i] = fmt.Sprintf("%s\n  volumes: [{name: stuck, hostPath: {path: %q, type: Directory}}]", idle, filepath.Join(n.stuck(), "x"))
+			// A kubelet mounts only what a container has.
+			specs[i] = fmt.Sprintf("  containers: [{name: idle, image: %q, volumeMounts: [{name: stuck, mountPath: /stuck}]}]\n"+
+				"  volumes: [{name: stuck, hostPath: {path: %q, type: Directory}}]", registry+workload, filepath.Join(n.stuck(), "x"))
 		}
 	}
 	_, names, err := b.submit(ctx, n, specs)
