@@ -32,6 +32,7 @@ import (
 	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/userids"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // Config is what an Agent works with. What is not said to be optional is required.
@@ -117,7 +118,7 @@ type Agent struct {
 	memory
 	poked chan struct{} // there is something to arrange
 	pulse pulse.Pulse
-	stats *tally.Tally
+	counts
 
 	mu      sync.Mutex
 	wanted  []*corev1.Pod // the last Set
@@ -127,6 +128,12 @@ type Agent struct {
 	workers map[types.UID]*worker
 	done    map[types.UID]bool // pods that are gone, and still asked to go
 	queue   map[types.UID]bool // pods that wait for others of their name
+}
+
+// counts are what the agent tells of its pods in numbers.
+type counts struct {
+	stats   *tally.Tally
+	volumes *survey.Survey
 }
 
 // memory is what outlives an agent.
@@ -161,9 +168,10 @@ func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg: cfg, starts: slots.New(parallelStarts), probes: probe.NewSlots(parallelProbes),
 		memory: memory{ledger: book, ids: userids.New(userids.In(cfg.Root)), transient: transient},
-		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, stats: tally.New(),
+		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, counts: counts{stats: tally.New()},
 	}
 	a.stats.Watch(cfg.Node.Name, a.Pods)
+	a.volumes = survey.New(a.parts)
 	return a
 }
 
@@ -271,6 +279,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.pulse.Beat()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
 	all.Go(func() { watcher.Run(ctx) })
+	all.Go(func() { _ = a.volumes.Run(ctx) }) // it ends with ctx alone
 	found, err := a.survey(ctx)
 	for err == nil {
 		a.tellQueue(a.arrange(ctx, &all, found))

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/removal"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // writable is what a container has mounted of the pod's own folders, by its path there.
@@ -43,8 +44,8 @@ func TestFilesOnDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if used, err := n.Volumes(t.Context(), p.UID); err != nil || len(used) != 1 || !used[0].Local || used[0].Bytes < 2<<20 {
-			t.Errorf("%+v, %v", used, err)
+		if used := n.Volumes(t.Context(), survey.Ask{})[p.UID]; used.Err != nil || len(used.Volumes) != 1 || !used.Volumes[0].Local || used.Volumes[0].Bytes < 2<<20 {
+			t.Errorf("%+v", used)
 		}
 		n.Exit("p1/x", 0)
 		time.Sleep(time.Minute)

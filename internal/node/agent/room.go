@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +16,7 @@ import (
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/tally"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // Room says which pods there is room for. It is asked by one goroutine at a time, in the
@@ -197,51 +197,35 @@ func (w *worker) isOver() bool {
 	}
 }
 
-// Volumes measures the emptyDirs of a pod and the files that its containers have from the
-// node, which take of the node. It walks through what is a folder.
-func (a *Agent) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
-	w := a.worker(uid)
-	if w == nil {
-		return nil, nil
-	}
-	set := w.measured.Load()
-	if set == nil {
-		return nil, nil
-	}
-	return set.Own(ctx)
+// Volumes is what volumes of the pods take, and the files that their containers have from the
+// node, as the survey of the agent has it.
+func (a *Agent) Volumes(ctx context.Context, ask survey.Ask) map[types.UID]survey.Pod {
+	return a.volumes.Usage(ctx, ask)
 }
 
-// claimsPatience is how long the file systems of claims may take to say what they hold. What
-// has not answered by then is left out.
-const claimsPatience = 2 * time.Second
-
-// claims are the PersistentVolumeClaims of all pods.
-func (a *Agent) claims() []tally.Claim {
-	ctx, cancel := context.WithTimeout(context.Background(), claimsPatience)
-	defer cancel()
-	var mu sync.Mutex
-	var out []tally.Claim
-	var all sync.WaitGroup
+// parts are what can be measured of all pods.
+func (a *Agent) parts() map[types.UID][]volume.Part {
+	out := map[types.UID][]volume.Part{}
 	for _, w := range a.all() {
-		set, namespace := w.measured.Load(), w.in.Pod().Namespace
-		if set == nil {
-			continue
+		if set := w.measured.Load(); set != nil {
+			out[w.uid] = set.Parts()
 		}
-		all.Go(func() {
-			list, _ := set.Claimed(ctx) // what it could measure
-			mu.Lock()
-			defer mu.Unlock()
-			for _, u := range list {
-				if u.Capacity > 0 {
-					out = append(out, tally.Claim{
-						Namespace: namespace, Name: u.Claim, Capacity: u.Capacity, Available: u.Available, Used: u.Bytes,
-						Inodes: u.AllInodes, InodesFree: u.Free, InodesUsed: u.Inodes,
-					})
-				}
-			}
-		})
 	}
-	all.Wait()
+	return out
+}
+
+// claims are the PersistentVolumeClaims of all pods. What could not be measured is left out.
+func (a *Agent) claims() []tally.Claim {
+	all := a.volumes.Usage(context.Background(), survey.Ask{Only: func(_ types.UID, u volume.Usage) bool { return u.Claim != "" }})
+	var out []tally.Claim
+	for _, w := range a.all() {
+		for _, u := range all[w.uid].Volumes {
+			out = append(out, tally.Claim{
+				Namespace: w.in.Pod().Namespace, Name: u.Claim, Capacity: u.Capacity, Available: u.Available, Used: u.Bytes,
+				Inodes: u.AllInodes, InodesFree: u.Free, InodesUsed: u.Inodes,
+			})
+		}
+	}
 	return out
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/eviction"
+	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // evictor is the node of an eviction.Manager.
@@ -49,14 +51,16 @@ func (e evictor) Pods(ctx context.Context, short bool) ([]eviction.Pod, error) {
 
 // weigh has what pods use. What of it cannot be measured of one hides none of the others.
 func (e evictor) weigh(ctx context.Context, list []*corev1.Pod, used map[types.UID]statsv1.PodStats) []eviction.Pod {
+	volumes := e.volumes(ctx, list)
 	out := make([]eviction.Pod, len(list))
 	for i, p := range list {
 		out[i] = eviction.Pod{Pod: e.k.weighed(p)}
 		if s, ok := used[p.UID]; ok {
 			measured(&out[i], s)
 		}
-		if err := e.volumes(ctx, &out[i]); err != nil {
-			e.k.cfg.Log.Warn("not all volumes of a pod could be measured, and those count as empty for evictions", "pod", p.Namespace+"/"+p.Name, "error", err)
+		takes(&out[i], volumes[p.UID].Volumes)
+		if err := volumes[p.UID].Err; err != nil {
+			e.k.cfg.Log.Warn("not all volumes of a pod could be measured, and those count for evictions as they were, or as empty", "pod", p.Namespace+"/"+p.Name, "error", err)
 		}
 	}
 	return out
@@ -107,26 +111,36 @@ func count(n *uint64) int64 {
 	return int64(min(*n, 1<<62))
 }
 
-// volumesLimit is how long the volumes of one pod may be measured. Other pods may have to
-// go, whatever hangs there.
-const volumesLimit = 10 * time.Second
+const (
+	// volumesLimit is how long the volumes of all pods may be measured. Pods may have to go,
+	// whatever hangs there.
+	volumesLimit = 10 * time.Second
+	// volumesAge is how old their numbers may be: what is too large is found soon.
+	volumesAge = 10 * time.Second
+)
 
-// volumes adds those that are the node's own, and files that containers have from it, as far
-// as they can be measured.
-func (e evictor) volumes(ctx context.Context, p *eviction.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, volumesLimit)
-	defer cancel()
-	list, err := e.k.pods.Volumes(ctx, p.Pod.UID)
+// volumes measures those of pods that are the node's own.
+func (e evictor) volumes(ctx context.Context, list []*corev1.Pod) map[types.UID]survey.Pod {
+	matters := make(map[types.UID]bool, len(list))
+	for _, p := range list {
+		matters[p.UID] = true
+	}
+	return e.k.pods.Volumes(ctx, survey.Ask{Age: volumesAge, Patience: volumesLimit, Only: func(pod types.UID, u volume.Usage) bool {
+		return matters[pod] && (u.Local || u.Memory)
+	}})
+}
+
+// takes adds volumes, and files that containers have from the node.
+func takes(p *eviction.Pod, list []volume.Usage) {
 	p.Volumes = map[string]eviction.Usage{}
 	for _, u := range list {
-		switch has := (eviction.Usage{Bytes: u.Bytes, Inodes: u.Inodes}); {
-		case u.Volume == "":
+		has := eviction.Usage{Bytes: u.Bytes, Inodes: u.Inodes}
+		if u.Volume == "" {
 			p.Files = has
-		case u.Local || u.Memory:
-			p.Volumes[u.Volume] = has
+			continue
 		}
+		p.Volumes[u.Volume] = has
 	}
-	return err
 }
 
 // Evict implements eviction.Node.

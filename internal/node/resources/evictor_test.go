@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +20,14 @@ import (
 	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/shutdown"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // kept are pods of an agent that ends them at once.
 type kept struct {
 	some
 	ended []string
+	err   error // of measuring
 }
 
 func (k *kept) Evict(uid types.UID, grace int64, why agent.Refusal) bool {
@@ -40,8 +42,16 @@ func (k *kept) Resume() { k.ended = append(k.ended, "all resume") }
 
 func (*kept) Await(context.Context, types.UID) error { return nil }
 
-func (*kept) Volumes(context.Context, types.UID) ([]volume.Usage, error) {
-	return []volume.Usage{{Volume: "scratch", Local: true, Bytes: 7, Inodes: 2}, {Volume: "claim", Claim: "c", Bytes: 9}, {Local: true, Bytes: 5, Inodes: 3}}, nil
+func (k *kept) Volumes(_ context.Context, ask survey.Ask) map[types.UID]survey.Pod {
+	out := map[types.UID]survey.Pod{}
+	for _, p := range k.some {
+		all := []volume.Usage{{Volume: "scratch", Local: true, Bytes: 7, Inodes: 2}, {Volume: "claim", Claim: "c", Bytes: 9}, {Local: true, Bytes: 5, Inodes: 3}}
+		all = slices.DeleteFunc(all, func(u volume.Usage) bool { return !ask.Only(p.UID, u) })
+		if len(all) > 0 {
+			out[p.UID] = survey.Pod{Volumes: all, Err: k.err}
+		}
+	}
+	return out
 }
 
 // told keeps what a node tells.
@@ -93,38 +103,26 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// half are pods of whose volumes only some can be measured, and of one none in time.
-type half struct {
-	kept
-	hung types.UID
-}
-
-func (h *half) Volumes(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
-	list, _ := h.kept.Volumes(ctx, uid)
-	if uid != h.hung {
-		return list, errors.New("too many files")
-	}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-// TestHalfMeasured takes what could be measured of volumes, and waits for none for ever.
+// TestHalfMeasured takes what could be measured of volumes, of the pods that matter alone.
 func TestHalfMeasured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := keeper(false)
-		k.cfg.Log = slog.New(slog.DiscardHandler)
-		k.pods = &half{hung: burstable(2, "1").UID}
-		pods := (evictor{k}).weigh(t.Context(), []*corev1.Pod{burstable(1, "1"), burstable(2, "1")}, nil)
-		if len(pods) != 2 || pods[0].Volumes["scratch"].Bytes != 7 || len(pods[1].Volumes) != 0 {
-			t.Errorf("%+v", pods)
+	k := keeper(false)
+	var log strings.Builder
+	k.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	k.pods = &kept{some: some{burstable(1, "1"), burstable(2, "1"), burstable(3, "1")}, err: errors.New("too many files")}
+	pods := (evictor{k}).weigh(t.Context(), []*corev1.Pod{burstable(1, "1"), burstable(2, "1")}, nil)
+	want := map[string]eviction.Usage{"scratch": {Bytes: 7, Inodes: 2}}
+	for _, p := range pods {
+		if !maps.Equal(p.Volumes, want) || p.Files != (eviction.Usage{Bytes: 5, Inodes: 3}) {
+			t.Errorf("%s: %+v, files %+v", p.Pod.Name, p.Volumes, p.Files)
 		}
-	})
+	}
+	if len(pods) != 2 || strings.Count(log.String(), "too many files") != 2 {
+		t.Errorf("%d pods, log\n%s", len(pods), &log)
+	}
 }
 
-// TestMeasured takes what a summary says, and volumes of the node's own.
+// TestMeasured takes what a summary says.
 func TestMeasured(t *testing.T) {
-	k := keeper(false)
-	k.pods = &kept{}
 	p := eviction.Pod{Pod: burstable(1, "1")}
 	fs := func(bytes, inodes uint64) *statsv1.FsStats {
 		return &statsv1.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}
@@ -134,15 +132,9 @@ func TestMeasured(t *testing.T) {
 		Memory: memory(5), ProcessStats: &statsv1.ProcessStats{ProcessCount: new(uint64(3))},
 		Containers: []statsv1.ContainerStats{{Name: "main", Memory: memory(4), Rootfs: fs(1, 2), Logs: fs(3, 4)}, {Name: "bare"}},
 	})
-	if err := (evictor{k}).volumes(t.Context(), &p); err != nil {
-		t.Fatal(err)
-	}
 	want := []eviction.Container{{Name: "main", Memory: 4, Layer: eviction.Usage{Bytes: 1, Inodes: 2}, Logs: eviction.Usage{Bytes: 3, Inodes: 4}}, {Name: "bare"}}
 	if !p.Measured || p.Memory != 5 || p.Pids != 3 || !slices.Equal(p.Containers, want) {
 		t.Errorf("%+v", p)
-	}
-	if len(p.Volumes) != 1 || p.Volumes["scratch"] != (eviction.Usage{Bytes: 7, Inodes: 2}) || p.Files != (eviction.Usage{Bytes: 5, Inodes: 3}) {
-		t.Errorf("%+v, files %+v", p.Volumes, p.Files)
 	}
 }
 

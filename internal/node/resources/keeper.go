@@ -20,7 +20,7 @@ import (
 	"fairlead.run/internal/node/server/usage"
 	"fairlead.run/internal/node/shutdown"
 	"fairlead.run/internal/node/status"
-	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // Settings are what flags say.
@@ -80,7 +80,7 @@ type Pods interface {
 	Evict(uid types.UID, grace int64, why agent.Refusal) bool
 	Await(context.Context, types.UID) error
 	Resume()
-	Volumes(context.Context, types.UID) ([]volume.Usage, error)
+	Volumes(context.Context, survey.Ask) map[types.UID]survey.Pod
 }
 
 // Garbage gives disk back that nobody needs; see garbage.Collector.
@@ -183,7 +183,7 @@ func (k *Keeper) NotReady() []string {
 // Run keeps the pods of an agent until ctx ends.
 func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) error {
 	k.pods, k.garbage = pods, garbage
-	collector, err := usage.New(usage.Config{
+	collector, err := usage.New(usage.Config{ // without volumes, for which evictions ask the pods
 		NodeName: k.cfg.Name, Runtime: k.cfg.Runtime, Images: k.cfg.Images, Pods: pods.Pods, Root: k.cfg.Folder, Logs: k.cfg.Logs, Log: k.cfg.Log,
 	})
 	if err != nil {

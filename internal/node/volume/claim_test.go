@@ -97,7 +97,7 @@ func TestClaimsOfFolders(t *testing.T) {
 	if got := owner(t, filepath.Join(dir, "f")); got != "2000 660" {
 		t.Errorf("a local volume is the pod's group's: %s", got)
 	}
-	if u, err := s.Usage(t.Context()); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Local || u[0].Capacity <= 0 {
+	if u, err := usage(t.Context(), s); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Local || u[0].Capacity <= 0 {
 		t.Errorf("%+v %v", u, err)
 	}
 	if err := Remove(t.Context(), d, nil); err != nil {
@@ -242,7 +242,7 @@ func TestClaimOfADriver(t *testing.T) {
 	if a := publish.GetVolumeContext(); a["a"] != "1" || a[contextPod] != "web" || a[contextUID] != "pod-uid" || a[contextEphemeral] != "false" {
 		t.Errorf("attributes %v", a)
 	}
-	if u, err := s.Usage(t.Context()); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Capacity <= 0 {
+	if u, err := usage(t.Context(), s); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Capacity <= 0 {
 		t.Errorf("%+v %v", u, err)
 	}
 	// An agent that was started since finds it; and the driver is asked again in time.

@@ -180,7 +180,7 @@ func TestUpdateFollowsThePod(t *testing.T) {
 	}
 	measured := make(chan error)
 	go func() { // beside everything else
-		_, err := s.Usage(t.Context())
+		_, err := usage(t.Context(), s)
 		measured <- err
 	}()
 	c.Pod = c.Pod.DeepCopy()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -25,46 +26,30 @@ type Usage struct {
 	// Of the file system that it is on.
 	Capacity, Available int64
 	AllInodes, Free     int64
+	At                  time.Time // when it was measured; zero if it was not
 }
 
 // maxEntries bounds how much of a volume is counted. Who has more is told so, and
 // the sums are those of what was seen.
 const maxEntries = 5_000_000
 
-// Usage measures the pod's volumes, but for host paths and images. File systems of
-// their own tell what they hold; folders are walked through, without following
-// links or entering other mounts. What could be measured is returned beside the
-// error.
-func (s *Set) Usage(ctx context.Context) ([]Usage, error) {
-	return s.usage(ctx, func(*corev1.Volume) bool { return true })
+// Part is something of a pod that can be measured by itself, as its server may be dead.
+type Part struct {
+	Usage // what is known without a look at it
+	// Measure says what it takes, or what of that it could find out beside the error. It is
+	// zero for what is not there.
+	Measure func(context.Context) (Usage, error)
 }
 
-// Own is the Usage of emptyDirs, and at its end of Dirs.Files, which take of the node itself.
-// It asks no file system of somebody else, whose server may be dead.
-func (s *Set) Own(ctx context.Context) ([]Usage, error) {
-	out, err := s.usage(ctx, func(v *corev1.Volume) bool { return v.EmptyDir != nil })
-	files, failed := measure(ctx, Usage{Local: true}, s.dirs.Files(), true)
-	if errors.Is(failed, fs.ErrNotExist) { // no container was started yet
-		return out, err
-	}
-	if failed != nil {
-		err = errors.Join(err, fmt.Errorf("measure hosts file and last words: %w", failed))
-	}
-	return append(out, files), err
-}
-
-// Claimed is the Usage of claims. Their servers may be dead: ctx says how long to wait.
-func (s *Set) Claimed(ctx context.Context) ([]Usage, error) {
-	return s.usage(ctx, func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
-}
-
-func (s *Set) usage(ctx context.Context, counts func(*corev1.Volume) bool) ([]Usage, error) {
-	var out []Usage
-	var errs []error
+// Parts are the pod's volumes, but for host paths and images, and Dirs.Files. File systems
+// of their own tell what they hold; folders are walked through, without following links or
+// entering other mounts.
+func (s *Set) Parts() []Part {
+	out := []Part{part(Usage{Local: true}, s.dirs.Files(), true)}
 	for i := range s.list {
 		v := &s.list[i]
 		m := s.volumes[v.Name]
-		if m.path == "" || v.HostPath != nil || !counts(v) {
+		if m.path == "" || v.HostPath != nil {
 			continue
 		}
 		u := Usage{Volume: v.Name, Claim: m.claim}
@@ -74,13 +59,24 @@ func (s *Set) usage(ctx context.Context, counts func(*corev1.Volume) bool) ([]Us
 				u.Limit = e.SizeLimit.Value()
 			}
 		}
-		measured, err := measure(ctx, u, m.path, u.Local || hasContent(v))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("measure volume %s: %w", v.Name, err))
-		}
-		out = append(out, measured)
+		out = append(out, part(u, m.path, u.Local || hasContent(v)))
 	}
-	return out, errors.Join(errs...)
+	return out
+}
+
+func part(u Usage, path string, whole bool) Part {
+	return Part{u, func(ctx context.Context) (Usage, error) {
+		got, err := measure(ctx, u, path, whole)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // no container was started yet, or it is all gone
+			return Usage{}, nil
+		case err != nil && u.Volume == "":
+			err = fmt.Errorf("measure hosts file and last words: %w", err)
+		case err != nil:
+			err = fmt.Errorf("measure volume %s: %w", u.Volume, err)
+		}
+		return got, err
+	}}
 }
 
 // measure fills in what a volume takes. Whole says that the folder is to be
@@ -92,6 +88,7 @@ func measure(ctx context.Context, u Usage, path string, whole bool) (Usage, erro
 		if err := unix.Statfs(path, &st); err != nil {
 			return u, err
 		}
+		u.At = time.Now()
 		u.Capacity, u.Available = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
 		u.AllInodes, u.Free = int64(st.Files), int64(st.Ffree)
 		if whole {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/node/plugins/plugintest"
+	"fairlead.run/internal/node/volume"
 	"fairlead.run/internal/node/volume/csi/csitest"
 	"fairlead.run/test/apiserver"
 	"fairlead.run/test/hostprep"
@@ -199,6 +201,12 @@ func TestClaimsAreMeasured(t *testing.T) {
 		if !strings.Contains(out.String(), "\nkubelet_volume_stats_"+want) {
 			t.Errorf("there is no %s in\n%s", want, &out)
 		}
+	}
+	list := slices.Collect(maps.Values(n.volumes(t.Context())))
+	if len(list) != 1 || !slices.ContainsFunc(list[0], func(u volume.Usage) bool {
+		return u.Claim == "data" && u.Capacity == int64(fs.Blocks)*fs.Bsize && !u.At.IsZero()
+	}) {
+		t.Errorf("the summary has %+v", list)
 	}
 	d.Delete(podsOf, "default/a")
 	d.clean()

@@ -37,6 +37,8 @@ import (
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
+	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 	"fairlead.run/internal/telemetry"
 )
 
@@ -210,7 +212,7 @@ func (n *Node) newServer() (*server.Server, error) {
 	}
 	measures, err := usage.New(usage.Config{
 		NodeName: n.cfg.Node.Name, Runtime: n.cfg.Endpoint.Runtime, Images: n.cfg.Endpoint.Images, Pods: n.agent.Pods,
-		Root: n.cfg.Root, Logs: n.logDir, Log: n.cfg.Log, Systems: n.systems(),
+		Root: n.cfg.Root, Logs: n.logDir, Log: n.cfg.Log, Systems: n.systems(), Volumes: n.volumes,
 	})
 	if err != nil {
 		return nil, err
@@ -238,6 +240,15 @@ func (n *Node) tell() resources.Tell {
 		Node:    func(kind, reason, message string) { n.cluster.NodeEvent(kind, reason, message) },
 		Changed: func() { n.cluster.NodeChanged() },
 	}
+}
+
+// volumes are what those of all pods take.
+func (n *Node) volumes(ctx context.Context) map[types.UID][]volume.Usage {
+	out := map[types.UID][]volume.Usage{}
+	for pod, has := range n.agent.Volumes(ctx, survey.Ask{}) {
+		out[pod] = has.Volumes
+	}
+	return out
 }
 
 // systems are the cgroups that the summary shows.

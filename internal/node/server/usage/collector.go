@@ -12,8 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"fairlead.run/internal/node/volume"
 )
 
 // System is a cgroup that the summary shows as a container of the system.
@@ -33,8 +36,9 @@ type Config struct {
 	Root string
 	Log  *slog.Logger
 
-	// Volumes says how full the volumes of a pod are. It may be nil.
-	Volumes func(*corev1.Pod) []statsv1.VolumeStats
+	// Volumes says what volumes of pods take, and under an empty name other files of a pod on
+	// the node's disk. It may be nil.
+	Volumes func(context.Context) map[types.UID][]volume.Usage
 	// Logs is the folder with a folder for the logs of each container of a pod.
 	// It may be nil.
 	Logs    func(*corev1.Pod) string

@@ -3,6 +3,6 @@
 // of cAdvisor in the text format of Prometheus.
 //
 // Pods are what a CRI runtime says of them, the machine is what the kernel says
-// in /proc. Nothing is polled: whoever asks has it measured. What is not known is
-// left out and never zero.
+// in /proc. Nothing is polled: whoever asks has it measured. What volumes take is
+// what the node has found out lately. What is not known is left out and never zero.
 package usage

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"fairlead.run/internal/node/volume"
 )
 
 // Summary is what the node and its pods use. Without disks and network it is
@@ -35,6 +37,9 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsv
 	}
 	if !onlyCPUAndMemory {
 		c.disks(ctx, s, node)
+		if c.cfg.Volumes != nil {
+			s.volumes = c.cfg.Volumes(ctx)
+		}
 	}
 	out := &statsv1.Summary{Node: *node, Pods: []statsv1.PodStats{}}
 	for _, p := range newest(list) {
@@ -134,6 +139,8 @@ type scan struct {
 	c     *Collector
 	brief bool
 	pods  map[types.UID]*corev1.Pod
+	// volumes are those of pods, with what the pods' other files take.
+	volumes map[types.UID][]volume.Usage
 	// The file systems of the node and of writable layers, if they are known.
 	fs, layers *statsv1.FsStats
 }
@@ -166,10 +173,12 @@ func (s *scan) pod(p *runtimeapi.PodSandboxStats) statsv1.PodStats {
 	if n := number(linux.GetProcess().GetProcessCount()); n != nil {
 		out.ProcessStats = &statsv1.ProcessStats{ProcessCount: n}
 	}
-	if known != nil && s.c.cfg.Volumes != nil {
-		out.VolumeStats = s.c.cfg.Volumes(known)
+	for _, u := range s.volumes[types.UID(m.GetUid())] {
+		if u.Volume != "" {
+			out.VolumeStats = append(out.VolumeStats, volumeOf(u, m.GetNamespace()))
+		}
 	}
-	out.EphemeralStorage = s.ephemeral(known, &out)
+	out.EphemeralStorage = s.ephemeral(&out)
 	return out
 }
 
@@ -225,9 +234,23 @@ func folder(path string) (bytes, files *uint64) {
 	return bytes, files
 }
 
-// ephemeral is what goes with the pod: the layers and logs of its containers and
-// its empty folders on disk.
-func (s *scan) ephemeral(pod *corev1.Pod, p *statsv1.PodStats) *statsv1.FsStats {
+// volumeOf is a volume of a pod in a namespace.
+func volumeOf(u volume.Usage, namespace string) statsv1.VolumeStats {
+	out := statsv1.VolumeStats{Name: u.Volume, FsStats: statsv1.FsStats{
+		Time: metav1.NewTime(u.At), UsedBytes: amount(u.Bytes), CapacityBytes: amount(u.Capacity), AvailableBytes: amount(u.Available),
+		InodesUsed: amount(u.Inodes), Inodes: amount(u.AllInodes), InodesFree: amount(u.Free),
+	}}
+	if u.Claim != "" {
+		out.PVCRef = &statsv1.PVCReference{Name: u.Claim, Namespace: namespace}
+	}
+	return out
+}
+
+func amount(n int64) *uint64 { return new(uint64(max(0, n))) }
+
+// ephemeral is what goes with the pod: the layers and logs of its containers, its empty
+// folders on disk and the files that its containers have from the node.
+func (s *scan) ephemeral(p *statsv1.PodStats) *statsv1.FsStats {
 	var bytes, inodes []*uint64
 	for _, c := range p.Containers {
 		for _, fs := range []*statsv1.FsStats{c.Rootfs, c.Logs} {
@@ -236,20 +259,14 @@ func (s *scan) ephemeral(pod *corev1.Pod, p *statsv1.PodStats) *statsv1.FsStats 
 			}
 		}
 	}
-	for _, v := range p.VolumeStats {
-		if onDisk(pod, v.Name) {
-			bytes, inodes = append(bytes, v.UsedBytes), append(inodes, v.InodesUsed)
+	for _, u := range s.volumes[types.UID(p.PodRef.UID)] {
+		if u.Local {
+			bytes, inodes = append(bytes, amount(u.Bytes)), append(inodes, amount(u.Inodes))
 		}
 	}
 	out := part(s.fs, sum(bytes...), sum(inodes...))
 	out.Time = metav1.Now()
 	return out
-}
-
-func onDisk(pod *corev1.Pod, volume string) bool {
-	return pod != nil && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.Name == volume && v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault
-	})
 }
 
 // statusOf is the status of a container of any kind; nil if there is none.

@@ -17,8 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"fairlead.run/internal/node/volume"
 )
 
 var machine = map[string]string{
@@ -208,11 +211,13 @@ func TestSummary(t *testing.T) {
 	f := &fake{pods: []*runtimeapi.PodSandboxStats{podStats(1, ctrStats("b", 2), ctrStats("a", 1)), podStats(0, ctrStats("old", 1))}}
 	c := collector(t, f, func(c *Config) {
 		c.Logs = func(*corev1.Pod) string { return logs }
-		c.Volumes = func(*corev1.Pod) []statsv1.VolumeStats {
-			return []statsv1.VolumeStats{
-				{Name: "disk", FsStats: statsv1.FsStats{UsedBytes: new(uint64(50))}},
-				{Name: "memory", FsStats: statsv1.FsStats{UsedBytes: new(uint64(1 << 40))}},
-			}
+		c.Volumes = func(context.Context) map[types.UID][]volume.Usage {
+			return map[types.UID][]volume.Usage{"u1": {
+				{Local: true, Bytes: 7, Inodes: 1},
+				{Volume: "disk", Local: true, Bytes: 50, Inodes: 2, At: time.Unix(9, 0)},
+				{Volume: "memory", Memory: true, Bytes: 1 << 40, At: time.Unix(9, 0)},
+				{Volume: "data", Claim: "c", Bytes: 40, Inodes: 3, Capacity: 100, Available: 60, AllInodes: 10, Free: 7, At: time.Unix(9, 0)},
+			}, "other": {{Volume: "x", Local: true, Bytes: 1 << 40}}}
 		}
 		c.Systems = []System{{Name: statsv1.SystemContainerPods, Cgroup: "/kubepods"}, {Name: "gone", Cgroup: "/gone"}}
 	})
@@ -250,8 +255,16 @@ func TestSummary(t *testing.T) {
 	if a.Name != "a" || a.StartTime.Unix() != 1700000100 || *a.Rootfs.UsedBytes != 1000 || *a.Rootfs.CapacityBytes == 0 || *a.Logs.UsedBytes < 5000 || *a.Logs.InodesUsed != 2 {
 		t.Errorf("container: %+v %+v", a, a.Logs)
 	}
-	if got, want := *p.EphemeralStorage.UsedBytes, 3000+*a.Logs.UsedBytes+50; got != want {
+	if got, want := *p.EphemeralStorage.UsedBytes, 3000+*a.Logs.UsedBytes+57; got != want {
 		t.Errorf("ephemeral storage is %d, want %d", got, want)
+	}
+	volumes, err := json.Marshal(p.VolumeStats)
+	if err != nil || len(p.VolumeStats) != 3 {
+		t.Fatalf("%s, %v", volumes, err)
+	}
+	const data = `,"availableBytes":60,"capacityBytes":100,"usedBytes":40,"inodesFree":7,"inodes":10,"inodesUsed":3,"name":"data","pvcRef":{"name":"c","namespace":"default"}}`
+	if p.VolumeStats[0].Name != "disk" || p.VolumeStats[0].PVCRef != nil || p.VolumeStats[2].Time.Unix() != 9 || !strings.Contains(string(volumes), data) {
+		t.Errorf("volumes: %s", volumes)
 	}
 	if _, err := json.Marshal(s); err != nil {
 		t.Error(err)
