@@ -6,6 +6,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/monitor"
 	"fairlead.run/internal/installer/stage"
 )
@@ -52,6 +53,7 @@ func (w *Watcher) Run(ctx context.Context) []payload.InstallResult {
 			deep = time.Now()
 		}
 		if why == nil {
+			w.sweep(ctx)
 			if time.Since(last) > quiet {
 				repairs = 0
 			}
@@ -102,6 +104,44 @@ func (w *Watcher) tell(since time.Time) time.Time {
 		since = e.Time
 	}
 	return since
+}
+
+// sweepWait is how long a look waits for other installers before it leaves old versions
+// to the next one.
+const sweepWait = time.Second
+
+// sweep removes what upgrades have left, once no pod is on it any more.
+func (w *Watcher) sweep(ctx context.Context) {
+	for _, s := range w.Sources {
+		kind, err := TypeOf(s.Dir)
+		if err == nil {
+			err = w.sweepType(ctx, kind)
+		}
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("old versions were not looked at; the next look tries again", "type", kind, "err", err)
+		}
+	}
+}
+
+func (i *Installer) sweepType(ctx context.Context, kind string) error {
+	r, err := i.journal.Read(kind)
+	if err != nil || len(r.Old) == 0 {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, sweepWait)
+	defer cancel()
+	unlock, err := i.lock(short)
+	if fault.Of(err) == payload.Busy {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if r, err = i.journal.Read(kind); err != nil || r.Phase != journal.Done {
+		return err
+	}
+	return i.collect(ctx, r)
 }
 
 // fought is how long to wait before the next repair: the more of them, the longer.

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/monitor"
 	"fairlead.run/internal/installer/view"
 )
@@ -73,4 +77,52 @@ func TestEventsOfTheMonitorAreToldOnce(t *testing.T) {
 	if filepath.Dir(w.Events()) != filepath.Join(root, view.Told) {
 		t.Errorf("they are in %s, which containers do not see", w.Events())
 	}
+}
+
+// Who watches a node takes an old version away once no pod is on it, and not before;
+// nobody need install anything for that.
+func TestOldVersionsGoWithTheirPods(t *testing.T) {
+	releases(t, func(t *testing.T, n *node) {
+		// folders are those of versions and of their configs.
+		folders := func() []string {
+			found, err := filepath.Glob(n.path("usr/bin/test/[^.]*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		n.install(bundle(t, "test", "1", "1"))
+		n.mu.Lock()
+		n.sandboxes = []*runtimeapi.PodSandbox{{Id: "old", RuntimeHandler: "test", CreatedAt: time.Now().UnixNano(), Metadata: &runtimeapi.PodSandboxMetadata{Name: "old"}}}
+		n.mu.Unlock()
+		second := bundle(t, "test", "2", "2")
+		n.install(second)
+		both := folders()
+		if len(both) != 4 {
+			t.Fatalf("there are %q", both)
+		}
+		w := &Watcher{Installer: n.installer(), Sources: sources([]string{second}), Every: time.Millisecond, Ready: func(bool) error { return nil }}
+		w.sweep(t.Context())
+		if now := folders(); !slices.Equal(now, both) {
+			t.Errorf("under a pod there are %q, and were %q", now, both)
+		}
+		restarts := n.count()
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan []payload.InstallResult, 1)
+		go func() { ended <- w.Run(ctx) }()
+		n.mu.Lock()
+		n.sandboxes = nil
+		n.mu.Unlock()
+		for late := time.Now().Add(time.Minute); len(folders()) != 2 && time.Now().Before(late); {
+			time.Sleep(time.Millisecond)
+		}
+		end()
+		if results := <-ended; results != nil {
+			t.Errorf("it repaired %+v", results)
+		}
+		left := folders()
+		if !slices.ContainsFunc(left, func(dir string) bool { return strings.HasPrefix(filepath.Base(dir), "2-") }) || len(left) != 2 || n.count() != restarts {
+			t.Errorf("left are %q, after %d restarts", left, n.count()-restarts)
+		}
+	})
 }

@@ -43,6 +43,8 @@ type node struct {
 	server   *grpc.Server
 	loaded   map[string]map[string]any
 	restarts int
+	// sandboxes are those of pods.
+	sandboxes []*runtimeapi.PodSandbox
 	// fatal is a handler with which it does not start.
 	fatal string
 	// onRestart is called before it reads its configuration.
@@ -245,7 +247,9 @@ func (n *node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.S
 }
 
 func (n *node) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{}, nil
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &runtimeapi.ListPodSandboxResponse{Items: n.sandboxes}, nil
 }
 
 // serves fails unless exactly these handlers are served.
