@@ -149,7 +149,7 @@ func signal(c chan<- struct{}) {
 func (p *parts) openCore(cfg *config.Config, monitor string, log *slog.Logger) error {
 	systemd := systemdCgroups(cfg)
 	boxes, err := sandbox.New(sandbox.Config{
-		StateDir: cfg.State, SystemdCgroups: systemd, Cgroup: PodCgroup(cfg.State), Sysctls: sandbox.UnprivilegedSysctls(),
+		StateDir: cfg.State, RootDir: cfg.Root, SystemdCgroups: systemd, Cgroup: PodCgroup(cfg.State), Sysctls: sandbox.UnprivilegedSysctls(),
 		Waiter: waiter(monitor), Log: log,
 	})
 	if err != nil {

@@ -54,6 +54,7 @@ type Core struct {
 	// What is made from now on is none of its business.
 	inherited []*pod.Record
 	orphans   []pod.ContainerID // without a record, but with a writable layer
+	strays    []pod.ID          // without a record, but with files
 	looked    chan struct{}     // closed when all inherited were looked at
 	inAir     ops.Ledger
 	past      history.History
@@ -80,14 +81,14 @@ func New(ctx context.Context, d Drivers, log *slog.Logger) (*Core, error) {
 	}
 	all := c.salvage(ctx, broken)
 	c.inherited = c.book.list()
-	if all { // else a layer without an owner may be that of a container without a record
+	if all { // else what has no owner may be that of a pod or container without a record
 		c.findOrphans()
 	}
 	return c, nil
 }
 
-// findOrphans notes the writable layers of nobody, before anybody can make new
-// ones.
+// findOrphans notes the writable layers and the files of nobody, before anybody
+// can make new ones.
 func (c *Core) findOrphans() {
 	live := map[pod.ContainerID]bool{}
 	for _, r := range c.inherited {
@@ -98,6 +99,13 @@ func (c *Core) findOrphans() {
 	var err error
 	if c.orphans, err = c.Roots.Leftovers(live); err != nil {
 		c.log.Error("writable layers of the past cannot be listed", "error", err)
+	}
+	recorded := func(id pod.ID) bool {
+		_, err := c.book.pod(id)
+		return err == nil
+	}
+	if c.strays, err = c.Sandboxes.Leftovers(recorded); err != nil {
+		c.log.Error("files of pods of the past cannot be listed", "error", err)
 	}
 }
 

@@ -219,7 +219,25 @@ func (f fakeSandboxes) WriteFiles(context.Context, *pod.Record) error { return f
 func (f fakeSandboxes) Stop(context.Context, pod.ID) error { return f.step("sandbox.stop") }
 
 func (f fakeSandboxes) Remove(_ context.Context, id pod.ID) error {
-	return f.drop("sandbox.remove", "sandbox "+string(id))
+	err := f.drop("sandbox.remove", "sandbox "+string(id))
+	f.set(func() {
+		if err == nil {
+			delete(f.things, "files "+string(id))
+		}
+	})
+	return err
+}
+
+func (f fakeSandboxes) Leftovers(live func(pod.ID) bool) (out []pod.ID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t := range f.things {
+		var id string
+		if _, err := fmt.Sscanf(t, "files %s", &id); err == nil && !live(pod.ID(id)) {
+			out = append(out, pod.ID(id))
+		}
+	}
+	return out, nil
 }
 
 func (f fakeSandboxes) Observe(_ context.Context, r *pod.Record) pod.Seen {

@@ -28,17 +28,25 @@ type Sandboxes interface {
 	Create(ctx context.Context, id pod.ID, c *pod.Config) (pod.Sandbox, error)
 	// WriteFiles writes resolv.conf, hosts and hostname once the addresses are known.
 	WriteFiles(ctx context.Context, r *pod.Record) error
-	// Resize changes the limits of the pod, which has those of r, to others.
-	Resize(ctx context.Context, r *pod.Record, to *pod.Config) error
-	// LimitProcess gives limits to the pod's own process, where that runs all its
-	// containers. errdefs.ErrPrecondition says that more is in use.
-	LimitProcess(ctx context.Context, r *pod.Record, to *pod.Resources) error
+	PodLimits
 	// Stop unpins the namespaces, so that the kernel can drop them, and frees /dev/shm.
 	Stop(ctx context.Context, id pod.ID) error
 	// Remove deletes what is left. Neither minds what is already gone.
 	Remove(ctx context.Context, id pod.ID) error
 	// Observe says whether the namespaces are still pinned.
 	Observe(ctx context.Context, r *pod.Record) pod.Seen
+	// Leftovers are pods that have files here and are not live: files outlive the
+	// boot, and the record of their pod does not.
+	Leftovers(live func(pod.ID) bool) ([]pod.ID, error)
+}
+
+// PodLimits changes the limits of pods.
+type PodLimits interface {
+	// Resize changes the limits of the pod, which has those of r, to others.
+	Resize(ctx context.Context, r *pod.Record, to *pod.Config) error
+	// LimitProcess gives limits to the pod's own process, where that runs all its
+	// containers. errdefs.ErrPrecondition says that more is in use.
+	LimitProcess(ctx context.Context, r *pod.Record, to *pod.Resources) error
 }
 
 // Network attaches pods to the network. Pods on the node's network never get here.

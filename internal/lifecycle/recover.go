@@ -122,7 +122,7 @@ func (c *Core) release(ctx context.Context) {
 		place     string
 	}{
 		{"images of containers of the past", c.syncImages, collect, recoverSynced},
-		{"writable layers of the past", c.sweep, c.sweep, recoverSwept},
+		{"writable layers and files of the past", c.sweep, c.sweep, recoverSwept},
 		{"addresses of pods of the past", reconcile, reconcile, recoverReleased},
 	} {
 		all.Go(func() error { // one that hangs holds no other up
@@ -152,8 +152,8 @@ func (c *Core) syncImages(ctx context.Context) error {
 	return c.Images.SyncUses(ctx, uses)
 }
 
-// sweep deletes the writable layers and checkpoints of containers that no record
-// knows.
+// sweep deletes the writable layers and checkpoints of containers, and the files
+// of pods, that no record knows.
 func (c *Core) sweep(ctx context.Context) error {
 	var left []pod.ContainerID
 	var failed []error
@@ -163,6 +163,13 @@ func (c *Core) sweep(ctx context.Context) error {
 		}
 	}
 	c.orphans = left
+	var strays []pod.ID
+	for _, id := range c.strays {
+		if err := c.Sandboxes.Remove(ctx, id); err != nil {
+			strays, failed = append(strays, id), append(failed, err)
+		}
+	}
+	c.strays = strays
 	return errors.Join(append(failed, c.sweepCheckpoints(ctx))...)
 }
 

@@ -87,14 +87,35 @@ func TestNothingIsSweptWhileSomethingIsUnclear(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost()
-			h.things["root orphan"], h.things["sandbox lost"] = true, true
+			h.things["root orphan"], h.things["files orphan"], h.things["sandbox lost"] = true, true, true
 			unclear(h)
 			c := open(t, h, newDisk())
 			c.recover(ctx)
 			if !h.things["root orphan"] {
 				t.Error("the writable layer was deleted")
 			}
+			if !h.things["files orphan"] {
+				t.Error("the files of a pod were deleted")
+			}
 		})
+	}
+}
+
+// After a boot, what outlives it and is nobody's goes; what fails is tried again.
+func TestFilesOfThePastAreSwept(t *testing.T) {
+	h, d := newHost(), newDisk()
+	c, kill := boot(t, h, d)
+	id, _ := started(t, c, "web")
+	kill()
+	h.set(func() { h.things["files "+string(id)], h.things["files orphan"] = true, true })
+	h.set(func() { h.fail["sandbox.remove"] = errBoom })
+	c = open(t, h, d)
+	if err := c.sweep(ctx); !errors.Is(err, errBoom) || !h.things["files orphan"] {
+		t.Errorf("%v, %v", err, h.things)
+	}
+	h.set(func() { delete(h.fail, "sandbox.remove") })
+	if err := c.sweep(ctx); err != nil || h.things["files orphan"] || !h.things["files "+string(id)] {
+		t.Errorf("%v, %v", err, h.things)
 	}
 }
 

@@ -35,7 +35,8 @@ type Record struct {
 
 // Sandbox is what holds a pod together on this host.
 type Sandbox struct {
-	Dir    string          `json:"dir,omitempty"`    // holds FileResolvConf, FileHosts and FileHostname
+	Dir    string          `json:"dir,omitempty"`    // of what ends with the boot
+	Files  string          `json:"files,omitempty"`  // of FileResolvConf, FileHosts and FileHostname, on disk; see FilesDir
 	NetNS  string          `json:"netns,omitempty"`  // pinned namespace; empty means the node's
 	IPCNS  string          `json:"ipcns,omitempty"`  // as NetNS
 	UTSNS  string          `json:"utsns,omitempty"`  // as NetNS

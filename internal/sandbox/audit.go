@@ -21,22 +21,26 @@ var _ pod.Keeper = (*Driver)(nil)
 
 // Held lists folders of pods, what is mounted in them, and their cgroups.
 func (d *Driver) Held(_ context.Context, records []*pod.Record) ([]pod.Held, error) {
-	base := filepath.Join(d.cfg.StateDir, "pods")
-	entries, err := os.ReadDir(base)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list folders of pods: %w", err)
-	}
-	running := map[string]bool{}
+	needed := map[string]bool{} // folders with files that containers share
 	for _, r := range records {
-		running[string(r.ID)] = r.State == pod.Running
-	}
-	out := []pod.Held{}
-	for _, e := range entries {
-		h := pod.Held{Kind: pod.KindFolder, Name: filepath.Join(base, e.Name()), Owner: e.Name()}
-		if running[h.Owner] {
-			h.Fault = missingFile(h.Name)
+		if r.State == pod.Running {
+			needed[r.Sandbox.FilesDir()] = true
 		}
-		out = append(out, h)
+	}
+	base := filepath.Join(d.cfg.StateDir, podsFolder)
+	out := []pod.Held{}
+	for _, of := range []string{base, filepath.Join(d.cfg.RootDir, podsFolder)} {
+		entries, err := os.ReadDir(of)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list folders of pods: %w", err)
+		}
+		for _, e := range entries {
+			h := pod.Held{Kind: pod.KindFolder, Name: filepath.Join(of, e.Name()), Owner: e.Name()}
+			if needed[h.Name] {
+				h.Fault = missingFile(h.Name)
+			}
+			out = append(out, h)
+		}
 	}
 	mounts, err := mountedIn(base)
 	if err != nil {
@@ -92,6 +96,7 @@ func (d *Driver) Wants(r *pod.Record) []pod.Held {
 		}
 	}
 	want(pod.KindFolder, r.Sandbox.Dir)
+	want(pod.KindFolder, r.Sandbox.Files)
 	for _, k := range kinds {
 		want(pod.KindNamespace, *k.field(&r.Sandbox))
 	}
@@ -125,6 +130,9 @@ func (d *Driver) dropFolder(_ context.Context, h pod.Held) error {
 	if err != nil {
 		return err
 	}
+	if files := d.files(pod.ID(h.Owner)); h.Name == files {
+		dir = files
+	}
 	mounts, err := mountedIn(dir)
 	if err != nil {
 		return err
@@ -146,7 +154,7 @@ func (d *Driver) Restore(ctx context.Context, r *pod.Record, h pod.Held) error {
 		err = repin(r, h.Name)
 	case pod.KindFolder:
 		if err = os.MkdirAll(filepath.Join(r.Sandbox.Dir, nsFolder), 0o700); err == nil {
-			err = errors.Join(d.admit(r.Sandbox.Dir, &r.Config), d.writeFiles(r))
+			err = errors.Join(d.admit(r.Sandbox.Dir, &r.Config), d.writeFiles(r)) // in whichever folder they are
 		}
 	case pod.KindMount:
 		err = d.mountShm(h.Name, &r.Config)

@@ -30,8 +30,8 @@ func (d *Driver) WriteFiles(_ context.Context, r *pod.Record) error {
 }
 
 func (d *Driver) writeFiles(r *pod.Record) error {
-	dir, err := d.dir(r.ID)
-	if err != nil {
+	dir := r.Sandbox.FilesDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	p, err := d.plan(&r.Config)

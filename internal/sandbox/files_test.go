@@ -2,9 +2,11 @@ package sandbox
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,13 +109,114 @@ func TestWriteFilesLabels(t *testing.T) {
 	for _, label := range []string{"", "u:r:t:s0:c1,c2"} {
 		r.Labels.Mount = label
 		must(t, d.WriteFiles(t.Context(), r))
-		for _, path := range []string{s.Shm, filepath.Join(s.Dir, pod.FileHosts), filepath.Join(s.Dir, pod.FileHostname), filepath.Join(s.Dir, pod.FileResolvConf)} {
+		for _, path := range []string{s.Shm, filepath.Join(s.FilesDir(), pod.FileHosts), filepath.Join(s.FilesDir(), pod.FileHostname), filepath.Join(s.FilesDir(), pod.FileResolvConf)} {
 			b := make([]byte, 100)
 			n, err := unix.Lgetxattr(path, "security.selinux", b)
 			if got := string(b[:max(n, 0)]); got != label || err != nil && !errors.Is(err, unix.ENODATA) {
 				t.Errorf("%s has the label %q (%v), want %q", path, got, err, label)
 			}
 		}
+	}
+}
+
+// What containers can write into is not in the state folder, which is in memory.
+func TestFilesAreOnDisk(t *testing.T) {
+	d := driver(t, Config{})
+	id, s := create(t, d, &pod.Config{})
+	must(t, d.WriteFiles(t.Context(), &pod.Record{ID: id, Sandbox: s}))
+	if s.FilesDir() != filepath.Join(d.cfg.RootDir, "pods", string(id)) {
+		t.Errorf("the files are in %s", s.FilesDir())
+	}
+	if names := namesIn(t, s.Dir); !slices.Equal(names, []string{nsFolder, shmFolder}) {
+		t.Errorf("the state folder has %v", names)
+	}
+	if names := namesIn(t, s.FilesDir()); !slices.Equal(names, []string{pod.FileHostname, pod.FileHosts, pod.FileResolvConf}) {
+		t.Errorf("the root folder has %v", names)
+	}
+	for _, dir := range []string{s.FilesDir(), filepath.Dir(s.FilesDir())} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+	must(t, d.Remove(t.Context(), id))
+	if names := namesIn(t, filepath.Join(d.cfg.RootDir, "pods")); len(names) > 0 {
+		t.Errorf("removing the pod left %v", names)
+	}
+}
+
+func namesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A pod of a build that kept the files in the state folder has them there until
+// its end.
+func TestFilesOfAnEarlierBuild(t *testing.T) {
+	d := driver(t, Config{})
+	id, s := create(t, d, &pod.Config{})
+	s.Files = ""
+	r := &pod.Record{ID: id, Sandbox: s, State: pod.Running}
+	must(t, d.WriteFiles(t.Context(), r))
+	hosts := filepath.Join(s.Dir, pod.FileHosts)
+	if _, err := os.Stat(hosts); err != nil {
+		t.Error(err)
+	}
+	faults := func() (out []string) {
+		held, err := d.Held(t.Context(), []*pod.Record{r})
+		must(t, err)
+		for _, h := range held {
+			if h.Fault != "" {
+				out = append(out, h.Name)
+			}
+		}
+		return out
+	}
+	if got := faults(); len(got) > 0 {
+		t.Errorf("faulty: %v", got)
+	}
+	must(t, os.Remove(hosts))
+	if got := faults(); !slices.Equal(got, []string{s.Dir}) {
+		t.Errorf("without a file, faulty: %v", got)
+	}
+	must(t, d.Restore(t.Context(), r, pod.Held{Kind: pod.KindFolder, Name: s.Dir, Owner: string(id)}))
+	if got := faults(); len(got) > 0 {
+		t.Errorf("put back, faulty: %v", got)
+	}
+	if names := namesIn(t, d.cfg.RootDir); len(names) > 0 {
+		t.Errorf("the root folder has %v", names)
+	}
+	must(t, d.Remove(t.Context(), id))
+	if _, err := os.Stat(s.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("removing the pod left its folder: %v", err)
+	}
+}
+
+// Files outlive the boot, and the records do not.
+func TestFilesOfAnEarlierBoot(t *testing.T) {
+	d := driver(t, Config{})
+	live, s := create(t, d, &pod.Config{})
+	must(t, d.WriteFiles(t.Context(), &pod.Record{ID: live, Sandbox: s}))
+	if left, err := d.Leftovers(func(pod.ID) bool { return false }); err != nil || !slices.Equal(left, []pod.ID{live}) {
+		t.Errorf("%v, %v", left, err)
+	}
+	must(t, os.Mkdir(d.files("gone"), 0o700))
+	left, err := d.Leftovers(func(id pod.ID) bool { return id == live })
+	if err != nil || !slices.Equal(left, []pod.ID{"gone"}) {
+		t.Errorf("%v, %v", left, err)
+	}
+	must(t, d.Remove(t.Context(), left[0]))
+	if left, err = d.Leftovers(func(pod.ID) bool { return false }); err != nil || !slices.Equal(left, []pod.ID{live}) {
+		t.Errorf("%v, %v", left, err)
+	}
+	none, err := New(Config{StateDir: "/x", RootDir: t.TempDir()})
+	must(t, err)
+	if left, err := none.Leftovers(nil); err != nil || len(left) > 0 {
+		t.Errorf("where no pod ever was: %v, %v", left, err)
 	}
 }
 
@@ -134,8 +237,8 @@ func FuzzSysctlNames(f *testing.F) {
 
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]Config{
-		"relative folder": {StateDir: "run"}, "no folder": {},
-		"negative shm": {StateDir: "/x", ShmSize: -1}, "node's sysctl": {StateDir: "/x", Sysctls: map[string]string{"vm.x": "1"}},
+		"relative folder": {StateDir: "run", RootDir: "/y"}, "no folder": {RootDir: "/y"}, "no root": {StateDir: "/x"}, "relative root": {StateDir: "/x", RootDir: "y"},
+		"negative shm": {StateDir: "/x", RootDir: "/y", ShmSize: -1}, "node's sysctl": {StateDir: "/x", RootDir: "/y", Sysctls: map[string]string{"vm.x": "1"}},
 	} {
 		if _, err := New(c); !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
@@ -144,7 +247,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestCgroupNames(t *testing.T) {
-	d, err := New(Config{StateDir: "/x", SystemdCgroups: true})
+	d, err := New(Config{StateDir: "/x", RootDir: "/y", SystemdCgroups: true})
 	must(t, err)
 	c, name := d.ownCgroup("abc")
 	if name != "fairlead-podabc.slice" || c.Name != name || c.Parent != "fairlead.slice" || !c.Systemd {

@@ -24,6 +24,7 @@ var (
 	shmMounted    = failpoint.Register("sandbox.shm-mounted")
 	cgroupMade    = failpoint.Register("sandbox.cgroup-made")
 	unmounted     = failpoint.Register("sandbox.unmounted")
+	filesRemoved  = failpoint.Register("sandbox.files-removed")
 	folderRemoved = failpoint.Register("sandbox.folder-removed")
 	cgroupRemoved = failpoint.Register("sandbox.cgroup-removed")
 )
@@ -34,6 +35,10 @@ const defaultShmSize = 64 << 20
 // Config is what a Driver works with.
 type Config struct {
 	StateDir string // pods/<id> below it are the sandboxes
+	// RootDir has pods/<id> for the files that containers share. It is on disk:
+	// containers may write into them, and would fill the memory of a tmpfs that
+	// the state of all pods is in.
+	RootDir string
 	// SystemdCgroups has systemd make the cgroups of pods that name no parent.
 	SystemdCgroups bool
 	// Cgroup holds the cgroups of pods that name no parent, and nothing else.
@@ -70,6 +75,9 @@ type Driver struct {
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.StateDir) {
 		return nil, fmt.Errorf("configure sandboxes: state folder %q is not an absolute path: %w", cfg.StateDir, errdefs.ErrInvalidArgument)
+	}
+	if !filepath.IsAbs(cfg.RootDir) {
+		return nil, fmt.Errorf("configure sandboxes: root folder %q is not an absolute path: %w", cfg.RootDir, errdefs.ErrInvalidArgument)
 	}
 	if cfg.ShmSize < 0 {
 		return nil, fmt.Errorf("configure sandboxes: a /dev/shm of %d bytes: %w", cfg.ShmSize, errdefs.ErrInvalidArgument)
@@ -108,7 +116,7 @@ func (d *Driver) Create(ctx context.Context, id pod.ID, c *pod.Config) (_ pod.Sa
 	if err != nil {
 		return fail(err)
 	}
-	out := pod.Sandbox{Dir: dir}
+	out := pod.Sandbox{Dir: dir, Files: d.files(id)}
 	var u undo.Stack
 	defer u.Rollback(ctx, &err)
 	u.Push("remove the sandbox", func(ctx context.Context) error { return d.Remove(ctx, id) })
@@ -174,7 +182,13 @@ func (d *Driver) Remove(ctx context.Context, id pod.ID) error {
 		err = unmountAll(dir)
 	}
 	if err == nil {
-		err = os.RemoveAll(dir)
+		err = os.RemoveAll(d.files(id))
+	}
+	if err == nil {
+		err = failpoint.Hit(filesRemoved)
+	}
+	if err == nil {
+		err = os.RemoveAll(dir) // last: it tells of a pod without a record
 	}
 	if err == nil {
 		err = failpoint.Hit(folderRemoved)
@@ -197,12 +211,33 @@ func (d *Driver) dir(id pod.ID) (string, error) {
 	if s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
 		return "", fmt.Errorf("id %q is no file name: %w", s, errdefs.ErrInvalidArgument)
 	}
-	return filepath.Join(d.cfg.StateDir, "pods", s), nil
+	return filepath.Join(d.cfg.StateDir, podsFolder, s), nil
+}
+
+// files is the folder of the files that a pod's containers share, for an id that
+// dir has accepted.
+func (d *Driver) files(id pod.ID) string { return filepath.Join(d.cfg.RootDir, podsFolder, string(id)) }
+
+// Leftovers are pods that have files on disk and are not live: those outlive the
+// boot, and the record of the pod does not.
+func (d *Driver) Leftovers(live func(pod.ID) bool) ([]pod.ID, error) {
+	entries, err := os.ReadDir(filepath.Join(d.cfg.RootDir, podsFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the files of pods: %w", err)
+	}
+	var out []pod.ID
+	for _, e := range entries {
+		if id := pod.ID(e.Name()); !live(id) {
+			out = append(out, id)
+		}
+	}
+	return out, nil
 }
 
 const (
-	nsFolder  = "ns"
-	shmFolder = "shm"
+	podsFolder = "pods" // in StateDir and in RootDir
+	nsFolder   = "ns"
+	shmFolder  = "shm"
 )
 
 // mountShm mounts a tmpfs, unless there is one from an earlier call.

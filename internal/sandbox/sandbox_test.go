@@ -36,7 +36,7 @@ func driver(t *testing.T, cfg Config) *Driver {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make namespaces and mounts")
 	}
-	cfg.StateDir = t.TempDir()
+	cfg.StateDir, cfg.RootDir = t.TempDir(), t.TempDir()
 	d, err := New(cfg)
 	must(t, err)
 	t.Cleanup(func() {
@@ -363,7 +363,7 @@ func TestStopAndRemoveDoNotMindWhatIsGone(t *testing.T) {
 			t.Errorf("still mounted: %v", left)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.Dir, pod.FileHosts)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.FilesDir(), pod.FileHosts)); err != nil {
 		t.Errorf("stopping took the files: %v", err)
 	}
 	if seen := d.Observe(t.Context(), &pod.Record{ID: id, Sandbox: s}); seen.Alive || !errors.Is(seen.Err, errdefs.ErrNotFound) {
@@ -516,11 +516,11 @@ func TestWriteFiles(t *testing.T) {
 		pod.FileHosts:      localHosts + "10.1.2.3\tweb-0\nfd00::3\tweb-0\n",
 		pod.FileHostname:   "web-0\n",
 	} {
-		b, err := os.ReadFile(filepath.Join(s.Dir, name))
+		b, err := os.ReadFile(filepath.Join(s.FilesDir(), name))
 		if err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
-		if info, err := os.Stat(filepath.Join(s.Dir, name)); err != nil || info.Mode() != 0o644 {
+		if info, err := os.Stat(filepath.Join(s.FilesDir(), name)); err != nil || info.Mode() != 0o644 {
 			t.Errorf("%s: %v", name, info.Mode())
 		}
 	}
@@ -531,9 +531,9 @@ func TestWriteFiles(t *testing.T) {
 		return nil
 	})
 	// Containers hold the file, not its name.
-	before := inode(t, filepath.Join(s.Dir, pod.FileHosts))
+	before := inode(t, filepath.Join(s.FilesDir(), pod.FileHosts))
 	must(t, d.WriteFiles(t.Context(), r))
-	if inode(t, filepath.Join(s.Dir, pod.FileHosts)) != before {
+	if inode(t, filepath.Join(s.FilesDir(), pod.FileHosts)) != before {
 		t.Error("writing the same again replaced the file")
 	}
 	r.Config.Sysctls = map[string]string{"net.ipv4.conf.eth9.forwarding": "1"}
@@ -549,11 +549,11 @@ func TestFilesOnTheNodesNetwork(t *testing.T) {
 	must(t, d.WriteFiles(t.Context(), &pod.Record{ID: id, Config: c, Sandbox: s}))
 	node, err := os.Hostname()
 	must(t, err)
-	if b, err := os.ReadFile(filepath.Join(s.Dir, pod.FileHostname)); err != nil || string(b) != node+"\n" {
+	if b, err := os.ReadFile(filepath.Join(s.FilesDir(), pod.FileHostname)); err != nil || string(b) != node+"\n" {
 		t.Errorf("hostname %q, %v; the node is %s", b, err, node)
 	}
 	if want, err := os.ReadFile("/etc/hosts"); err == nil {
-		if b, err := os.ReadFile(filepath.Join(s.Dir, pod.FileHosts)); err != nil || string(b) != string(want) {
+		if b, err := os.ReadFile(filepath.Join(s.FilesDir(), pod.FileHosts)); err != nil || string(b) != string(want) {
 			t.Errorf("hosts %q, %v", b, err)
 		}
 	}

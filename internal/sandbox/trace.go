@@ -13,7 +13,7 @@ import (
 
 // Traces tells of the pods that have a folder here and are not known.
 func (d *Driver) Traces(_ context.Context, known func(id string) bool) ([]pod.Trace, error) {
-	entries, err := os.ReadDir(filepath.Join(d.cfg.StateDir, "pods"))
+	entries, err := os.ReadDir(filepath.Join(d.cfg.StateDir, podsFolder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

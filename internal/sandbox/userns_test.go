@@ -54,7 +54,7 @@ func TestUserNamespace(t *testing.T) {
 	r := &pod.Record{ID: id, Config: c, Sandbox: s, State: pod.Running}
 	must(t, d.WriteFiles(t.Context(), r))
 	for name, owner := range map[string][3]uint32{
-		s.Shm: {50000, 60000, 0o1777}, filepath.Join(s.Dir, pod.FileHosts): {50000, 60000, 0o644},
+		s.Shm: {50000, 60000, 0o1777}, filepath.Join(s.FilesDir(), pod.FileHosts): {50000, 60000, 0o644},
 		s.Dir: {0, 60000, 0o710}, filepath.Dir(s.Dir): {0, 0, 0o711}, filepath.Dir(s.UserNS): {0, 0, 0o700},
 	} {
 		var st unix.Stat_t
@@ -109,7 +109,7 @@ func TestRestoreOfUserNamespace(t *testing.T) {
 	}
 	var shm, dir unix.Stat_t
 	must(t, errors.Join(unix.Stat(s.Shm, &shm), unix.Stat(s.Dir, &dir)))
-	if len(fixed) != 2 || shm.Uid != 50000 || shm.Gid != 60000 || dir.Mode&0o777 != 0o710 {
+	if len(fixed) != 3 || shm.Uid != 50000 || shm.Gid != 60000 || dir.Mode&0o777 != 0o710 {
 		t.Errorf("put back %v; shm of %d:%d, folder with mode %o", fixed, shm.Uid, shm.Gid, dir.Mode&0o777)
 	}
 }

@@ -160,7 +160,7 @@ func (b *build) podMounts(wanted map[string]bool) ([]specs.Mount, error) {
 		}
 		return b.relabel(source, true)
 	}
-	if dir := b.req.Record.Sandbox.Dir; dir != "" {
+	if dir := b.req.Record.Sandbox.FilesDir(); dir != "" {
 		for _, f := range []struct{ name, dest string }{
 			{pod.FileHostname, "/etc/hostname"}, {pod.FileHosts, "/etc/hosts"}, {pod.FileResolvConf, "/etc/resolv.conf"},
 		} {

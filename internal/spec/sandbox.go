@@ -113,7 +113,7 @@ func (b *build) pauseProcess(context.Context) error {
 		OOMScoreAdj:     &adj,
 	}
 	if b.req.Handler.OwnKernel { // which does not know the name that the namespace has
-		name, err := os.ReadFile(filepath.Join(b.req.Record.Sandbox.Dir, pod.FileHostname))
+		name, err := os.ReadFile(filepath.Join(b.req.Record.Sandbox.FilesDir(), pod.FileHostname))
 		b.spec.Hostname = strings.TrimSpace(string(name))
 		return err
 	}

@@ -46,6 +46,9 @@ func TestFsckLeftovers(t *testing.T) {
 		{"folder of a pod", func(t *testing.T, id string) {
 			shell(t, "mkdir -p "+n.State+"/pods/"+id+"/ns")
 		}, []string{"folder-leftover"}, func(id string) string { return n.State + "/pods/" + id }},
+		{"files of a pod", func(t *testing.T, id string) {
+			shell(t, "mkdir -p "+n.Root+"/pods/"+id+"; echo > "+n.Root+"/pods/"+id+"/hosts")
+		}, []string{"folder-leftover"}, func(id string) string { return n.Root + "/pods/" + id }},
 		{"namespace", func(t *testing.T, id string) {
 			shell(t, fmt.Sprintf("cd %s/pods; mkdir -p %s/ns; touch %s/ns/uts; unshare --uts=$PWD/%s/ns/uts true", n.State, id, id, id))
 		}, []string{"folder-leftover", "namespace-leftover"}, func(id string) string { return n.State + "/pods/" + id }},

@@ -37,7 +37,7 @@ func (n *Node) Left() []string {
 	for _, dir := range []string{"pods", "containers", "monitor/proc", "runtimes/*", "trials"} {
 		add("state", below(n.State, dir)...)
 	}
-	for _, dir := range []string{"containers", "checkpoints", "network/attachments", "network/cni-cache/results", "content/ingest", "content/incoming"} {
+	for _, dir := range []string{"pods", "containers", "checkpoints", "network/attachments", "network/cni-cache/results", "content/ingest", "content/incoming"} {
 		add("root", below(n.Root, dir)...)
 	}
 	slices.Sort(out)
