@@ -61,8 +61,10 @@ type exam struct {
 	all  []Finding
 	dist profile.Distribution
 	seen cri.Seen
-	// blind is why it was not seen how containerd was started, or nil.
+	// blind is why it was not seen how containerd was started, or nil, and told says that
+	// it is started with a file that has to be there.
 	blind error
+	told  bool
 }
 
 // Examine looks at all of the node.
@@ -71,10 +73,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 	e := &exam{Node: n}
 	seen := e.kubelet()
 	e.kernel()
-	var err error
-	if e.dist, err = profile.Detect(n.Root, e.Choice); err == nil {
-		e.dist, err = e.dist.With(n.Override)
-	}
+	err := e.detect()
 	if !seen {
 		e.noKubelet()
 	}
@@ -91,6 +90,20 @@ func Examine(ctx context.Context, n Node) []Finding {
 	}
 	e.leftovers()
 	return e.all
+}
+
+// detect finds the distribution, also that of a runtime that is down.
+func (e *exam) detect() error {
+	var err error
+	if e.dist, err = profile.Detect(e.Root, e.Choice); err != nil && e.Choice.Name == "" {
+		if d, ok := profile.DetectStopped(e.Root, e.Choice); ok {
+			e.dist, err = d, nil
+		}
+	}
+	if err == nil {
+		e.dist, err = e.dist.With(e.Override)
+	}
+	return err
 }
 
 func (e *exam) add(f Finding) { e.all = append(e.all, f) }
@@ -160,23 +173,42 @@ func (e *exam) socket(ctx context.Context) {
 	}
 }
 
-// started has the file looked at that the running containerd reads, which is not always
+// started has the file looked at that containerd is started with, which is not always
 // the one of the distribution. What the user has said comes before it.
 func (e *exam) started() error {
 	if e.Override.Config != "" {
 		return nil
 	}
+	args, err := e.command()
+	if err != nil {
+		e.blind = err
+		return nil
+	}
+	_, said := profile.Config(args)
+	e.told = said && !e.dist.Containerd.Generated
+	// Nothing is written, so that it does not matter whether it could be.
+	e.dist, err = e.dist.StartedAs(profile.Process{Args: args, Write: func(string) error { return nil }})
+	return err
+}
+
+// command is containerd's command line: that of its process or, if there is none to be
+// seen, the one by which systemd would start it.
+func (e *exam) command() ([]string, error) {
 	pid, err := cri.Client{Socket: e.path(e.dist.Socket)}.PID()
 	if err == nil {
 		var args []string
 		if args, err = profile.ReadCommand(e.proc, pid); err == nil {
-			// Nothing is written, so that it does not matter whether it could be.
-			e.dist, err = e.dist.StartedAs(profile.Process{Args: args, Write: func(string) error { return nil }})
-			return err
+			return args, nil
 		}
 	}
-	e.blind = err
-	return nil
+	unit, other := e.dist.Unit(e.path("/"), "")
+	if other == nil {
+		var args []string
+		if args, other = profile.UnitCommand(e.path("/"), unit); other == nil {
+			return args, nil
+		}
+	}
+	return nil, fmt.Errorf("%w; %w", err, other)
 }
 
 func (e *exam) containerd() {
@@ -234,6 +266,8 @@ func (e *exam) read(c *containerd.Config) {
 	switch {
 	case len(c.Files()) > 0:
 		e.add(Finding{OK, "config", c.Main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
+	case e.told:
+		e.add(Finding{Error, "config", c.Main, "containerd is started with it, and it is not there; containerd will not start again", "put the file back, or correct --config in the unit of containerd"})
 	case e.blind != nil:
 		e.add(Finding{Warning, "config", c.Main, "it is not there, and it is not seen which file containerd was started with: " + e.blind.Error(), "start containerd, look from the host's PID namespace, or name the file by --cri-config"})
 	default:

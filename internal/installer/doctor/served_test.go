@@ -100,6 +100,43 @@ func TestConfigurationOfFlatcar(t *testing.T) {
 	check(t, Examine(t.Context(), n), wanted{Warning, "config", profile.ContainerdMain, "not seen which file"})
 }
 
+// Where containerd is down, its unit says what it will read. Its socket may be gone.
+func TestConfigurationOfAUnit(t *testing.T) {
+	const (
+		unit   = "usr/lib/systemd/system/containerd.service"
+		config = "/opt/containerd.toml"
+		socket = "/" + containerdSocket
+	)
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []wanted
+	}{
+		"nothing said":    {map[string]string{unit: "[Service]\nExecStart=/usr/bin/containerd\n", profile.ContainerdMain: "version = 3\n"}, []wanted{{OK, "config", profile.ContainerdMain, "version 3, 1 files"}}},
+		"neither file":    {map[string]string{unit: "[Service]\nExecStart=/usr/bin/containerd\n"}, []wanted{{OK, "config", profile.ContainerdMain, "built in"}}},
+		"another file":    {map[string]string{unit: "[Service]\nExecStart=/usr/bin/containerd -c " + config + "\n", config: "version = 2\nimports = [\"/etc/none.toml\"]\n"}, []wanted{{OK, "config", config, "version 2, 1 files"}, {Error, "import", "/etc/none.toml", "not there"}}},
+		"a drop-in":       {map[string]string{unit: "[Service]\nExecStart=/usr/bin/containerd\n", "etc/systemd/system/containerd.service.d/10.conf": "[Service]\nEnvironment=CONFIG=" + config + "\nExecStart=\nExecStart=/usr/bin/env A=b /usr/bin/containerd --config ${CONFIG}\n", config: "version = 3\n"}, []wanted{{OK, "config", config, "version 3, 1 files"}}},
+		"it is not there": {map[string]string{unit: "[Service]\nExecStart=/usr/bin/containerd --config=" + config + "\n"}, []wanted{{Error, "config", config, "will not start again"}}},
+		"something else":  {map[string]string{unit: "[Service]\nExecStart=/opt/start-it\n"}, []wanted{{Warning, "config", profile.ContainerdMain, "/opt/start-it and names no containerd"}}},
+		"no unit":         {map[string]string{containerdSocket: ""}, []wanted{{Warning, "config", profile.ContainerdMain, "there is no such unit"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for path, text := range c.files {
+				write(t, root, path, text, 0o644)
+			}
+			check(t, Examine(t.Context(), Node{Root: root, proc: t.TempDir()}), append(c.want, wanted{Error, "socket", socket, ""})...)
+		})
+	}
+	// Of two runtimes that do not run it is not known which one is meant, unless the kubelet says.
+	root := t.TempDir()
+	write(t, root, unit, "[Service]\nExecStart=/usr/bin/containerd\n", 0o644)
+	write(t, root, "usr/lib/systemd/system/crio.service", "[Service]\nExecStart=/usr/bin/crio\n", 0o644)
+	n := Node{Root: root, proc: t.TempDir()}
+	check(t, Examine(t.Context(), n), wanted{Error, "runtime", "node", "no socket of a known runtime"})
+	n.Choice.Endpoint = "unix:///run/crio/crio.sock"
+	check(t, Examine(t.Context(), n), wanted{Error, "socket", "/run/crio/crio.sock", ""})
+}
+
 func TestNoKubelet(t *testing.T) {
 	for _, name := range profile.Names() {
 		want := wanted{Warning, "kubelet", "kubelet", "no kubelet is seen"}

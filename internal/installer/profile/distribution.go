@@ -118,6 +118,25 @@ func Detect(root string, c Choice) (Distribution, error) {
 	return Distribution{}, fault.New(payload.UnsupportedNode, "there are several runtimes, %s, and it cannot be seen which one the kubelet uses; say it by --distribution", strings.Join(names, " and "))
 }
 
+// DetectStopped finds the distribution of a runtime that does not run and whose socket is
+// gone: the only one of which systemd has a unit.
+func DetectStopped(root string, c Choice) (Distribution, bool) {
+	var found []Distribution
+	for _, d := range distributions {
+		switch {
+		case d.there(root):
+			return Distribution{}, false
+		case c.Runtime != "" && c.Runtime != d.Runtime, c.Endpoint != "" && !same(root, c.Endpoint, d.Socket):
+		case len(d.unitsHere(root)) > 0:
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		return Distribution{}, false
+	}
+	return found[0].at(root), true
+}
+
 // there says whether the distribution's socket and, where it is told from others by
 // that, its configuration are there.
 func (d Distribution) there(root string) bool {
@@ -211,9 +230,7 @@ func (d Distribution) Unit(root, cgroup string) (string, error) {
 	if len(d.Units) == 1 {
 		return d.Units[0], nil
 	}
-	here := slices.DeleteFunc(slices.Clone(d.Units), func(u string) bool {
-		return !slices.ContainsFunc(UnitDirs, func(dir string) bool { return exists(root, filepath.Join(dir, u)) })
-	})
+	here := d.unitsHere(root)
 	runs := slices.DeleteFunc(slices.Clone(here), func(u string) bool {
 		return !slices.Contains(strings.FieldsFunc(cgroup, func(r rune) bool { return r == '/' || r == '\n' }), u)
 	})
@@ -230,4 +247,11 @@ func (d Distribution) Unit(root, cgroup string) (string, error) {
 		return "", fmt.Errorf("look how %s is started: none of the units %s is here; name one by --unit", d.Name, strings.Join(d.Units, ", "))
 	}
 	return "", fmt.Errorf("look how %s is started: the units %s are here, and it cannot be seen which one starts it; name it by --unit", d.Name, strings.Join(here, " and "))
+}
+
+// unitsHere are those of the units that are below root.
+func (d Distribution) unitsHere(root string) []string {
+	return slices.DeleteFunc(slices.Clone(d.Units), func(u string) bool {
+		return !slices.ContainsFunc(UnitDirs, func(dir string) bool { return exists(root, filepath.Join(dir, u)) })
+	})
 }

@@ -12,8 +12,10 @@ import (
 	"syscall"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/unitfile"
 )
 
 // ReadCommand is the command line of a process; its program is an absolute path.
@@ -33,6 +35,28 @@ func ReadCommand(proc string, pid int) ([]string, error) {
 		}
 	}
 	return args, nil
+}
+
+// UnitCommand is the command line of the containerd that systemd starts by a unit, by
+// what the unit's files below root say.
+func UnitCommand(root, unit string) ([]string, error) {
+	args, err := unitfile.Command(root, unit)
+	if err != nil {
+		return nil, err
+	}
+	// It may be started by env, or something else that puts things in order first.
+	at := slices.IndexFunc(args, func(a string) bool { return filepath.Base(a) == "containerd" })
+	if at < 0 {
+		return nil, fmt.Errorf("look how %s is started: its ExecStart begins with %s and names no containerd: %w", unit, args[0], errdefs.ErrNotFound)
+	}
+	return args[at:], nil
+}
+
+// Config is the file that a command line has containerd read, and whether it says so
+// itself: such a file has to be there for containerd to start.
+func Config(args []string) (file string, said bool) {
+	at, file := configFlag(args)
+	return file, at >= 0
 }
 
 // ContainerdMain is what containerd reads if nobody says another file.
