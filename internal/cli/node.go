@@ -196,8 +196,8 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 		return err
 	}
 	do := func() error {
-		if f.images != "" && f.images != f.runtime {
-			other, err := endpoint.DialImages(ctx, f.images)
+		if f.images != "" && f.images != a.endpoint {
+			other, err := patiently(ctx, log, func() (*endpoint.Endpoint, error) { return endpoint.DialImages(ctx, f.images) })
 			if err != nil {
 				return err
 			}
@@ -210,18 +210,25 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 }
 
 // patiently connects to a runtime that may not be there yet: agent and runtime are
-// started at the same time when a machine is. One of another CRI is not waited for.
+// started at the same time when a machine is.
 func (a *app) patiently(ctx context.Context, log *slog.Logger) (*session, error) {
+	if a.endpoint == "" {
+		return a.connect(ctx)
+	}
+	return patiently(ctx, log, func() (*session, error) { return a.connect(ctx) })
+}
+
+// patiently waits for a service that is not there yet. One of another CRI is not waited for.
+func patiently[T any](ctx context.Context, log *slog.Logger, connect func() (T, error)) (T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		s, err := a.connect(ctx)
-		away := errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, errdefs.ErrNotFound)
-		if err == nil || a.endpoint == "" || !away {
+		s, err := connect()
+		if !errors.Is(err, errdefs.ErrUnavailable) && !errors.Is(err, errdefs.ErrNotFound) {
 			return s, err
 		}
 		log.Warn("the runtime does not answer, and is asked again", "error", err, "again", pause.String())
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return s, ctx.Err()
 		case <-time.After(pause):
 		}
 	}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 
@@ -29,6 +32,34 @@ func TestANodeDoesNotWaitForAnotherCRI(t *testing.T) {
 	t.Cleanup(server.Stop)
 	a := &app{endpoint: path, err: t.Output()}
 	if _, err := a.patiently(t.Context(), slog.New(slog.DiscardHandler)); !errors.Is(err, errdefs.ErrPrecondition) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestANodeWaits for a runtime, or for the service of images, that is not there yet, and for
+// nothing else.
+func TestANodeWaits(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for last, want := range map[error]int{nil: 5, errdefs.ErrPrecondition: 5} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			got, err := patiently(t.Context(), log, func() (string, error) {
+				switch tries++; {
+				case tries < 3:
+					return "", fmt.Errorf("connect: %w", errdefs.ErrNotFound)
+				case tries < 5:
+					return "", fmt.Errorf("connect: %w", errdefs.ErrUnavailable)
+				}
+				return "a service", last
+			})
+			if got != "a service" || !errors.Is(err, last) || tries != want {
+				t.Errorf("%q, %v after %d tries; want %v after %d", got, err, tries, last, want)
+			}
+		})
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := patiently(ended, log, func() (int, error) { return 0, errdefs.ErrNotFound }); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

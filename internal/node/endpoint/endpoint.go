@@ -36,7 +36,7 @@ const wanted = "v1"
 type Endpoint struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Name and Version are what the runtime calls itself.
+	// Name and Version are what the runtime called itself at first.
 	Name, Version string
 	// Address is the socket, which a daemon of this process has, too.
 	Address string
@@ -71,10 +71,12 @@ func Of(ctx context.Context, conn grpc.ClientConnInterface, address string) (*En
 	e := &Endpoint{Address: address, Calls: NewCalls(), conn: conn}
 	e.Runtime = runtimeapi.NewRuntimeServiceClient(e.Calls.Over(conn))
 	e.UseImages(conn)
-	if err := e.identify(ctx); err != nil {
+	is, err := e.Identify(ctx)
+	if err != nil {
 		_ = e.Close()
 		return nil, err
 	}
+	e.Name, e.Version = is.Name, is.Version
 	return e, nil
 }
 
@@ -149,10 +151,13 @@ func SocketPath(socket string) (string, error) {
 	return path, nil
 }
 
-// identify asks the runtime what it is. The error is errdefs.ErrPrecondition where that
-// speaks another CRI, which waiting does not mend, and errdefs.ErrUnavailable where it
-// does not answer.
-func (e *Endpoint) identify(ctx context.Context) error {
+// Identity is what a runtime calls itself.
+type Identity struct{ Name, Version string }
+
+// Identify asks the runtime what it is: behind the same socket may be another one by now. The
+// error is errdefs.ErrPrecondition where that speaks another CRI, which waiting does not mend,
+// and errdefs.ErrUnavailable where it does not answer.
+func (e *Endpoint) Identify(ctx context.Context) (Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	ask := &runtimeapi.VersionRequest{Version: wanted}
@@ -160,18 +165,17 @@ func (e *Endpoint) identify(ctx context.Context) error {
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		old := &runtimeapi.VersionResponse{} // on the wire it is the same
-		if e.conn.Invoke(ctx, "/runtime.v1alpha2.RuntimeService/Version", ask, old) == nil {
-			return e.incompatible(old, "v1alpha2")
+		if e.conn != nil && e.conn.Invoke(ctx, "/runtime.v1alpha2.RuntimeService/Version", ask, old) == nil {
+			return Identity{}, e.incompatible(old, "v1alpha2")
 		}
-		return fmt.Errorf("what serves %s has no CRI %s, which Fairlead needs; enable the CRI of this runtime, or upgrade it: %w (%w)", e.Address, wanted, err, errdefs.ErrPrecondition)
+		return Identity{}, fmt.Errorf("what serves %s has no CRI %s, which Fairlead needs; enable the CRI of this runtime, or upgrade it: %w (%w)", e.Address, wanted, err, errdefs.ErrPrecondition)
 	case err != nil:
-		return fmt.Errorf("ask %s for its version: %w (%w)", e.Address, err, errdefs.ErrUnavailable)
+		return Identity{}, fmt.Errorf("ask %s for its version: %w (%w)", e.Address, err, errdefs.ErrUnavailable)
 	}
 	if speaks := v.GetRuntimeApiVersion(); speaks != "" && speaks != wanted {
-		return e.incompatible(v, speaks)
+		return Identity{}, e.incompatible(v, speaks)
 	}
-	e.Name, e.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
-	return nil
+	return Identity{v.GetRuntimeName(), v.GetRuntimeVersion()}, nil
 }
 
 func (e *Endpoint) incompatible(v *runtimeapi.VersionResponse, speaks string) error {

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/advert"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cluster/membership"
@@ -32,6 +34,9 @@ type facts struct {
 	endpoint *endpoint.Endpoint
 	info     corev1.NodeSystemInfo
 	fixed    nodestatus.Facts
+	// warn tells of what is wrong, and changed that there is something to tell the cluster.
+	warn    func(reason, message string)
+	changed func()
 
 	*latest
 }
@@ -42,6 +47,7 @@ type latest struct {
 	runtime  nodestatus.Runtime
 	handlers []advert.Handler
 	images   []corev1.ContainerImage
+	unfit    string // why the runtime cannot be used, as it was told
 }
 
 func factsOf(cfg Config, has capacity.Node) (facts, error) {
@@ -93,10 +99,22 @@ func (f *facts) run(ctx context.Context) error {
 func (f *facts) ask(ctx context.Context, images bool) {
 	ctx, cancel := context.WithTimeout(ctx, runtimeEvery)
 	defer cancel()
-	answer, err := f.endpoint.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
-	f.mu.Lock()
-	f.runtime = nodestatus.FromRuntime(answer, err)
-	f.mu.Unlock()
+	is, err := f.endpoint.Identify(ctx) // after a restart it may be another one
+	if errors.Is(err, errdefs.ErrPrecondition) {
+		f.cannotUse(err)
+		return
+	}
+	var answer *runtimeapi.StatusResponse
+	if err == nil {
+		answer, err = f.endpoint.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	}
+	f.set(nodestatus.FromRuntime(answer, err))
+	if err == nil {
+		f.mu.Lock()
+		f.unfit = ""
+		f.fixed.Info.ContainerRuntimeVersion = is.Name + "://" + is.Version
+		f.mu.Unlock()
+	}
 	if set, err := handlers.List(ctx, f.endpoint.Runtime); err == nil {
 		f.mu.Lock()
 		f.handlers = set.Advert()
@@ -116,6 +134,30 @@ func (f *facts) ask(ctx context.Context, images bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = out
+}
+
+// set takes an answer of the runtime.
+func (f *facts) set(is nodestatus.Runtime) {
+	f.mu.Lock()
+	changed := !slices.Equal(f.runtime.NotReady, is.NotReady)
+	f.runtime = is
+	f.mu.Unlock()
+	if changed {
+		f.changed()
+	}
+}
+
+// cannotUse has the node not ready until a runtime answers that can be used. Nothing else ends:
+// what the one before has started may run on, and come back with it.
+func (f *facts) cannotUse(err error) {
+	f.set(nodestatus.Incompatible(err))
+	f.mu.Lock()
+	told := f.unfit == err.Error()
+	f.unfit = err.Error()
+	f.mu.Unlock()
+	if !told {
+		f.warn("IncompatibleRuntime", "No pod can be started, changed or ended before a container runtime serves the socket that can be used: "+err.Error())
+	}
 }
 
 // now is what there is to say.

@@ -133,6 +133,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.cluster = n.newCluster(cfg)
+	n.facts.warn, n.facts.changed = n.Warn, n.cluster.NodeChanged
 	n.newDrivers()
 	goods, err := stock.New(stock.Config{
 		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Warn: n.Warn, Log: cfg.Log,

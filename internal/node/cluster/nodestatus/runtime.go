@@ -38,6 +38,11 @@ func FromRuntime(answer *runtimeapi.StatusResponse, err error) Runtime {
 	return out
 }
 
+// Incompatible is what there is to say of a node whose runtime answers, and cannot be used.
+func Incompatible(err error) Runtime {
+	return Runtime{NotReady: []string{fmt.Sprintf("container runtime is not compatible: %v", err)}}
+}
+
 // lacks says why a condition does not hold, or "".
 func lacks(answer *runtimeapi.StatusResponse, condition string) string {
 	for _, c := range answer.GetStatus().GetConditions() {
