@@ -257,17 +257,21 @@ func (c *Cluster) Event(pod *corev1.Pod, kind, reason, message string) {
 	c.ContainerEvent(pod, ContainerEvent{Kind: kind, Reason: reason, Message: message})
 }
 
-// ContainerEvent is an event about a container; Path is its field path in the pod.
-type ContainerEvent struct{ Path, Kind, Reason, Message string }
+// ContainerEvent is an event about a pod, or about a container; Path is its field path in the
+// pod then.
+type ContainerEvent struct {
+	Path, Kind, Reason, Message string
+	Annotations                 map[string]string // of the event, for programs
+}
 
-// ContainerEvent tells of something that happened to a container of a pod.
+// ContainerEvent tells of something that happened to a pod or a container of it.
 func (c *Cluster) ContainerEvent(pod *corev1.Pod, e ContainerEvent) {
 	if isStatic(pod) {
 		if m := c.mirrors.Of(pod); m != nil {
 			pod = m
 		}
 	}
-	c.recorder.Event(events.OfPod(pod, e.Path), e.Kind, e.Reason, e.Message)
+	c.recorder.Tell(events.OfPod(pod, e.Path), events.Notice{Kind: e.Kind, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations})
 }
 
 // statusRefused tells of a pod whose status cannot be written, so that it is not as it is

@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/logs/rotate"
@@ -240,7 +241,9 @@ func (m *Machine) logDir(p *corev1.Pod) string {
 // tell is how people are told of the machine. Its own events are about no pod.
 func (m *Machine) tell() resources.Tell {
 	return resources.Tell{
-		Pod:     func(p *corev1.Pod, kind, reason, message string) { reporter{m}.Event(p, kind, reason, message) },
+		Evicted: func(p *corev1.Pod, message string, _ map[string]string) {
+			reporter{m}.Event(p, corev1.EventTypeWarning, eviction.Reason, message)
+		},
 		Node:    func(kind, reason, message string) { m.events.add(m.self(), kind, reason, message) },
 		Changed: func() { m.agent.RoomChanged() },
 	}

@@ -150,7 +150,7 @@ func (e evictor) Evict(ctx context.Context, v eviction.Eviction) error {
 		return errors.New("it is gone already")
 	}
 	e.k.stats.evictions.Add(1, string(v.Signal))
-	e.k.cfg.Tell.Pod(v.Pod, corev1.EventTypeWarning, eviction.Reason, v.Message)
+	e.k.cfg.Tell.Evicted(v.Pod, v.Message, v.Annotations)
 	return e.k.pods.Await(ctx, v.Pod.UID)
 }
 

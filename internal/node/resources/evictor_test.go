@@ -58,8 +58,8 @@ func (k *kept) Volumes(_ context.Context, ask survey.Ask) map[types.UID]survey.P
 func told(k *Keeper) *[]string {
 	out := &[]string{}
 	k.cfg.Tell = Tell{
-		Pod: func(p *corev1.Pod, kind, reason, message string) {
-			*out = append(*out, p.Name+" "+kind+" "+reason+": "+message)
+		Evicted: func(p *corev1.Pod, message string, annotations map[string]string) {
+			*out = append(*out, fmt.Sprintf("%s %v: %s", p.Name, annotations, message))
 		},
 		Node:    func(kind, reason, message string) { *out = append(*out, "node "+kind+" "+reason+": "+message) },
 		Changed: func() { *out = append(*out, "changed") },
@@ -74,7 +74,7 @@ func TestEvict(t *testing.T) {
 	pods := &kept{some: some{burstable(1, "1")}}
 	k.pods = pods
 	e := evictor{k}
-	if err := e.Evict(t.Context(), eviction.Eviction{Pod: pods.some[0], Signal: eviction.MemoryAvailable, Message: "low", Grace: 3 * time.Second}); err != nil {
+	if err := e.Evict(t.Context(), eviction.Eviction{Pod: pods.some[0], Signal: eviction.MemoryAvailable, Message: "low", Grace: 3 * time.Second, Annotations: map[string]string{"starved_resource": "memory"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Evict(t.Context(), eviction.Eviction{Pod: burstable(7, "1")}); err == nil {
@@ -85,7 +85,7 @@ func TestEvict(t *testing.T) {
 	if want := []string{"p1 in 3s: Evicted, disrupts true, again false"}; !slices.Equal(pods.ended, want) {
 		t.Errorf("%q, want %q", pods.ended, want)
 	}
-	if want := []string{"p1 Warning Evicted: low", "changed", "node Warning EvictionThresholdMet: Attempting to reclaim memory"}; !slices.Equal(*said, want) {
+	if want := []string{"p1 map[starved_resource:memory]: low", "changed", "node Warning EvictionThresholdMet: Attempting to reclaim memory"}; !slices.Equal(*said, want) {
 		t.Errorf("%q, want %q", *said, want)
 	}
 	if !slices.Equal(k.Pressure(), []corev1.NodeConditionType{corev1.NodeMemoryPressure}) {

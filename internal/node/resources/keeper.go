@@ -68,8 +68,10 @@ type Config struct {
 
 // Tell is who is told. None of it may wait.
 type Tell struct {
-	Pod  func(pod *corev1.Pod, kind, reason, message string) // an event about a pod
-	Node func(kind, reason, message string)                  // an event about the node
+	// Evicted is a warning about a pod; the annotations of the event tell programs what the
+	// message tells people.
+	Evicted func(pod *corev1.Pod, message string, annotations map[string]string)
+	Node    func(kind, reason, message string) // an event about the node
 	// Changed is that Pressure or NotReady may be another.
 	Changed func()
 }

@@ -92,7 +92,9 @@ func newSmall(t *testing.T, hard map[string]string) *small {
 		},
 		Runtime: fake, Images: fake.Images, Name: "n", Folder: s.disk, Logs: func(p *corev1.Pod) string { return filepath.Join(s.disk, "logs", p.Name) }, Log: log,
 		Tell: Tell{
-			Pod:  func(p *corev1.Pod, kind, reason, message string) { s.hear(p.Name, kind, reason, message) },
+			Evicted: func(p *corev1.Pod, message string, _ map[string]string) {
+				s.hear(p.Name, corev1.EventTypeWarning, eviction.Reason, message)
+			},
 			Node: func(kind, reason, message string) { s.hear("node", kind, reason, message) }, Changed: func() {},
 		},
 	})

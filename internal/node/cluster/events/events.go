@@ -50,7 +50,16 @@ type happened struct {
 	about           corev1.ObjectReference
 	kind            string
 	reason, message string
+	annotations     map[string]string
 	at              time.Time
+}
+
+// Notice is what an event says. Kind is Normal or Warning.
+type Notice struct {
+	Kind, Reason, Message string
+	// Annotations of the event tell programs more. They are those of the first of several
+	// that are one.
+	Annotations map[string]string
 }
 
 // New makes a recorder for a node; events wait for Run.
@@ -79,8 +88,13 @@ func OfNode(name string) corev1.ObjectReference {
 // Event tells of something. Kind is Normal or Warning. It never blocks: what does
 // not fit is counted, and lost.
 func (r *Recorder) Event(about corev1.ObjectReference, kind, reason, message string) {
+	r.Tell(about, Notice{Kind: kind, Reason: reason, Message: message})
+}
+
+// Tell is Event for what has annotations.
+func (r *Recorder) Tell(about corev1.ObjectReference, n Notice) {
 	select {
-	case r.queue <- happened{about, kind, reason, shortened(message), time.Now()}:
+	case r.queue <- happened{about, n.Kind, n.Reason, shortened(n.Message), n.Annotations, time.Now()}:
 	default:
 		r.dropped.Add(1)
 	}
@@ -163,7 +177,7 @@ func (r *Recorder) once(ctx context.Context, h happened, s *said) error {
 	first := metav1.NewTime(h.at)
 	e := &corev1.Event{
 		TypeMeta:       metav1.TypeMeta{Kind: "Event", APIVersion: "v1"},
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", h.about.Name, r.named)},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", h.about.Name, r.named), Annotations: h.annotations},
 		InvolvedObject: h.about, Type: h.kind, Reason: h.reason, Message: s.message,
 		FirstTimestamp: first, LastTimestamp: first, Count: s.count,
 		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -85,6 +86,21 @@ func TestTheSameEventIsCounted(t *testing.T) {
 		}
 		if e := events[1]; e.Namespace != "default" || e.InvolvedObject.UID != "n" || e.Count != 1 {
 			t.Errorf("the event of the node is %+v", e)
+		}
+	})
+}
+
+// TestAnnotations are on the event, for programs.
+func TestAnnotations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, r := newRecorder(t)
+		want := map[string]string{"starved_resource": "memory", "offending_containers": "web", "offending_containers_usage": "2Mi"}
+		for range 2 {
+			r.Tell(OfPod(pod, ""), Notice{Kind: corev1.EventTypeWarning, Reason: "Evicted", Message: "low", Annotations: want})
+		}
+		synctest.Wait()
+		if got := all(t, server); len(got) != 1 || !maps.Equal(got[0].Annotations, want) || got[0].Count != 2 {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -26,6 +26,7 @@ import (
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/endpoint"
+	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/logs/rotate"
@@ -237,7 +238,9 @@ func (n *Node) metrics() []func(io.Writer) error {
 // tell is how the cluster is told of the node.
 func (n *Node) tell() resources.Tell {
 	return resources.Tell{
-		Pod:     func(p *corev1.Pod, kind, reason, message string) { n.cluster.Event(p, kind, reason, message) },
+		Evicted: func(p *corev1.Pod, message string, annotations map[string]string) {
+			n.cluster.ContainerEvent(p, api.ContainerEvent{Kind: corev1.EventTypeWarning, Reason: eviction.Reason, Message: message, Annotations: annotations})
+		},
 		Node:    func(kind, reason, message string) { n.cluster.NodeEvent(kind, reason, message) },
 		Changed: func() { n.cluster.NodeChanged() },
 	}
@@ -338,7 +341,7 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 
 // ContainerEvent implements agent.Precise.
 func (r reporter) ContainerEvent(p *corev1.Pod, e agent.ContainerEvent) {
-	r.n.cluster.ContainerEvent(p, api.ContainerEvent(e))
+	r.n.cluster.ContainerEvent(p, api.ContainerEvent{Path: e.Path, Kind: e.Kind, Reason: e.Reason, Message: e.Message})
 }
 
 func (r reporter) Gone(p *corev1.Pod) {

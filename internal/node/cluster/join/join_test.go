@@ -224,6 +224,24 @@ func TestEventsOfContainers(t *testing.T) {
 	})
 }
 
+// TestEvictionIsAnnotated has the event of an evicted pod say what programs look for.
+func TestEvictionIsAnnotated(t *testing.T) {
+	s := newSite(t)
+	n := s.boot()
+	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
+	s.bind("n", "a")
+	s.await("the pod", func() bool { return s.runs("a", 0) })
+	n.tell().Evicted(n.agent.Pods()[0], "The node was low on resource: memory. ", map[string]string{"starved_resource": "memory"})
+	s.await("the event", func() bool {
+		for _, o := range s.All(eventsOf) {
+			if e := into[corev1.Event](t, o); e.Reason == eviction.Reason {
+				return e.Type == corev1.EventTypeWarning && e.InvolvedObject.Name == "a" && e.Annotations["starved_resource"] == "memory"
+			}
+		}
+		return false
+	})
+}
+
 // TestUserNamespace refuses a pod that asks for one: it would run as the node's root.
 func TestUserNamespace(t *testing.T) {
 	s := newSite(t)
