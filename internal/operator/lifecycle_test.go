@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
@@ -43,6 +44,7 @@ func TestUpgradeIsCounted(t *testing.T) {
 	w.create(p)
 	w.fleet("a", 3)
 	pool := aPool("a", "gvisor")
+	pool.Spec.MaxUnavailable = new(intstr.FromInt32(3))
 	w.create(pool)
 	w.settle()
 	for _, n := range []string{"a-000", "a-001", "a-002"} {

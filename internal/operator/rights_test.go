@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
-	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/options"
 	"fairlead.run/test/apiserver"
 )
@@ -315,17 +314,10 @@ func (b *bound) kubelet(node string) {
 			p.Spec.NodeName = node
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			b.Put(kinds["Pod"], p)
-		case had != nil && (!wants || metaOf(had)[names.AnnotationRevision] != ds.Spec.Template.Annotations[names.AnnotationRevision]):
+		case had != nil && !wants:
 			b.Delete(kinds["Pod"], key)
 		}
 	}
-}
-
-// metaOf is the annotations of a stored object.
-func metaOf(o apiserver.Object) map[string]any {
-	meta, _ := o["metadata"].(map[string]any)
-	annotations, _ := meta["annotations"].(map[string]any)
-	return annotations
 }
 
 // In a cluster of its own it needs what the chart gives it, and nothing else.
@@ -338,7 +330,10 @@ func TestRightsOnNodes(t *testing.T) {
 		b.Put(kinds["RuntimePayload"], p)
 	}
 	put("1", "runsc")
-	b.Put(kinds["Node"], &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"group": "a"}}})
+	b.Put(kinds["Node"], &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"group": "a"}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	})
 	pool := func(memory string, generation int64) {
 		p := aPool("a", "gvisor")
 		b.read("WorkerPool", "a", p)

@@ -314,8 +314,9 @@ func (w *world) pod(name string, ds *appsv1.DaemonSet, node string) {
 		return
 	}
 	w.must(err)
-	if p.Annotations[names.AnnotationRevision] != ds.Spec.Template.Annotations[names.AnnotationRevision] {
-		w.must(w.client.Delete(ctx, p)) // a rolling update
+	rolls := ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType
+	if rolls && p.Annotations[names.AnnotationRevision] != ds.Spec.Template.Annotations[names.AnnotationRevision] {
+		w.must(w.client.Delete(ctx, p))
 		return
 	}
 	was := p.DeepCopy()

@@ -19,8 +19,8 @@ import (
 	"fairlead.run/internal/operator/validate"
 )
 
-// patience is how long a pod may take to begin, or a DaemonSet to make it. Who waits is
-// told afterwards.
+// patience is how long a pod may take to begin, to be done or to end, or a DaemonSet to
+// make it. Who waits is told afterwards.
 const patience = 5 * time.Minute
 
 // failure is what went wrong on a node: what an installer said of its last attempt, or
@@ -30,8 +30,12 @@ type failure struct {
 	permanent  bool
 }
 
-// failures are what is wrong with pods.
-func (e *onNodes) failures(pods []corev1.Pod) []failure {
+// failures are what is wrong with pods, some of which the nodes wait for.
+func (e *onNodes) failures(pods []corev1.Pod, waiting []corev1.Node) []failure {
+	of := map[string]*corev1.Node{}
+	for i := range waiting {
+		of[waiting[i].Name] = &waiting[i]
+	}
 	var out []failure
 	for i := range pods {
 		p := &pods[i]
@@ -39,7 +43,7 @@ func (e *onNodes) failures(pods []corev1.Pod) []failure {
 		if where == "" {
 			where = "pod " + p.Name
 		}
-		if says, permanent := e.trouble(p); says != "" {
+		if says, permanent := e.trouble(p, of[p.Spec.NodeName]); says != "" {
 			out = append(out, failure{where, where + ": " + says, permanent})
 		}
 	}
@@ -47,14 +51,19 @@ func (e *onNodes) failures(pods []corev1.Pod) []failure {
 	return out
 }
 
-// trouble is what is wrong with a pod, or "". Only its own result can be permanent: what
-// a kubelet says may be another thing the next minute.
-func (e *onNodes) trouble(p *corev1.Pod) (says string, permanent bool) {
+// trouble is what is wrong with a pod, or "", and n the node that waits for it, if there
+// is one. Only its own result can be permanent: what a kubelet says may be another thing
+// the next minute.
+func (e *onNodes) trouble(p *corev1.Pod, n *corev1.Node) (says string, permanent bool) {
 	sign, r := nodes.Read(p)
 	switch {
 	case r != nil && r.Reason != "":
 		return fmt.Sprintf("%s: %s", r.Reason, r.Message), r.Reason.Permanent()
-	case sign.Done || p.DeletionTimestamp != nil:
+	case p.DeletionTimestamp != nil && n != nil:
+		return e.lingers(p), false
+	case p.DeletionTimestamp != nil:
+		return "", false
+	case sign.Done:
 		return "", false
 	case p.Status.Phase == corev1.PodFailed && p.Status.Reason != "":
 		return join(p.Status.Reason, p.Status.Message), false // it was evicted, or not taken
@@ -63,6 +72,10 @@ func (e *onNodes) trouble(p *corev1.Pod) (says string, permanent bool) {
 		s := &p.Status.ContainerStatuses[i]
 		if says := held(s.State.Waiting); says != "" {
 			return says, false
+		}
+		// Pods of a node that is away are not ready, whatever they do.
+		if run := s.State.Running; run != nil && n != nil && nodes.Alive(n) && e.now().Sub(unreadySince(p, run)) >= patience {
+			return fmt.Sprintf("its installer has not been done for more than %s; look at its log: kubectl logs -n %s %s", minutes(patience), p.Namespace, p.Name), false
 		}
 		for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
 			if end != nil && (r == nil || end.ExitCode != 0) {
@@ -79,6 +92,58 @@ func (e *onNodes) trouble(p *corev1.Pod) (says string, permanent bool) {
 		}
 	}
 	return fmt.Sprintf("its installer has not begun for more than %s; look at the events of its pod: kubectl describe pod -n %s %s", minutes(patience), p.Namespace, p.Name), false
+}
+
+// unreadySince is since when a pod that runs has not been ready.
+func unreadySince(p *corev1.Pod, run *corev1.ContainerStateRunning) time.Time {
+	since := run.StartedAt.Time
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
+}
+
+// lingers is that a pod does not end, so that nothing comes after it.
+func (e *onNodes) lingers(p *corev1.Pod) string {
+	if e.now().Sub(p.DeletionTimestamp.Time) < patience {
+		return ""
+	}
+	return fmt.Sprintf("its installer's pod %s/%s was to end more than %s ago and has not; if the node does not come back, delete its object", p.Namespace, p.Name, minutes(patience))
+}
+
+// turns says how many nodes wait for another release, and which ones they wait for.
+func (e *onNodes) turns(ctx context.Context, c *gardener.ContainerRuntime, members []corev1.Node, verified map[string]bool) (string, error) {
+	var pods corev1.PodList
+	fits := client.MatchingLabels{names.Pool: c.Spec.WorkerPool.Name, names.Work: string(names.Install)}
+	if err := e.client.List(ctx, &pods, client.InNamespace(c.Namespace), fits); err != nil {
+		return "", fmt.Errorf("list the installer's pods: %w", err)
+	}
+	unready := map[string]bool{}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; !nodes.Ready(p) {
+			unready[p.Spec.NodeName] = true
+		}
+	}
+	waiting, before := 0, []string{}
+	for i := range members {
+		switch n := &members[i]; {
+		case !nodes.Alive(n):
+			before = append(before, n.Name+" (does not answer)")
+		case unready[n.Name]:
+			before = append(before, n.Name)
+		case !verified[n.Name]:
+			waiting++
+		}
+	}
+	switch slices.Sort(before); {
+	case waiting == 0:
+		return "", nil
+	case len(before) == 0:
+		return fmt.Sprintf("; %d nodes wait for their turn", waiting), nil
+	}
+	return fmt.Sprintf("; %d nodes wait for their turn until these are ready: %s", waiting, classes.Some(before)), nil
 }
 
 // held is why a container does not begin, if that is more than that it is about to.

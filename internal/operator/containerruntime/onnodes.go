@@ -67,7 +67,7 @@ func (e *onNodes) order(t *task) *install.Order {
 	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Account: e.account}
 	o.Architectures = validate.Architectures(t.pool, &t.payload.Spec.Manifest)
 	if t.pool != nil {
-		o.Restart, o.MaxUnavailable = t.pool.Spec.Restart, t.pool.Spec.MaxUnavailable
+		o.Restart = t.pool.Spec.Restart
 	}
 	return o
 }
@@ -290,11 +290,13 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 	if err != nil {
 		return outcome{}, err
 	}
-	current := map[string]bool{}
+	current, before := map[string]bool{}, false
 	for i := range pods {
-		sign, _ := nodes.Read(&pods[i])
 		// What a pod of another revision has verified is another release.
-		if p := &pods[i]; sign.Done && p.Annotations[names.AnnotationRevision] == revision {
+		p := &pods[i]
+		if p.Annotations[names.AnnotationRevision] != revision {
+			before = true
+		} else if sign, _ := nodes.Read(p); sign.Done {
 			current[p.Spec.NodeName] = true
 		}
 	}
@@ -305,6 +307,14 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 		}
 	}
 	o := progress(t, all, ready)
+	if before {
+		says, err := e.turns(ctx, t.object, members, current)
+		if err != nil {
+			return outcome{}, err
+		}
+		o.says += says
+		o.conditions[0].Message = o.says
+	}
 	trouble, err := e.wrong(ctx, e.order(t), names.Install, pods)
 	if err != nil {
 		return outcome{}, err
@@ -336,7 +346,7 @@ func (e *onNodes) wrong(ctx context.Context, o *install.Order, work names.PhaseO
 	if work == names.Install { // the DaemonSet makes none for the others, which are told of by themselves
 		waiting = slices.DeleteFunc(waiting, func(n corev1.Node) bool { return !validate.Fits(&n, o.Architectures) })
 	}
-	return append(e.failures(pods), e.unmade(o.Runtime.Namespace, o.DaemonSetName(work), waiting, pods)...), nil
+	return append(e.failures(pods, waiting), e.unmade(o.Runtime.Namespace, o.DaemonSetName(work), waiting, pods)...), nil
 }
 
 // progress is how far it is with so many nodes ready of all. A pool without nodes is

@@ -28,10 +28,9 @@ type Order struct {
 	Type     string // by its own name
 	Payload  *v1alpha1.RuntimePayload
 	Settings payload.InstallSettings
-	// CRI, Restart and MaxUnavailable are those of the pool.
-	CRI            v1alpha1.CRIName
-	Restart        v1alpha1.Restart
-	MaxUnavailable *intstr.IntOrString
+	// CRI and Restart are those of the pool.
+	CRI     v1alpha1.CRIName
+	Restart v1alpha1.Restart
 	// Distribution is how that is set up on the nodes, and Architectures are those of
 	// which nodes are installed on.
 	Distribution  string
@@ -132,16 +131,9 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSe
 	labels[names.Work] = string(work)
 	ds := &appsv1.DaemonSet{ObjectMeta: o.meta(o.DaemonSetName(work))}
 	ds.Labels = labels
-	most := intstr.FromInt32(1)
-	if o.MaxUnavailable != nil {
-		most = *o.MaxUnavailable
-	}
-	if work == names.Cleanup {
-		most = intstr.FromString("100%") // what is being taken away serves nobody
-	}
 	ds.Spec = appsv1.DaemonSetSpec{
 		Selector:       &metav1.LabelSelector{MatchLabels: labels},
-		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &most}},
+		UpdateStrategy: strategy(work),
 		// A pod is ready when the runtime was verified; nothing is gained by waiting.
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: o.pod(work)},
 	}
@@ -166,6 +158,18 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSe
 	sum := sha256.Sum256(text)
 	ds.Spec.Template.Annotations[names.AnnotationRevision] = hex.EncodeToString(sum[:])[:16]
 	return ds, nil
+}
+
+// strategy is how pods are replaced by those of another release. A DaemonSet knows of no
+// other one, so internal/operator/nodes keeps the pace of all of a pool and deletes the
+// pods that install. What is being taken away serves nobody, and its nodes were admitted.
+func strategy(work names.PhaseOf) appsv1.DaemonSetUpdateStrategy {
+	if work == names.Install {
+		return appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+	}
+	return appsv1.DaemonSetUpdateStrategy{
+		Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromString("100%"))},
+	}
 }
 
 // view is what the installer has to see of a node.

@@ -32,6 +32,10 @@ type Runtime struct {
 	// Offered says that there is what installs it and what takes it away again, and
 	// Refused that its ContainerRuntime says why there is not.
 	Offered, Refused bool
+	// Revision is that of the DaemonSet which installs it, and Pods are the installer's,
+	// by node.
+	Revision string
+	Pods     map[string][]Installer
 	// Architectures are those of the nodes that it goes to; none is all.
 	Architectures []string
 	// Signs are those of the installer's pods, by node.

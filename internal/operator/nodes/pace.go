@@ -22,8 +22,16 @@ func Most(limit *intstr.IntOrString, nodes int) int {
 	return n
 }
 
+// Pace is on which nodes there may be work now.
+type Pace struct {
+	// Admitted are those on which runtimes may be installed and taken away.
+	Admitted map[string]bool
+	// Renewed are those whose pods of a release before may be replaced.
+	Renewed map[string]bool
+}
+
 // admit chooses of all nodes that a pool concerns those that may begin or go on.
-func (p *Pool) admit(all []*corev1.Node, limit *intstr.IntOrString) map[string]bool {
+func (p *Pool) admit(all []*corev1.Node, limit *intstr.IntOrString) Pace {
 	// Those that somebody else has do not count.
 	of := slices.DeleteFunc(slices.Clone(all), func(n *corev1.Node) bool { return !p.Has(n) && !carries(n, p.Name) })
 	return p.Pace(of, Most(limit, len(of)))
@@ -32,8 +40,9 @@ func (p *Pool) admit(all []*corev1.Node, limit *intstr.IntOrString) map[string]b
 // Pace chooses the nodes whose CRI runtime may be restarted now, of those that are in
 // the pool or have something of it. Those that are being worked on count, whatever the runtime and whether
 // it comes or goes, and get what else they are to have at once: the CRI runtime is
-// restarted for all of it together.
-func (p *Pool) Pace(all []*corev1.Node, most int) map[string]bool {
+// restarted for all of it together. Nodes that are new come before another release of
+// what is there.
+func (p *Pool) Pace(all []*corev1.Node, most int) Pace {
 	admitted, busy := map[string]bool{}, 0
 	gathering := p.gathering()
 	var waiting []*corev1.Node
@@ -68,7 +77,7 @@ func (p *Pool) Pace(all []*corev1.Node, most int) map[string]bool {
 		admitted[n.Name] = true
 		busy++
 	}
-	return admitted
+	return Pace{admitted, p.renew(all, admitted, most)}
 }
 
 // stage is how far a node is with all its runtimes.
@@ -92,6 +101,10 @@ func (p *Pool) progress(n *corev1.Node) stage {
 			return finished // another pool is at it
 		case phase == names.Cleanup, wanted && begun(phase) && n.Labels[names.Ready+r.Type] != "true":
 			return working
+		case Alive(n) && p.installed(r, n) && r.turn(n.Name) == turning:
+			// Pods of a node that is away are not ready either. It is not worked on, and
+			// new nodes do not wait until it is back.
+			return working
 		case phase == names.Leaving:
 			out = max(out, leaving)
 		case phase == names.None && wanted && r.Offered:
@@ -106,7 +119,7 @@ func begun(phase names.PhaseOf) bool { return phase == names.Install || phase ==
 
 // prompt says that a node answers, and that no pod has to end before it can begin.
 func (p *Pool) prompt(n *corev1.Node) bool {
-	return alive(n) && !slices.ContainsFunc(p.Runtimes, func(r Runtime) bool {
+	return Alive(n) && !slices.ContainsFunc(p.Runtimes, func(r Runtime) bool {
 		phase, _ := names.ReadPhase(n.Labels[names.Phase+r.Type])
 		return phase == names.None && r.Cleaners[n.Name] || phase == names.Leaving && r.Installers[n.Name]
 	})
@@ -120,7 +133,8 @@ func (p *Pool) gathering() bool {
 	})
 }
 
-func alive(n *corev1.Node) bool {
+// Alive says that the kubelet of a node answers.
+func Alive(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

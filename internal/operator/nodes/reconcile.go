@@ -46,27 +46,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	defer end()
-	pool, most, err := r.pool(ctx, request.Name)
-	if err != nil || pool == nil {
+	look, err := r.look(ctx, source{r.Client, 0}, request.Name)
+	if err != nil || look == nil {
 		return reconcile.Result{}, err
 	}
-	nodes, err := r.concerned(ctx, r.Client, pool)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	admitted := pool.admit(nodes, most)
-	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return admitted[n.Name] && pool.progress(n) != working }) {
-		// Somebody may begin, and the cache may not have heard of who began last. In all
-		// other looks at the pool it is enough.
-		if nodes, err = r.concerned(ctx, r.Live, pool, client.Limit(page)); err != nil {
+	if look.begins() {
+		// The cache may not have heard of who began last. In all other looks at the pool
+		// it is enough.
+		if look, err = r.look(ctx, source{r.Live, page}, request.Name); err != nil || look == nil {
 			return reconcile.Result{}, err
 		}
-		admitted = pool.admit(nodes, most)
 	}
 	var again time.Duration
 	var failed []error
-	for _, n := range nodes {
-		err := r.bring(ctx, pool, n, admitted[n.Name])
+	for _, n := range look.nodes {
+		err := r.bring(ctx, look, n)
 		if apierrors.IsConflict(err) {
 			again = time.Second // somebody else was faster, and the cache will have it
 			continue
@@ -79,9 +73,52 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// bring changes a node if it has to be another one.
-func (r *Reconciler) bring(ctx context.Context, p *Pool, n *corev1.Node, admit bool) error {
-	want, err := p.Decide(n, admit)
+// look is what was seen of a pool, and what follows from that.
+type look struct {
+	pool  *Pool
+	nodes []*corev1.Node
+	pace  Pace
+}
+
+// look reads what decides about a pool; nil if there is no such pool. Nodes, DaemonSets
+// and pods come from the source, as they tell who works.
+func (r *Reconciler) look(ctx context.Context, from source, name string) (*look, error) {
+	pool, most, err := r.pool(ctx, from, name)
+	if err != nil || pool == nil {
+		return nil, err
+	}
+	nodes, err := concerned(ctx, from, pool)
+	if err != nil {
+		return nil, err
+	}
+	return &look{pool, nodes, pool.admit(nodes, most)}, nil
+}
+
+// begins says that work is to begin on a node.
+func (l *look) begins() bool {
+	return slices.ContainsFunc(l.nodes, func(n *corev1.Node) bool {
+		return l.pace.Admitted[n.Name] && l.pool.progress(n) != working || l.pace.Renewed[n.Name] && len(l.pool.outdated(n)) > 0
+	})
+}
+
+// bring changes a node if it has to be another one, and lets go of the installer's pods
+// of a release before if it is the node's turn.
+func (r *Reconciler) bring(ctx context.Context, l *look, n *corev1.Node) error {
+	if err := r.write(ctx, l, n); err != nil || !l.pace.Renewed[n.Name] {
+		return err
+	}
+	for _, old := range l.pool.outdated(n) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: old.Name}}
+		// One of the name may be another by now.
+		if err := r.Client.Delete(ctx, p, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete pod %s/%s of node %s, which has another release: %w", p.Namespace, p.Name, n.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) write(ctx context.Context, l *look, n *corev1.Node) error {
+	want, err := l.pool.Decide(n, l.pace.Admitted[n.Name])
 	if err != nil || want == n {
 		return err
 	}
@@ -95,30 +132,54 @@ func (r *Reconciler) bring(ctx context.Context, p *Pool, n *corev1.Node, admit b
 	return nil
 }
 
-// page is how many nodes an API server is asked for at once.
+// page is how many objects an API server is asked for at once.
 const page = 500
 
-func (r *Reconciler) concerned(ctx context.Context, from client.Reader, p *Pool, options ...client.ListOption) ([]*corev1.Node, error) {
-	var out []*corev1.Node
+// source is where objects are read: a cache, or the API server in pages. A cache always
+// says that there is more, and has no pages.
+type source struct {
+	client.Reader
+	page int64 // 0 is a cache
+}
+
+// each reads a list, page by page.
+func each[L any, P interface {
+	*L
+	client.ObjectList
+}](ctx context.Context, from source, take func(P), options ...client.ListOption,
+) error {
 	for next := ""; ; {
-		var list corev1.NodeList
-		if err := from.List(ctx, &list, append(options, client.Continue(next))...); err != nil {
-			return nil, fmt.Errorf("list nodes: %w", err)
+		list, asked := P(new(L)), slices.Clone(options)
+		if from.page > 0 {
+			asked = append(asked, client.Limit(from.page), client.Continue(next))
 		}
+		if err := from.List(ctx, list, asked...); err != nil {
+			return err
+		}
+		take(list)
+		if next = list.GetContinue(); next == "" || from.page == 0 {
+			return nil
+		}
+	}
+}
+
+func concerned(ctx context.Context, from source, p *Pool) ([]*corev1.Node, error) {
+	var out []*corev1.Node
+	err := each(ctx, from, func(list *corev1.NodeList) {
 		for i := range list.Items {
 			if n := &list.Items[i]; n.DeletionTimestamp == nil && p.Concerns(n) {
 				out = append(out, n)
 			}
 		}
-		// A cache always says that there is more, and has no pages.
-		if next = list.Continue; next == "" || len(options) == 0 {
-			return out, nil
-		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
 	}
+	return out, nil
 }
 
 // pool gathers what decides about nodes; nil if there is no such pool.
-func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntOrString, error) {
+func (r *Reconciler) pool(ctx context.Context, from source, name string) (*Pool, *intstr.IntOrString, error) {
 	var runtimes gardener.ContainerRuntimeList
 	if err := r.Client.List(ctx, &runtimes, client.InNamespace(r.Namespace)); err != nil {
 		return nil, nil, fmt.Errorf("list ContainerRuntimes: %w", err)
@@ -147,7 +208,7 @@ func (r *Reconciler) pool(ctx context.Context, name string) (*Pool, *intstr.IntO
 		}
 		p.Chooses = func(n *corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }
 	}
-	if err := r.runtimes(ctx, p, runtimes.Items); err != nil {
+	if err := r.runtimes(ctx, from, p, runtimes.Items); err != nil {
 		return nil, nil, err
 	}
 	return p, most, r.architectures(ctx, p, owner)
@@ -183,7 +244,11 @@ func carries(n *corev1.Node, pool string) bool {
 
 // runtimes adds those of a pool, with what the installer's pods say. Of two that ask
 // for the same type the older one counts.
-func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.ContainerRuntime) error {
+func (r *Reconciler) runtimes(ctx context.Context, from source, p *Pool, all []gardener.ContainerRuntime) error {
+	sets, err := r.daemonSets(ctx, from, p.Name)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(all, Older)
 	seen := map[string]bool{}
 	for i := range all {
@@ -197,22 +262,19 @@ func (r *Reconciler) runtimes(ctx context.Context, p *Pool, all []gardener.Conta
 			continue // it was not accepted yet, or is somebody else's by now
 		}
 		seen[typ] = true
-		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{names.Type: typ}); err != nil {
-			return fmt.Errorf("list the installer's pods of %s: %w", typ, err)
-		}
-		offered, err := r.offered(ctx, c, typ)
+		pods, err := r.pods(ctx, from, typ)
 		if err != nil {
 			return err
 		}
+		offered, revision := offer(sets, c, typ)
 		ending := c.DeletionTimestamp != nil
 		rt := Runtime{
 			Type: typ, Ending: ending, Forced: ending && c.Annotations[gardener.AnnotationForce] == "true",
-			Offered: offered, Refused: c.Status.LastError != nil,
-			Signs: map[string]Sign{}, Gone: map[string]Sign{},
-			Installers: still(pods.Items, names.Install), Cleaners: still(pods.Items, names.Cleanup),
+			Offered: offered, Refused: c.Status.LastError != nil, Revision: revision,
+			Signs: map[string]Sign{}, Gone: map[string]Sign{}, Pods: map[string][]Installer{},
+			Installers: still(pods, names.Install), Cleaners: still(pods, names.Cleanup),
 		}
-		of := slices.DeleteFunc(pods.Items, func(o corev1.Pod) bool { return o.Labels[names.Pool] != p.Name })
+		of := slices.DeleteFunc(pods, func(o corev1.Pod) bool { return o.Labels[names.Pool] != p.Name })
 		if err := r.signs(ctx, &rt, of); err != nil {
 			return err
 		}
@@ -233,21 +295,46 @@ func (r *Reconciler) architectures(ctx context.Context, p *Pool, owner *v1alpha1
 	return nil
 }
 
-// offered says that both DaemonSets of an object are there. Without them a node would
-// be marked for what nobody does, and never be let go.
-func (r *Reconciler) offered(ctx context.Context, c *gardener.ContainerRuntime, typ string) (bool, error) {
-	order := install.Order{Runtime: c, Type: typ}
-	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
-		ds := &appsv1.DaemonSet{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: order.DaemonSetName(work)}, ds)
-		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(ds, c) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("get DaemonSet %s/%s: %w", c.Namespace, order.DaemonSetName(work), err)
-		}
+// pods are those of the installer for a type, on nodes of all pools.
+func (r *Reconciler) pods(ctx context.Context, from source, typ string) (out []corev1.Pod, err error) {
+	err = each(ctx, from, func(list *corev1.PodList) { out = append(out, list.Items...) },
+		client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ})
+	if err != nil {
+		return nil, fmt.Errorf("list the installer's pods of %s: %w", typ, err)
 	}
-	return true, nil
+	return out, nil
+}
+
+// daemonSets are those for a pool, by their names.
+func (r *Reconciler) daemonSets(ctx context.Context, from source, pool string) (map[string]*appsv1.DaemonSet, error) {
+	out := map[string]*appsv1.DaemonSet{}
+	err := each(ctx, from, func(list *appsv1.DaemonSetList) {
+		for i := range list.Items {
+			out[list.Items[i].Name] = &list.Items[i]
+		}
+	}, client.InNamespace(r.Namespace), client.MatchingLabels{names.ManagedBy: names.Manager, names.Pool: pool})
+	if err != nil {
+		return nil, fmt.Errorf("list the DaemonSets of pool %s: %w", pool, err)
+	}
+	return out, nil
+}
+
+// offer says whether both DaemonSets of an object are there, and which revision that has
+// that installs. Without them a node would be marked for what nobody does, and never be
+// let go.
+func offer(sets map[string]*appsv1.DaemonSet, c *gardener.ContainerRuntime, typ string) (whole bool, revision string) {
+	order := install.Order{Runtime: c, Type: typ}
+	at := func(work names.PhaseOf) *appsv1.DaemonSet {
+		if ds := sets[order.DaemonSetName(work)]; ds != nil && metav1.IsControlledBy(ds, c) {
+			return ds
+		}
+		return nil
+	}
+	installs := at(names.Install)
+	if installs == nil {
+		return false, ""
+	}
+	return at(names.Cleanup) != nil, installs.Spec.Template.Annotations[names.AnnotationRevision]
 }
 
 // still are the nodes on which pods that do some work have not ended, whichever pool
@@ -287,6 +374,8 @@ func (r *Reconciler) signs(ctx context.Context, rt *Runtime, pods []corev1.Pod) 
 		into := rt.Signs
 		if p.Labels[names.Work] == string(names.Cleanup) {
 			into = rt.Gone
+		} else {
+			rt.Pods[p.Spec.NodeName] = append(rt.Pods[p.Spec.NodeName], installer(p))
 		}
 		if sign, _ := Read(p); sign.Known || sign.Done {
 			into[p.Spec.NodeName] = sign

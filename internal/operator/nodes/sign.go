@@ -15,9 +15,7 @@ import (
 func Read(p *corev1.Pod) (Sign, *payload.InstallResult) {
 	asked := strings.FieldsFunc(p.Annotations[names.AnnotationHandlers], func(r rune) bool { return r == ',' })
 	work := names.PhaseOf(p.Labels[names.Work])
-	if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}) {
+	if Ready(p) {
 		return Sign{Known: work == names.Install, Handlers: asked, Done: true}, nil
 	}
 	for i := range p.Status.ContainerStatuses {
@@ -34,6 +32,13 @@ func Read(p *corev1.Pod) (Sign, *payload.InstallResult) {
 		}
 	}
 	return Sign{}, nil
+}
+
+// Ready says that a pod of the installer has done what it was made for, and stays.
+func Ready(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // signOf is what a result means for the handlers that were asked for.

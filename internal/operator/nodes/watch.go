@@ -57,7 +57,7 @@ func Telling() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(*corev1.Node)
 		now, is := e.ObjectNew.(*corev1.Node)
-		return !ok || !is || !maps.Equal(old.Labels, now.Labels) || alive(old) != alive(now) ||
+		return !ok || !is || !maps.Equal(old.Labels, now.Labels) || Alive(old) != Alive(now) ||
 			old.Status.NodeInfo.KubeletVersion != now.Status.NodeInfo.KubeletVersion || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints)
 	}}
 }
