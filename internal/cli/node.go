@@ -422,7 +422,7 @@ func (f *nodeFlags) serving(cfg *join.Config, warn func(reason, message string),
 		m := certificates.ForServing(f.asker("fairlead-server", cfg, warn, log), func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
 	default:
-		c, err := certificates.NewSelf(f.folder("fairlead-self"), names, ips, log)
+		c, err := certificates.NewSelf(f.asker("fairlead-self", cfg, warn, log), names, ips)
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate in %s: %w", filepath.Clean(f.certDir), err)
 		}

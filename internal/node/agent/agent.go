@@ -106,6 +106,13 @@ type Precise interface {
 	ContainerEvent(pod *corev1.Pod, e ContainerEvent)
 }
 
+// Warner is a Reporter that wants to know what is wrong with the node and not with a pod that
+// somebody knows.
+type Warner interface {
+	Reporter
+	Warn(reason, message string)
+}
+
 // ContainerEvent is an event about a container, whose field path in its pod is
 // spec.containers{web}.
 type ContainerEvent struct{ Path, Kind, Reason, Message string }

@@ -65,6 +65,8 @@ func (r *reports) Event(p *corev1.Pod, _, reason, message string) {
 	r.events = append(r.events, p.Name+" "+reason+": "+message)
 }
 
+func (r *reports) Warn(reason, message string) { r.Event(&corev1.Pod{}, "", reason, message) }
+
 func (r *reports) Gone(p *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

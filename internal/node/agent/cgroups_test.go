@@ -20,6 +20,7 @@ type tree struct {
 	has    map[types.UID]*corev1.Pod
 	writes int
 	fail   error
+	stuck  error  // of what is removed
 	look   func() // while a cgroup is made; nil for nothing
 }
 
@@ -41,8 +42,10 @@ func (t *tree) Ensure(_ context.Context, p *corev1.Pod) error {
 func (t *tree) Remove(_ context.Context, uid types.UID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.has, uid)
-	return nil
+	if t.stuck == nil {
+		delete(t.has, uid)
+	}
+	return t.stuck
 }
 
 func (t *tree) uids() []types.UID {

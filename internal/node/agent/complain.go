@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,5 +34,37 @@ func (w *worker) complain(err error) {
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) || code == codes.Canceled || code == codes.Unavailable {
 		return
 	}
-	w.event(corev1.EventTypeWarning, "FailedSync", view.Message(err)+hostpath.Advice(err))
+	text := view.Message(err) + hostpath.Advice(err)
+	if !w.leftOver() {
+		w.event(corev1.EventTypeWarning, "FailedSync", text)
+		return
+	}
+	if w.left == text {
+		return
+	}
+	w.left = text
+	w.a.warn(LeftoverNotRemoved, fmt.Sprintf("What an agent before this one has left of pod %s cannot be removed, which is tried again; until then it takes room on the node: %s", w.called(), text))
+}
+
+// Reasons of what is wrong with a node.
+const (
+	LeftoverNotRemoved = "LeftoverNotRemoved"
+	LeftoverNotFound   = "LeftoverNotFound"
+)
+
+// called is how people find the pod.
+func (w *worker) called() string {
+	if w.pod.Name == "" {
+		return string(w.uid) // there is a folder of that name, and nothing else
+	}
+	return w.name + " (" + string(w.uid) + ")"
+}
+
+// warn tells of what is wrong with the node.
+func (a *Agent) warn(reason, message string) {
+	if to, ok := a.cfg.Reporter.(Warner); ok {
+		to.Warn(reason, message)
+		return
+	}
+	a.cfg.Log.Warn("something is wrong with the node", "reason", reason, "message", message)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,6 +52,42 @@ func TestOldLogs(t *testing.T) {
 		n.boot(t, p)
 		if got := names(t, logs); !slices.Equal(got, want) {
 			t.Errorf("%q is left of logs for the next agent, and not %q", got, want)
+		}
+		n.stop()
+	})
+}
+
+// TestLeftoverStays tells, once, of what is left of pods that nobody wants and cannot be
+// removed: no event of those would find a reader.
+func TestLeftoverStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.kill()
+		folder := removal.Dirs(n.root, n.state, string(uid(2))).Disk
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(folder, time.Unix(1, 0), time.Unix(1, 0)); err != nil { // long before the machine was started
+			t.Fatal(err)
+		}
+		n.tree.stuck = errors.New("device or resource busy")
+		n.boot(t)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		for _, name := range []string{"default/p1 (" + string(uid(1)) + ")", string(uid(2))} {
+			want := " LeftoverNotRemoved: What an agent before this one has left of pod " + name + " cannot be removed, which is tried again; until then it takes room on the node: remove the pod: device or resource busy"
+			if n.times(want) != 1 {
+				t.Errorf("there is not one event %q in %q", want, n.events)
+			}
+		}
+		n.tree.mu.Lock()
+		n.tree.stuck = nil
+		n.tree.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if exists(t, folder) || len(n.Sandboxes()) > 0 {
+			t.Errorf("%q is left, and %v", folder, n.Sandboxes())
 		}
 		n.stop()
 	})

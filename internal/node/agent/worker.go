@@ -46,6 +46,7 @@ type worker struct {
 // pace is how it goes with what the pod needs.
 type pace struct {
 	retry time.Duration // the last pause before something that had failed; zero if it has not
+	left  string        // why what is left of the pod cannot be removed, as it was told
 	slow  bool          // what it started last took so long that others did not wait for it
 }
 

@@ -345,6 +345,9 @@ func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.m.cfg.Event(p, kind, reason, message)
 }
 
+// Warn implements agent.Warner.
+func (r reporter) Warn(reason, message string) { r.m.warn(reason, message) }
+
 func (r reporter) Gone(p *corev1.Pod) {
 	r.m.beside.remembered.Delete(p.UID)
 	r.m.beside.whys.Delete(p.UID)

@@ -183,7 +183,7 @@ func (e evictor) Event(reason, message string) {
 }
 
 // layout finds out which disks the runtime has its images and containers on. Without an
-// answer they count as on the node's own.
+// answer they count as on the node's own, of which Run tells.
 func (k *Keeper) layout(ctx context.Context) (images string, layout eviction.Layout) {
 	info, err := k.cfg.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	images = k.cfg.Folder
@@ -198,7 +198,7 @@ func (k *Keeper) layout(ctx context.Context) (images string, layout eviction.Lay
 		layout, err = eviction.LayoutOf(k.cfg.Folder, images, containers)
 	}
 	if err != nil {
-		k.cfg.Log.Warn("the disks of the runtime are not known, and count as that of the node", "error", err)
+		k.blind = err
 		return k.cfg.Folder, eviction.OneDisk
 	}
 	return images, layout

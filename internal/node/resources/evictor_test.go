@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"fairlead.run/internal/node/agent"
@@ -118,6 +120,30 @@ func TestHalfMeasured(t *testing.T) {
 	}
 	if len(pods) != 2 || strings.Count(log.String(), "too many files") != 2 {
 		t.Errorf("%d pods, log\n%s", len(pods), &log)
+	}
+}
+
+// diskless is a runtime that does not say which disks it has.
+type diskless struct{ runtimeapi.ImageServiceClient }
+
+func (diskless) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	return nil, errors.New("not implemented")
+}
+
+// TestDisksUnknown tells that the runtime's disks are not watched, and goes by the node's.
+func TestDisksUnknown(t *testing.T) {
+	k := keeper(false)
+	said := told(k)
+	k.cfg.Folder, k.cfg.Log, k.cfg.Images = t.TempDir(), slog.New(slog.DiscardHandler), diskless{}
+	if k.tellBlind(); len(*said) != 0 {
+		t.Errorf("told %q before anything is known", *said)
+	}
+	if images, layout := k.layout(t.Context()); images != k.cfg.Folder || layout != eviction.OneDisk {
+		t.Errorf("images are at %s, layout %v", images, layout)
+	}
+	k.tellBlind()
+	if len(*said) != 1 || !strings.HasPrefix((*said)[0], "node Warning RuntimeDisksUnknown: ") || !strings.Contains((*said)[0], "not implemented") {
+		t.Errorf("told %q", *said)
 	}
 }
 

@@ -99,6 +99,7 @@ type Keeper struct {
 	eviction *eviction.Manager
 	shutdown *shutdown.Manager
 	observer eviction.Observer
+	blind    error                           // why the disks of the runtime are not known
 	wake     chan struct{}                   // have the next look at the node now
 	usage    atomic.Pointer[usage.Collector] // nil before Run
 	stats    *metrics
@@ -192,6 +193,7 @@ func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) error {
 		return err
 	}
 	k.usage.Store(collector)
+	k.tellBlind()
 	var all sync.WaitGroup
 	defer all.Wait()
 	if k.cgroups != nil {
@@ -207,6 +209,20 @@ func (k *Keeper) Run(ctx context.Context, pods Pods, garbage Garbage) error {
 	})
 	<-ctx.Done()
 	return nil
+}
+
+// RuntimeDisksUnknown is the reason of an event of the node.
+const RuntimeDisksUnknown = "RuntimeDisksUnknown"
+
+// tellBlind tells that the disks of the runtime are not known. Nobody could be told when that
+// was found out.
+func (k *Keeper) tellBlind() {
+	if k.blind == nil {
+		return
+	}
+	k.cfg.Log.Warn("the disks of the runtime are not known, and count as that of the node", "error", k.blind)
+	k.cfg.Tell.Node(corev1.EventTypeWarning, RuntimeDisksUnknown, "The runtime did not say which disks its images and containers are on, so that evictions and the removal of images go by the disk of the node alone; "+
+		"mend that and start the agent again, which leaves pods as they are: "+k.blind.Error())
 }
 
 // pressureFile tells when processes wait for memory.

@@ -1,8 +1,6 @@
 package strays
 
 import (
-	"log/slog"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,7 +15,7 @@ type Search struct {
 	Ledger      ledger.Ledger
 	Root, State string                            // the persistent folder of pods, and that on a tmpfs
 	Mine        func(*runtimeapi.PodSandbox) bool // others belong to another agent
-	Log         *slog.Logger
+	Failed      func(error)                       // is told what could not be looked through
 }
 
 // Nowhere is the source of pods of which only folders are left: any could be theirs.
@@ -47,7 +45,7 @@ func (s Search) Left(list []*runtimeapi.PodSandbox) map[types.UID]*corev1.Pod {
 	}
 	found, err := Find(s.Root, s.State, func(uid string) bool { return there[uid] || s.Ledger.Knows(types.UID(uid)) })
 	if err != nil {
-		s.Log.Warn("folders that pods may have left stay", "error", err)
+		s.Failed(err)
 	}
 	for _, uid := range found {
 		out[types.UID(uid)] = leftOver(metav1.ObjectMeta{UID: types.UID(uid)}, Nowhere)

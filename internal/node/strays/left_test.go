@@ -1,7 +1,6 @@
 package strays
 
 import (
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,7 +22,7 @@ func TestLeft(t *testing.T) {
 	const boxed, paged, foldered, others, takenOver, recent = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002",
 		"00000000-0000-0000-0000-000000000003", "00000000-0000-0000-0000-000000000004", "00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000006"
 	s := Search{
-		Root: t.TempDir(), State: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Root: t.TempDir(), State: t.TempDir(), Failed: func(err error) { t.Error(err) },
 		Mine: func(s *runtimeapi.PodSandbox) bool { return s.GetAnnotations()["of"] == "me" },
 	}
 	s.Ledger = ledger.Ledger{Root: s.Root, Agent: "me"}

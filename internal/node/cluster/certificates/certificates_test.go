@@ -350,7 +350,10 @@ func TestSelfSigned(t *testing.T) {
 func TestSelfRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "pki")
-		s, err := NewSelf(Folder{dir, "kubelet"}, []string{"n"}, nil, slog.New(slog.DiscardHandler))
+		var warned []string
+		s, err := NewSelf(Asker{Folder: Folder{dir, "kubelet"}, Log: slog.New(slog.DiscardHandler), Warn: func(reason, message string) {
+			warned = append(warned, reason+": "+message)
+		}}, []string{"n"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,8 +379,14 @@ func TestSelfRenews(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(360 * 24 * time.Hour)
-		if !get().Equal(second) {
-			t.Error("nothing could be written, and it is another one")
+		for range 3 {
+			if !get().Equal(second) {
+				t.Error("nothing could be written, and it is another one")
+			}
+			time.Sleep(2 * look)
+		}
+		if len(warned) != 1 || !strings.HasPrefix(warned[0], ServingNotRenewed+": ") || !strings.Contains(warned[0], "ends at "+second.NotAfter.UTC().Format(time.RFC3339)) || !strings.Contains(warned[0], dir) {
+			t.Errorf("told %q", warned)
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)

@@ -8,12 +8,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"sync"
 	"time"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // selfSignedLife is that of a certificate that nobody vouches for.
@@ -22,20 +23,23 @@ const selfSignedLife = 365 * 24 * time.Hour
 // Self is a serving certificate that nobody vouches for, kept in a folder. It is made anew
 // when it is due, also while it serves.
 type Self struct {
-	folder Folder
-	names  []string
-	ips    []net.IP
-	log    *slog.Logger
+	Asker // of whom it has the folder, the log and who is told
+	names []string
+	ips   []net.IP
 
 	mu    sync.Mutex
 	has   *tls.Certificate
 	tried time.Time // when it could not be made anew
+	told  string    // why, by Warn
 }
 
-// NewSelf makes one for these names and addresses.
-func NewSelf(folder Folder, names []string, ips []net.IP, log *slog.Logger) (*Self, error) {
-	s := &Self{folder: folder, names: names, ips: ips, log: log}
-	has, err := SelfSigned(folder, names, ips, time.Now())
+// ServingNotRenewed is the reason of an event of the node.
+const ServingNotRenewed = "ServingCertificateNotRenewed"
+
+// NewSelf makes one for these names and addresses. Nobody is asked for it.
+func NewSelf(a Asker, names []string, ips []net.IP) (*Self, error) {
+	s := &Self{Asker: a, names: names, ips: ips}
+	has, err := SelfSigned(a.Folder, names, ips, time.Now())
 	s.has = has
 	return s, err
 }
@@ -49,15 +53,25 @@ func (s *Self) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now.Before(due(s.has.Leaf)) || now.Sub(s.tried) < look {
 		return s.has, nil
 	}
-	has, err := SelfSigned(s.folder, s.names, s.ips, now)
+	has, err := SelfSigned(s.Folder, s.names, s.ips, now)
 	if err != nil {
 		s.tried = now
-		s.log.Warn("the node API has a certificate that is due, and no new one can be made", "until", s.has.Leaf.NotAfter, "error", err)
+		s.tell(err)
 		return s.has, nil
 	}
-	s.log.Info("the node API has a new certificate", "until", has.Leaf.NotAfter)
-	s.has = has
+	s.Log.Info("the node API has a new certificate", "until", has.Leaf.NotAfter)
+	s.has, s.told = has, ""
 	return has, nil
+}
+
+// tell tells why there is no new one, once as long as it is the same.
+func (s *Self) tell(err error) {
+	if s.Warn == nil || s.told == err.Error() {
+		return
+	}
+	s.told = err.Error()
+	s.Warn(ServingNotRenewed, fmt.Sprintf("No new certificate of the node API can be made, which is tried again each minute; the present one ends at %s, and is refused from then on by whoever looks at that: %s%s",
+		s.has.Leaf.NotAfter.UTC().Format(time.RFC3339), err, hostpath.Advice(err)))
 }
 
 // SelfSigned is such a certificate: the one in the folder, or a new one if that is due or

@@ -162,7 +162,7 @@ func (n *Node) newCluster(cfg Config) *api.Cluster {
 		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
 		Registration: membership.Registration{
 			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Annotations: annotations, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
-			Status: n.status, MachineID: n.facts.info.MachineID,
+			Status: n.status, MachineID: n.facts.info.MachineID, SystemUUID: n.facts.info.SystemUUID, Warn: n.Warn,
 		},
 	})
 }
@@ -202,7 +202,7 @@ func (n *Node) newServer() (*server.Server, error) {
 		NodeName: n.cfg.Node.Name, Log: n.cfg.Log,
 	}
 	if n.cfg.ClientCA != "" {
-		bundle, err := access.NewBundle(n.cfg.ClientCA, n.cfg.Log)
+		bundle, err := access.NewBundle(n.cfg.ClientCA, func(message string) { n.Warn("ClientCANotRead", message) })
 		if err != nil {
 			return nil, err
 		}
@@ -338,6 +338,9 @@ func (r reporter) Changed(p *corev1.Pod, s corev1.PodStatus) { r.n.cluster.Repor
 func (r reporter) Event(p *corev1.Pod, kind, reason, message string) {
 	r.n.cluster.Event(p, kind, reason, message)
 }
+
+// Warn implements agent.Warner.
+func (r reporter) Warn(reason, message string) { r.n.Warn(reason, message) }
 
 // ContainerEvent implements agent.Precise.
 func (r reporter) ContainerEvent(p *corev1.Pod, e agent.ContainerEvent) {

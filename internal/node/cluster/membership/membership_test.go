@@ -140,46 +140,57 @@ func TestRegisterTakesWhatIsThere(t *testing.T) {
 	})
 }
 
-// A machine that lives keeps its name; one that is dead loses it.
+// A machine that lives keeps its name; one that is dead loses it. One that was copied has the
+// machine id of another.
 func TestRegisterAnotherMachinesName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server, client := newServer(t)
-		server.Put(nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: "theirs"}},
+	for name, theirs := range map[string]corev1.NodeSystemInfo{
+		"machine id theirs": {MachineID: "theirs", SystemUUID: "a-b"}, "system UUID c-d": {MachineID: "ours", SystemUUID: "c-d"},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { anotherMachinesName(t, theirs, name) }) })
+	}
+}
+
+func anotherMachinesName(t *testing.T, theirs corev1.NodeSystemInfo, said string) {
+	server, client := newServer(t)
+	server.Put(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: theirs}})
+	renew := func() {
+		server.Put(leaseKind, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "kube-node-lease"},
+			// Their clock is two minutes late.
+			Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now().Add(-2 * time.Minute)}},
 		})
-		renew := func() {
-			server.Put(leaseKind, &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "kube-node-lease"},
-				// Their clock is two minutes late.
-				Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Now().Add(-2 * time.Minute)}},
-			})
+	}
+	renew()
+	var done atomic.Bool
+	var log strings.Builder
+	var warned []string
+	go func() {
+		_, err := Register(t.Context(), client, Registration{
+			Name: "n", Hostname: "n", MachineID: "ours", SystemUUID: "A-B", Warn: func(reason, message string) { warned = append(warned, reason+": "+message) },
+		}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Error(err)
 		}
+		done.Store(true)
+	}()
+	for range 30 {
+		time.Sleep(10 * time.Second)
 		renew()
-		var done atomic.Bool
-		var log strings.Builder
-		go func() {
-			_, err := Register(t.Context(), client, Registration{Name: "n", Hostname: "n", MachineID: "ours"}, slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Error(err)
-			}
-			done.Store(true)
-		}()
-		for range 30 {
-			time.Sleep(10 * time.Second)
-			renew()
-		}
-		if done.Load() {
-			t.Fatal("the name of a machine that lives is taken")
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !done.Load() {
-			t.Error("the name of a machine that is dead is not taken")
-		}
-		if !strings.Contains(log.String(), "machine id theirs") || !strings.Contains(log.String(), "--hostname-override") {
-			t.Errorf("the log does not say whose name it is: %s", log.String())
-		}
-	})
+	}
+	if done.Load() {
+		t.Fatal("the name of a machine that lives is taken")
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if !done.Load() {
+		t.Error("the name of a machine that is dead is not taken")
+	}
+	if !strings.Contains(log.String(), said) || !strings.Contains(log.String(), "--hostname-override") {
+		t.Errorf("the log does not say whose name it is: %s", log.String())
+	}
+	if len(warned) != 2 || !strings.HasPrefix(warned[0], NameTaken+": ") || !strings.HasPrefix(warned[1], NameInherited+": ") || !strings.Contains(warned[1], said) {
+		t.Errorf("told %q", warned)
+	}
 }
 
 func TestLeaseIsRenewed(t *testing.T) {

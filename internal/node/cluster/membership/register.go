@@ -40,9 +40,19 @@ type Registration struct {
 	// Status is the first one of a node that is new: it has its capacity and its
 	// conditions from the start.
 	Status func() corev1.NodeStatus
-	// MachineID tells this machine from another of the same name.
-	MachineID string
+	// MachineID and SystemUUID tell this machine from another of the same name. Machines that
+	// were copied may have one machine id.
+	MachineID, SystemUUID string
+	// Warn tells, by an event of the node, of another machine of that name. It must not wait;
+	// nil tells nobody.
+	Warn func(reason, message string)
 }
+
+// Reasons of events of the node.
+const (
+	NameTaken     = "NodeNameTaken"
+	NameInherited = "NodeNameInherited"
+)
 
 // CheckLabels says which labels a node may not give itself: the admission plugin
 // NodeRestriction refuses them.
@@ -114,6 +124,7 @@ type registrar struct {
 	// What is known of another machine under this name.
 	renewed metav1.MicroTime
 	seen    time.Time
+	told    bool
 }
 
 func (g *registrar) once(ctx context.Context) (*corev1.Node, error) {
@@ -206,8 +217,8 @@ func lacking(out, has, wants map[string]string) {
 // undo what the other does. Clocks may differ, so a lease that is not very old is
 // looked at for as long as it lasts, by this machine's own clock.
 func (g *registrar) free(ctx context.Context, has *corev1.Node) error {
-	theirs := has.Status.NodeInfo.MachineID
-	if theirs == "" || g.MachineID == "" || theirs == g.MachineID {
+	theirs := g.other(has.Status.NodeInfo)
+	if theirs == "" {
 		return nil
 	}
 	lease := &coordinationv1.Lease{}
@@ -223,8 +234,30 @@ func (g *registrar) free(ctx context.Context, has *corev1.Node) error {
 	}
 	if time.Since(g.renewed.Time) > clockDifference || time.Since(g.seen) > leaseDuration {
 		g.log.Warn("the node was another machine before", "node", g.Name, "machine", theirs)
+		g.warn(NameInherited, fmt.Sprintf("The node was another machine before, with the %s, and is this one now, with its labels, taints and pods. If both are to be nodes, give one of them another name with --hostname-override; else nothing is to be done", theirs))
 		return nil
 	}
-	return fmt.Errorf("node %s is another machine, with the machine id %s, which was heard of at %s; if it still runs, give this one another name with --hostname-override: %w",
+	if !g.told {
+		g.told = true
+		g.warn(NameTaken, fmt.Sprintf("Another machine wants to be this node, which is the machine with the %s and was heard of lately: the other one waits. Give one of them another name with --hostname-override", theirs))
+	}
+	return fmt.Errorf("node %s is another machine, with the %s, which was heard of at %s; if it still runs, give this one another name with --hostname-override: %w",
 		g.Name, theirs, g.renewed.Format(time.RFC3339), errdefs.ErrAlreadyExists)
+}
+
+// other says by what another machine is known, or "" if it may be this one.
+func (g *registrar) other(has corev1.NodeSystemInfo) string {
+	switch {
+	case has.MachineID != "" && g.MachineID != "" && has.MachineID != g.MachineID:
+		return "machine id " + has.MachineID
+	case has.SystemUUID != "" && g.SystemUUID != "" && !strings.EqualFold(has.SystemUUID, g.SystemUUID):
+		return "system UUID " + has.SystemUUID
+	}
+	return ""
+}
+
+func (g *registrar) warn(reason, message string) {
+	if g.Warn != nil {
+		g.Warn(reason, message)
+	}
 }

@@ -373,8 +373,14 @@ func TestCertificatesOverTLS(t *testing.T) {
 		}
 	}
 	replace(old.pem())
-	log := slog.New(slog.DiscardHandler)
-	bundle, err := NewBundle(path, log)
+	var mu sync.Mutex
+	var told []string
+	tell := func(message string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, message)
+	}
+	bundle, err := NewBundle(path, tell)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,8 +445,30 @@ func TestCertificatesOverTLS(t *testing.T) {
 	if got := get(next.issue(t, nil)); got != 200 {
 		t.Errorf("without the file: got %d, want what was before", got)
 	}
-	if _, err := NewBundle(path, log); err == nil {
+	if _, err := NewBundle(path, tell); err == nil {
 		t.Error("a file that is not there is no bundle")
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // which can be looked at, and not read
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := get(next.issue(t, nil)); got != 200 {
+			t.Errorf("with a file that cannot be read: got %d, want what was before", got)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	replace(old.pem())
+	if got := get(good); got != 200 {
+		t.Errorf("after it is mended: got %d", got)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i, want := range []string{"there is no PEM certificate in " + path, "no such file", "is a directory"} {
+		if len(told) != 3 || !strings.Contains(told[i], want) || !strings.Contains(told[i], "as it was") {
+			t.Fatalf("told %q, want %s", told, want)
+		}
 	}
 }
 

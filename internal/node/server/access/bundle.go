@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"os"
 	"sync"
 
@@ -20,17 +19,18 @@ const credentialID = "authentication.kubernetes.io/credential-id"
 // at with each use and read again when it has changed.
 type Bundle struct {
 	path string
-	log  *slog.Logger
+	tell func(message string)
 
 	mu   sync.Mutex
 	pool *x509.CertPool
 	seen os.FileInfo
-	told string // the last failure that was logged
+	told string // the last failure of which somebody was told
 }
 
-// NewBundle reads the file, which must hold a certificate.
-func NewBundle(path string, log *slog.Logger) (*Bundle, error) {
-	b := &Bundle{path: path, log: log}
+// NewBundle reads the file, which must hold a certificate. Tell is told, once as long as it is
+// the same, why a newer one is not used. It must not wait.
+func NewBundle(path string, tell func(message string)) (*Bundle, error) {
+	b := &Bundle{path: path, tell: tell}
 	return b, b.refresh()
 }
 
@@ -43,11 +43,11 @@ func (b *Bundle) refresh() error {
 	if b.seen != nil && os.SameFile(b.seen, now) && b.seen.ModTime().Equal(now.ModTime()) && b.seen.Size() == now.Size() {
 		return nil
 	}
-	b.seen = now
 	text, err := os.ReadFile(b.path)
-	if err != nil {
+	if err != nil { // and is tried again
 		return fmt.Errorf("read the CA bundle for clients: %w", err)
 	}
+	b.seen = now
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
 		return fmt.Errorf("read the CA bundle for clients: there is no PEM certificate in %s", b.path)
@@ -63,7 +63,7 @@ func (b *Bundle) current() *x509.CertPool {
 	defer b.mu.Unlock()
 	if err := b.refresh(); err != nil && err.Error() != b.told {
 		b.told = err.Error()
-		b.log.Warn("client certificates are still checked with the CA bundle as it was", "error", err)
+		b.tell("Client certificates are still checked with the CA bundle as it was, so that who has a newer one is refused and who should have none may get in: " + err.Error() + "; put a bundle in PEM there")
 	}
 	return b.pool
 }
