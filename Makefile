@@ -172,12 +172,22 @@ crio:
 # Debian's containerd is of the oldest release that is supported; it is unpacked, and no service is installed.
 OLD_CONTAINERD := $(TOOLS)/containerd-1.6
 
-## test-installer: run fairlead install against containerd 1.6 and 2.4, with gVisor, and against CRI-O after make crio (needs root)
+# The last release before 2.0 is built from a module of its own. Its shim is beside it.
+MIDDLE_CONTAINERD := $(TOOLS)/containerd-1.7
+$(MIDDLE_CONTAINERD)/.built: Makefile test/bench/peers/containerd-1.7/go.mod
+	@mkdir -p $(MIDDLE_CONTAINERD)
+	CGO_ENABLED=0 go build -C test/bench/peers/containerd-1.7 -trimpath -tags 'urfave_cli_no_docs no_btrfs no_devmapper no_zfs' \
+		-ldflags '-s -w -X github.com/containerd/containerd/version.Version=v1.7.28' -o $(MIDDLE_CONTAINERD)/ \
+		github.com/containerd/containerd/cmd/containerd github.com/containerd/containerd/cmd/containerd-shim-runc-v2
+	@touch $@
+
+## test-installer: run fairlead install against containerd 1.6, 1.7 and 2.4, with gVisor, and against CRI-O after make crio (needs root)
 .PHONY: test-installer
-test-installer: $(BENCH)/peers $(TOOLS)/withcgroups
+test-installer: $(BENCH)/peers $(TOOLS)/withcgroups $(MIDDLE_CONTAINERD)/.built
 	@[ -e $(OLD_CONTAINERD) ] || build/unpack.sh $(OLD_CONTAINERD) containerd
 	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd \
-		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) \
+		FAIRLEAD_TEST_CONTAINERD16=$(OLD_CONTAINERD)/usr/bin/containerd FAIRLEAD_TEST_CONTAINERD17=$(MIDDLE_CONTAINERD)/containerd \
+		FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) \
 		$(TOOLS)/withcgroups go test -tags '$(TAGS)' -count=1 -timeout 45m -v ./test/installer $(if $(RUN),-run '$(RUN)')
 	$(if $(RUN),,FAIRLEAD_TEST_CONTAINERD=$(BENCH)/containerd FAIRLEAD_TEST_CRIO=$(wildcard $(CRIO)) go test -tags '$(TAGS)' -count=1 -timeout 10m -v -run TestContainersOfDaemonSets ./internal/operator)
 

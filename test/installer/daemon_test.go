@@ -25,14 +25,16 @@ import (
 // release is a daemon that is tested.
 type release struct {
 	name, program string
-	major         int // of containerd's version; 0 is CRI-O
+	major, minor  int // of containerd's version; 0 is CRI-O
+	format        int // version of the admin's configuration of containerd
 }
 
 // containerds are the releases of containerd.
 func containerds() []release {
 	return []release{
-		{"2.4", os.Getenv("FAIRLEAD_TEST_CONTAINERD"), 2},
-		{"1.6", os.Getenv("FAIRLEAD_TEST_CONTAINERD16"), 1},
+		{"2.4", os.Getenv("FAIRLEAD_TEST_CONTAINERD"), 2, 4, 3},
+		{"1.7", os.Getenv("FAIRLEAD_TEST_CONTAINERD17"), 1, 7, 2},
+		{"1.6", os.Getenv("FAIRLEAD_TEST_CONTAINERD16"), 1, 6, 2},
 	}
 }
 
@@ -127,58 +129,61 @@ func (d *daemon) argv() []string {
 	return []string{d.program, "--config", d.config()}
 }
 
-// plugin is the table of the CRI plugin in configurations of this release.
+// plugin is the table of the CRI plugin in configurations of this version.
 func (r release) plugin() string {
-	if r.major == 1 {
+	switch r.format {
+	case 1:
+		return `plugins.cri`
+	case 2:
 		return `plugins."io.containerd.grpc.v1.cri"`
 	}
 	return `plugins."io.containerd.cri.v1.runtime"`
 }
 
 // adminConfig is a configuration of containerd as an admin has it: comments, odd blanks, foreign
-// handlers.
+// handlers. One of version 1 does not say so.
 func (d *daemon) adminConfig() string {
-	head := fmt.Sprintf(`# containerd of this machine. Ask ops before you change it.
-version = %d   # do not touch
-
-root = %q
-state = %q
-
-[grpc]
-  address = %q
-
-`, d.major+1, d.path("root"), d.path("state"), d.socket())
-	if d.major == 1 {
-		return head + fmt.Sprintf(`[plugins."io.containerd.grpc.v1.cri"]
+	if d.format == generated {
+		return d.generatedConfig()
+	}
+	head := "# containerd of this machine. Ask ops before you change it.\n"
+	if d.format > 1 {
+		head += fmt.Sprintf("version = %d   # do not touch\n", d.format)
+	}
+	head += fmt.Sprintf("\nroot = %q\nstate = %q\n\n", d.path("root"), d.path("state"))
+	if d.format < 4 {
+		head += fmt.Sprintf("[grpc]\n  address = %q\n\n", d.socket())
+	} else {
+		head += fmt.Sprintf("[plugins.'io.containerd.server.v1.grpc']\n  address = %q\n[plugins.'io.containerd.server.v1.ttrpc']\n  address = %q\n\n", d.socket(), d.socket()+".ttrpc")
+	}
+	if d.format < 3 {
+		// By the last one containerd 2 pulls images into the snapshotter that is named here.
+		head += fmt.Sprintf(`[%s]
   sandbox_image = %q # ours
   restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
+  max_concurrent_downloads = 4
+  [%[1]s.containerd]
     snapshotter = "native"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-        runtime_type = "io.containerd.runc.v2"
-        # mixed tabs	and blanks
-
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes."foreign"]
-        runtime_type = "io.containerd.runc.v2"   # of another team
-
-# the end, without a newline`, pause)
-	}
-	return head + fmt.Sprintf(`[plugins."io.containerd.cri.v1.images"]
+`, d.plugin(), pause)
+	} else {
+		head += fmt.Sprintf(`[plugins."io.containerd.cri.v1.images"]
   snapshotter = "native"
   use_local_image_pull = true
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = %q # ours
 
-[plugins."io.containerd.cri.v1.runtime"]
+[%s]
   restrict_oom_score_adj = true
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-  # mixed tabs	and blanks
+`, pause, d.plugin())
+	}
+	return head + fmt.Sprintf(`      [%[1]s.containerd.runtimes.runc]
+        runtime_type = "io.containerd.runc.v2"
+        # mixed tabs	and blanks
 
-      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes."foreign"]
+      [%[1]s.containerd.runtimes."foreign"]
         runtime_type = "io.containerd.runc.v2"   # of another team
 
-# the end, without a newline`, pause)
+# the end, without a newline`, d.plugin())
 }
 
 // start runs a daemon with a configuration, or with the admin's.

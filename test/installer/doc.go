@@ -2,7 +2,8 @@
 // each with folders, socket and configuration of its own, and with a stand-in for
 // CRI-O for where that is not.
 //
-// FAIRLEAD_TEST_CONTAINERD and FAIRLEAD_TEST_CONTAINERD16 name the programs of two
-// releases of containerd, and FAIRLEAD_TEST_CRIO the folder of crio, pinns and conmon;
-// make test-installer sets them. Tests of one that is missing skip.
+// FAIRLEAD_TEST_CONTAINERD, FAIRLEAD_TEST_CONTAINERD17 and FAIRLEAD_TEST_CONTAINERD16
+// name the programs of three releases of containerd, and FAIRLEAD_TEST_CRIO the folder
+// of crio, pinns and conmon; make test-installer sets them. Tests of one that is
+// missing skip.
 package installer

@@ -272,13 +272,27 @@ func (c *Config) Ignored() []string {
 	var all []string
 	for _, f := range c.files {
 		for v := 1; v <= 3; v++ {
-			same := slices.Equal(plugin(v), plugin(f.version))
+			same := slices.Equal(plugin(v), plugin(f.version)) || v == 2 && f.version > 2 && onlyServer(f.doc.Table(plugin(v)...))
 			if line := f.doc.Line(plugin(v)...); !same && f.doc.Get(plugin(v)...) != nil {
 				all = append(all, fmt.Sprintf("%s:%d: %s is a name of version %d, and the file has version %d", f.path, line, tomledit.Path(plugin(v)...), v, f.version))
 			}
 		}
 	}
 	return all
+}
+
+// server is what of the CRI plugin's table has kept its name after version 2, and is in
+// the file that containerd itself writes.
+var server = []string{"disable_tcp_service", "stream_server_address", "stream_server_port", "stream_idle_timeout", "enable_tls_streaming", "x509_key_pair_streaming"}
+
+// onlyServer says whether a table of that name has nothing else in it.
+func onlyServer(table map[string]any) bool {
+	for key := range table {
+		if !slices.Contains(server, key) {
+			return false
+		}
+	}
+	return table != nil
 }
 
 // Files are the paths of all files that were read.
