@@ -35,14 +35,13 @@ func (w *worker) complain(err error) {
 		return
 	}
 	text := view.Message(err) + hostpath.Advice(err)
-	if !w.leftOver() {
+	if w.pod.Name != "" {
 		w.event(corev1.EventTypeWarning, "FailedSync", text)
+	}
+	if !w.leftOver() || w.left == text {
 		return
 	}
-	if w.left == text {
-		return
-	}
-	w.left = text
+	w.left = text // nobody may have the pod any more whose event that is
 	w.a.warn(LeftoverNotRemoved, fmt.Sprintf("What an agent before this one has left of pod %s cannot be removed, which is tried again; until then it takes room on the node: %s", w.called(), text))
 }
 
