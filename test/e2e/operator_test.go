@@ -54,6 +54,7 @@ type crew struct {
 	*hook
 	process *cluster.Process
 	whole   *testing.T // what all parts have in common ends with it
+	beaten  time.Time  // when the leases of nodes were renewed last
 
 	mu      sync.Mutex
 	waiting map[string]bool // nodes whose pods say nothing
@@ -69,6 +70,7 @@ func TestOperator(t *testing.T) {
 	c.start(t, accountKubeconfig(t, operatorNamespace, "fairlead-operator"))
 	t.Run("schemas", c.schemas)
 	t.Run("fleet", c.fleet)
+	t.Run("renew", c.renew)
 	t.Run("wait", c.wait)
 	t.Run("conflict", c.disagree)
 	t.Run("taint", c.taint)
@@ -278,6 +280,7 @@ func (c *crew) kubelets(ctx context.Context) {
 			return
 		}
 	}
+	c.beat(ctx, nodes.Items)
 	busy := 0
 	for i := range nodes.Items {
 		if l := nodes.Items[i].Labels; strings.HasPrefix(l[phaseLabel], "install.") && l[readyLabel] == "" {
