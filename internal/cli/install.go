@@ -86,6 +86,7 @@ func (f *installFlags) add(cmd *cobra.Command) {
 	o := &f.options
 	s.StringVar(&o.Root, "host", "/", "where the node's root directory is seen, as in a container")
 	s.StringVar(&o.OS, "os", "", "profile of the operating system: ubuntu, coreos, flatcar, suse-chost, debian or rhel (default as /etc/os-release says)")
+	s.StringVar(&o.MachineImage, "machine-image", "", "machine image that the node is said to have, by a name as of --os or gardenlinux; one with another operating system is refused")
 	s.StringVar(&o.Distribution, "distribution", "", "how the runtime is set up: containerd, crio, k3s, rke2, k0s or microk8s (default as is found)")
 	s.StringVar(&o.BinaryPath, "binary-path", "", "folder for runtimes (default that of the operating system)")
 	s.StringVar(&o.Socket, "cri-socket", "", "socket of the runtime (default that of the distribution)")

@@ -36,6 +36,9 @@ type Options struct {
 	// OS and Distribution name profiles; Override takes the place of parts of one.
 	OS, Distribution string
 	profile.Override
+	// MachineImage is the name of the machine image that the node is said to have; a node
+	// with another operating system is refused.
+	MachineImage string
 	// BinaryPath is where runtimes are put, and State where the journal is.
 	BinaryPath, State string
 	// Runtime is containerd or crio, if only that is meant.
@@ -89,6 +92,11 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	}
 	if i.system, err = profile.DetectOS(o.Root, cmp.Or(o.OS, said.OS)); err != nil {
 		return nil, err
+	}
+	if cmp.Or(o.OS, said.OS) == "" { // or somebody has told it apart from its os-release
+		if err := profile.CheckImage(o.Root, o.MachineImage); err != nil {
+			return nil, err
+		}
 	}
 	i.binaryPath = cmp.Or(o.BinaryPath, said.BinaryPath, i.system.BinaryPath)
 	o.Socket, o.Config = cmp.Or(o.Socket, said.Socket), cmp.Or(o.Config, said.Config)

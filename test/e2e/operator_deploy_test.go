@@ -42,13 +42,13 @@ func TestOperatorDeployed(t *testing.T) {
 	}
 	kubectl(t, "rollout", "status", "-n", operatorNamespace, "deployment/fairlead-operator", "--timeout", patience.String())
 	apply(t, pushPayload(t, "1"))
-	apply(t, poolWith("32Mi"))
+	apply(t, poolWith(t, "32Mi"))
 	t.Run("install", func(t *testing.T) {
 		eventually(t, func() error { return h.nodesHave(t, "ready.fairlead.run/gvisor", true) })
 		eventually(t, func() error { return h.classHas(t, "32Mi") })
 	})
 	t.Run("change", func(t *testing.T) {
-		apply(t, poolWith("64Mi"))
+		apply(t, poolWith(t, "64Mi"))
 		eventually(t, func() error { return h.classHas(t, "64Mi") })
 	})
 	t.Run("another payload", func(t *testing.T) {
@@ -110,20 +110,30 @@ spec:
 `, built.Desc.Digest, version, strings.Repeat("0", 64))
 }
 
-func poolWith(overhead string) string {
+// poolWith is a pool of all nodes, with the machine image that they have.
+func poolWith(t *testing.T, overhead string) string {
+	t.Helper()
+	system, err := node.Kubectl(t.Context(), "get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.osImage}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := "ubuntu"
+	if strings.HasPrefix(system, "Debian") { // its programs go to the same folder
+		image = "debian"
+	}
 	return fmt.Sprintf(`apiVersion: fairlead.run/v1alpha1
 kind: WorkerPool
 metadata: {name: tested}
 spec:
   nodeSelector: {kubernetes.io/os: linux}
-  machineImage: {name: ubuntu}
+  machineImage: {name: %s}
   kubernetesVersion: "1.37"
   cri:
     name: containerd
     containerRuntimes:
     - type: gvisor
       providerConfig: {apiVersion: gvisor.fairlead.run/v1alpha1, kind: GVisorConfiguration, overhead: {memory: %s}}
-`, overhead)
+`, image, overhead)
 }
 
 // nodesHave says which nodes have the label and are not to, or the reverse.

@@ -8,6 +8,7 @@ package profile
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/osimage"
 )
 
 // OS is an operating system.
@@ -146,6 +148,19 @@ func readRelease(root string) (map[string]string, error) {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	return all, nil
+}
+
+// CheckImage refuses a node whose operating system is known to be another one than that
+// of a machine image; "" is any.
+func CheckImage(root, image string) error {
+	release, err := readRelease(root)
+	if err != nil {
+		return err
+	}
+	if is := osimage.OfRelease(release["ID"], release["VARIANT_ID"]); osimage.Differs(image, is) {
+		return fault.New(payload.UnsupportedNode, "this node has %s, and its pool is of machine image %s; give it a pool of its own, or correct the pool's machineImage", cmp.Or(release["PRETTY_NAME"], string(is)), image)
+	}
+	return nil
 }
 
 // CheckBinaryPath says why a folder cannot be where runtimes are put.

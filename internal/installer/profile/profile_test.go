@@ -62,6 +62,35 @@ func TestDetectOS(t *testing.T) {
 	}
 }
 
+func TestCheckImage(t *testing.T) {
+	for _, test := range []struct{ release, image, says string }{
+		{"ID=ubuntu\nPRETTY_NAME=\"Ubuntu 22.04.4 LTS\"", "ubuntu", ""},
+		{"ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"", "ubuntu", "this node has Debian GNU/Linux 12 (bookworm), and its pool is of machine image ubuntu"},
+		{"ID=gardenlinux\nID_LIKE=debian", "debian", "this node has gardenlinux"},
+		{"ID=flatcar\nID_LIKE=coreos", "coreos", ""},
+		{"ID=sles\nVARIANT_ID=chost", "suse-chost", ""},
+		{"ID=debian", "", ""},
+		{"ID=debian", "image-of-our-own", ""},
+		{"ID=linuxmint\nID_LIKE=\"ubuntu debian\"", "ubuntu", ""}, // what is not known is not refused
+		{"", "ubuntu", ""},
+	} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "etc/os-release"), []byte(test.release+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := CheckImage(root, test.image)
+		if test.says == "" && err != nil || test.says != "" && (fault.Of(err) != payload.UnsupportedNode || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%q on %q: %v", test.image, test.release, err)
+		}
+	}
+	if err := CheckImage(t.TempDir(), "ubuntu"); err != nil {
+		t.Errorf("without os-release: %v", err)
+	}
+}
+
 func TestCheckBinaryPath(t *testing.T) {
 	coreos := OS{Name: "coreos"}
 	for path, ok := range map[string]bool{"": false, "/": false, "usr": false, "/usr/../bin": false, "/usr/bin/": false, "/usr/bin": false, "/usr": false, "/var/bin": true, "/opt": true} {

@@ -220,11 +220,11 @@ func (e *onNodes) contested(ctx context.Context, t *task, members []corev1.Node)
 }
 
 // misfits are the nodes that the runtime does not go to, as it has no programs for them.
-func misfits(all []corev1.Node, of []string) []failure {
+func misfits(all []corev1.Node, of validate.Machines) []failure {
 	var out []failure
 	for i := range all {
-		if n := &all[i]; !validate.Fits(n, of) {
-			out = append(out, failure{n.Name, validate.Misfit(n, of) + ": " + validate.ForMisfits, true})
+		if says, do := of.Misfit(&all[i]); says != "" {
+			out = append(out, failure{all[i].Name, says + ": " + do, true})
 		}
 	}
 	return out

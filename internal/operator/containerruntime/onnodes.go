@@ -38,6 +38,7 @@ type onNodes struct {
 	now     func() time.Time
 	since   map[string]map[string]time.Time // nodes that wait for a pod, by DaemonSet
 	tidied  map[string]string               // the settings beside which there are no others, by DaemonSet
+	told    map[string]bool                 // the events that were made, by their names
 }
 
 // errTaken says that the owner of a DaemonSet is another object.
@@ -45,7 +46,7 @@ var errTaken = errors.New("is of another object, which is about to go or somebod
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
 func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
-	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}}
+	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}, told: map[string]bool{}}
 	return r
 }
 
@@ -67,7 +68,7 @@ func (e *onNodes) order(t *task) *install.Order {
 	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Account: e.account}
 	o.Architectures = validate.Architectures(t.pool, &t.payload.Spec.Manifest)
 	if t.pool != nil {
-		o.Restart = t.pool.Spec.Restart
+		o.Restart, o.Image = t.pool.Spec.Restart, t.pool.Spec.MachineImage.Name
 	}
 	return o
 }
@@ -323,7 +324,11 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 	if err != nil {
 		return outcome{}, err
 	}
-	trouble = slices.Concat(trouble, contested, misfits(slices.Concat(members, outside), validate.Architectures(t.pool, &t.payload.Spec.Manifest)))
+	unfit := misfits(slices.Concat(members, outside), validate.MachinesOf(t.pool, &t.payload.Spec.Manifest))
+	if err := e.tell(ctx, t.object, unfit); err != nil {
+		return outcome{}, err
+	}
+	trouble = slices.Concat(trouble, contested, unfit)
 	text, err := json.Marshal(map[string]any{"apiVersion": "fairlead.run/v1alpha1", "kind": "RuntimeProgress", "version": t.payload.Spec.Manifest.Version, "nodes": all, "readyNodes": ready})
 	if err != nil {
 		return outcome{}, fmt.Errorf("write the status of a provider: %w", err)

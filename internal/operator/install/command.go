@@ -22,7 +22,10 @@ func (o *Order) arguments(work names.PhaseOf) []string {
 		args = append(args, "--restart-command", word)
 	}
 	if work == names.Cleanup {
-		args = append(args, "--remove")
+		return append(args, "--remove", "--stay") // whichever node it is
+	}
+	if o.Image != "" {
+		args = append(args, "--machine-image", o.Image)
 	}
 	return append(args, "--stay")
 }

@@ -31,6 +31,8 @@ type Order struct {
 	// CRI and Restart are those of the pool.
 	CRI     v1alpha1.CRIName
 	Restart v1alpha1.Restart
+	// Image is the name of their machine image, "" if nobody says it.
+	Image string
 	// Distribution is how that is set up on the nodes, and Architectures are those of
 	// which nodes are installed on.
 	Distribution  string

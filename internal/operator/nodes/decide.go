@@ -36,8 +36,8 @@ type Runtime struct {
 	// by node.
 	Revision string
 	Pods     map[string][]Installer
-	// Architectures are those of the nodes that it goes to; none is all.
-	Architectures []string
+	// Machines are those that it goes to.
+	Machines validate.Machines
 	// Signs are those of the installer's pods, by node.
 	Signs map[string]Sign
 	// Gone are those of the pods that take it away.
@@ -135,9 +135,9 @@ type decision struct {
 }
 
 // wanted says that the runtime is to be on the node. What is verified there stays, also
-// if somebody says then that the pool is of another architecture.
+// if somebody says then that the pool is of another architecture or image.
 func (d decision) wanted(n *corev1.Node) bool {
-	return d.member && !d.Ending && (validate.Fits(n, d.Architectures) || offers(n, d.Type))
+	return d.member && !d.Ending && (d.Machines.Fit(n) || offers(n, d.Type))
 }
 
 // runtime decides about one runtime; was is the node before.

@@ -211,7 +211,7 @@ func (r *Reconciler) pool(ctx context.Context, from source, name string) (*Pool,
 	if err := r.runtimes(ctx, from, p, runtimes.Items); err != nil {
 		return nil, nil, err
 	}
-	return p, most, r.architectures(ctx, p, owner)
+	return p, most, r.machines(ctx, p, owner)
 }
 
 // valid says that the controller of pools has found nothing wrong with one as it is.
@@ -283,14 +283,14 @@ func (r *Reconciler) runtimes(ctx context.Context, from source, p *Pool, all []g
 	return nil
 }
 
-// architectures finds out for which nodes there are programs.
-func (r *Reconciler) architectures(ctx context.Context, p *Pool, owner *v1alpha1.WorkerPool) error {
+// machines finds out which nodes runtimes are for.
+func (r *Reconciler) machines(ctx context.Context, p *Pool, owner *v1alpha1.WorkerPool) error {
 	for i := range p.Runtimes {
 		rt, release := &p.Runtimes[i], &v1alpha1.RuntimePayload{}
 		if err := client.IgnoreNotFound(r.Client.Get(ctx, types.NamespacedName{Name: rt.Type}, release)); err != nil {
 			return fmt.Errorf("get RuntimePayload %s: %w", rt.Type, err)
 		}
-		rt.Architectures = validate.Architectures(owner, &release.Spec.Manifest)
+		rt.Machines = validate.MachinesOf(owner, &release.Spec.Manifest)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/operator/names"
-	"fairlead.run/internal/operator/validate"
 )
 
 // Installer is a pod that installs a runtime on a node.
@@ -60,7 +59,7 @@ func (r *Runtime) old(p Installer) bool { return r.Revision != "" && p.Revision 
 func (p *Pool) installed(r *Runtime, n *corev1.Node) bool {
 	phase, pool := names.ReadPhase(n.Labels[names.Phase+r.Type])
 	stays := p.Has(n) && p.Chooses(n)
-	return phase == names.Install && pool == p.Name && decision{Runtime: r, member: stays}.wanted(n) && validate.Fits(n, r.Architectures)
+	return phase == names.Install && pool == p.Name && decision{Runtime: r, member: stays}.wanted(n) && r.Machines.Fit(n)
 }
 
 func (p *Pool) turn(n *corev1.Node) turn {

@@ -11,6 +11,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/validate"
 )
 
 // fleet is a pool with the types a and b, and nodes n0, n1, ... in it. Each is told by a
@@ -21,7 +22,7 @@ import (
 func fleet(told ...string) (*Pool, []*corev1.Node) {
 	p := &Pool{Name: "p", Claims: true, Chooses: func(*corev1.Node) bool { return true }, Valid: true, Types: []string{"a", "b"}}
 	for _, typ := range p.Types {
-		p.Runtimes = append(p.Runtimes, Runtime{Type: typ, Offered: true, Revision: "2", Pods: map[string][]Installer{}, Architectures: []string{"amd64"}})
+		p.Runtimes = append(p.Runtimes, Runtime{Type: typ, Offered: true, Revision: "2", Pods: map[string][]Installer{}, Machines: validate.Machines{Architectures: []string{"amd64"}}})
 	}
 	pods := map[string]Installer{
 		"old": {Revision: "1", Ready: true}, "new": {Revision: "2", Ready: true}, "failed": {Revision: "1"}, "begun": {Revision: "2"}, "ends": {Revision: "1", Ends: true},

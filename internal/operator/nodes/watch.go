@@ -58,7 +58,7 @@ func Telling() predicate.Predicate {
 		old, ok := e.ObjectOld.(*corev1.Node)
 		now, is := e.ObjectNew.(*corev1.Node)
 		return !ok || !is || !maps.Equal(old.Labels, now.Labels) || Alive(old) != Alive(now) ||
-			old.Status.NodeInfo.KubeletVersion != now.Status.NodeInfo.KubeletVersion || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints)
+			old.Status.NodeInfo.KubeletVersion != now.Status.NodeInfo.KubeletVersion || old.Status.NodeInfo.OSImage != now.Status.NodeInfo.OSImage || !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints)
 	}}
 }
 

@@ -1,9 +1,7 @@
 package validate
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,12 +25,7 @@ func Fits(n *corev1.Node, of []string) bool {
 	return is == "" || len(of) == 0 || slices.Contains(of, is)
 }
 
-// Misfit is what to say of a node that does not fit.
-func Misfit(n *corev1.Node, of []string) string {
-	return fmt.Sprintf("%s (%s and not %s)", n.Name, architecture(n), strings.Join(of, " or "))
-}
-
-// ForMisfits is what to do about such nodes.
+// ForMisfits is what to do about nodes of another one.
 const ForMisfits = "give them a pool of their own with their architecture, and have this one choose its nodes by the label " + corev1.LabelArchStable + " as well"
 
 // architecture is that of a node; "" if it has not told yet.

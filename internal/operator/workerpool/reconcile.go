@@ -105,7 +105,12 @@ func (r *Reconciler) bring(ctx context.Context, p *v1alpha1.WorkerPool) error {
 type verdict struct {
 	fault    error
 	warnings []string
-	misfits  []string // nodes of another architecture
+	others   others
+}
+
+// others are the nodes of a pool that are not what it says of them.
+type others struct {
+	architectures, images, versions []string
 }
 
 // moved says whether the pool wants its programs elsewhere than its nodes have them.
@@ -345,11 +350,13 @@ func (r *Reconciler) left(ctx context.Context, pool string) ([]gardener.Containe
 // write stores how far the pool is.
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime, found verdict) error {
 	was := p.DeepCopy()
-	misfits, err := r.count(ctx, p)
-	if err != nil {
+	var err error
+	if found.others, err = r.count(ctx, p); err != nil {
 		return err
 	}
-	found.misfits = misfits
+	if all := found.others.versions; len(all) > 0 && found.fault == nil {
+		found.warnings = append(slices.Clone(found.warnings), fmt.Sprintf("spec.machineImage.version: %d nodes have another version than %s: %s", len(all), p.Spec.MachineImage.Version, classes.Some(all)))
+	}
 	p.Status.Runtimes = nil
 	for i := range have {
 		one, err := r.runtime(ctx, p, &have[i])
@@ -369,29 +376,42 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WorkerPool, have []g
 	return nil
 }
 
-// count looks at the nodes, and says which are of another architecture.
-func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) (misfits []string, err error) {
+// count looks at the nodes, and says which are not what the pool says.
+func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) (out others, err error) {
 	var list corev1.NodeList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+		return out, fmt.Errorf("list nodes: %w", err)
 	}
-	of := validate.Architectures(p, &payload.RuntimePayload{})
+	of := validate.MachinesOf(p, &payload.RuntimePayload{})
 	p.Status.Nodes, p.Status.Contested = 0, nil
 	for i := range list.Items {
 		n := &list.Items[i]
 		switch has := n.Labels[gardener.LabelPool]; {
 		case has == p.Name:
 			p.Status.Nodes++
-			if !validate.Fits(n, of) {
-				misfits = append(misfits, validate.Misfit(n, of))
-			}
+			out.add(n, p, of)
 		case has != "" && validate.Chooses(p, n) && len(p.Status.Contested) < mostContested:
 			p.Status.Contested = append(p.Status.Contested, n.Name)
 		}
 	}
 	slices.Sort(p.Status.Contested)
-	slices.Sort(misfits)
-	return misfits, nil
+	for _, all := range [][]string{out.architectures, out.images, out.versions} {
+		slices.Sort(all)
+	}
+	return out, nil
+}
+
+func (o *others) add(n *corev1.Node, p *v1alpha1.WorkerPool, of validate.Machines) {
+	switch says, do := of.Misfit(n); {
+	case says != "" && do == validate.ForMisfits:
+		o.architectures = append(o.architectures, says)
+	case says != "":
+		o.images = append(o.images, says)
+	default:
+		if says = validate.OtherVersion(n, p.Spec.MachineImage); says != "" {
+			o.versions = append(o.versions, says)
+		}
+	}
 }
 
 // mostContested is what the schema allows.
@@ -431,8 +451,10 @@ func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRunt
 		if len(waits) > 0 {
 			ready.Message += ": " + strings.Join(waits, "; ")
 		}
-	case len(found.misfits) > 0 && len(have) > 0:
-		ready.Reason, ready.Message = "OtherArchitecture", misfit(found.misfits, waits)
+	case len(found.others.architectures) > 0 && len(have) > 0:
+		ready.Reason, ready.Message = "OtherArchitecture", misfit("of another architecture than spec.architecture", found.others.architectures, waits)+"; "+validate.ForMisfits
+	case len(found.others.images) > 0 && len(have) > 0:
+		ready.Reason, ready.Message = "OtherMachineImage", misfit("of another operating system than spec.machineImage", found.others.images, waits)+"; "+validate.ForOtherImages
 	case len(have) < len(p.Spec.CRI.ContainerRuntimes) || len(waits) > 0:
 		ready.Reason, ready.Message = "Waiting", strings.Join(waits, "; ")
 		if ready.Message == "" {
@@ -452,10 +474,10 @@ func (r *Reconciler) judge(p *v1alpha1.WorkerPool, have []gardener.ContainerRunt
 	}
 }
 
-// misfit is what to say of nodes of another architecture than their pool has, and of what
-// else is waited for.
-func misfit(nodes, waits []string) string {
-	text := fmt.Sprintf("%d of its nodes are of another architecture than spec.architecture, and get no runtimes: %s; %s", len(nodes), classes.Some(nodes), validate.ForMisfits)
+// misfit is what to say of nodes that are not for the pool's runtimes, and of what else is
+// waited for.
+func misfit(why string, nodes, waits []string) string {
+	text := fmt.Sprintf("%d of its nodes are %s, and get no runtimes: %s", len(nodes), why, classes.Some(nodes))
 	if len(waits) > 0 {
 		text += "; it waits: " + strings.Join(waits, "; ")
 	}
