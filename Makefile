@@ -294,11 +294,13 @@ e2e-webhook: $(E2E)/cluster
 	$(E2E_SPECS)node.test ./specs
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 
-## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, and through a proxy that goes wrong (needs root)
+## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, and through a proxy that goes wrong; RUNTIME=containerd has a kubelet start its pods (needs root)
 .PHONY: e2e-operator
-e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator(Faults|Beta)?$$)
+e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$(if $(filter containerd,$(RUNTIME)),OnNode,(Faults|Beta)?)$$)
 e2e-operator: $(E2E)/cluster
-	$(E2E_RUN) -output $(E2E)/operator -operator
+	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(E2E)/ ./build/images
+	$(E2E_SPECS)node.test ./specs
+	$(E2E_RUN) -output $(E2E)/operator -specs node.test -operator
 
 # The program of e2e-short has all specs of e2e-full.
 E2E_GUEST_OUTPUT = $(E2E)/$(E2E_NODE)-v2$(if $(filter systemd,$(DRIVER)),-systemd)

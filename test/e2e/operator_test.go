@@ -79,16 +79,24 @@ func TestOperator(t *testing.T) {
 	t.Run("end", c.end)
 }
 
-// newCrew prepares the cluster. The operator is started later.
+// newCrew prepares the cluster, with payloads that nobody pulls. The operator is started
+// later.
 func newCrew(t *testing.T) *crew {
 	t.Helper()
-	c := &crew{hook: &hook{api: newAPI(t)}, whole: t, waiting: map[string]bool{}}
-	applyFiles(t, "../../deploy/crds", "../../deploy/crds/gardener", "../../deploy/operator/00-namespace.yaml", "../../deploy/operator/10-rbac.yaml")
-	kubectl(t, "wait", "--for=condition=Established", "crd/workerpools.fairlead.run", "crd/runtimepayloads.fairlead.run", "crd/containerruntimes.extensions.gardener.cloud")
+	c := bareCrew(t)
 	for typ, handler := range map[string]string{"gvisor": "runsc", "kata-containers": "kata-qemu"} {
 		c.must(t, http.MethodPost, payloadPath, aRelease(typ, handler), nil)
 		t.Cleanup(func() { _, _ = c.do(context.Background(), http.MethodDelete, payloadPath+"/"+typ, nil) })
 	}
+	return c
+}
+
+// bareCrew prepares the cluster without payloads.
+func bareCrew(t *testing.T) *crew {
+	t.Helper()
+	c := &crew{hook: &hook{api: newAPI(t)}, whole: t, waiting: map[string]bool{}}
+	applyFiles(t, "../../deploy/crds", "../../deploy/crds/gardener", "../../deploy/operator/00-namespace.yaml", "../../deploy/operator/10-rbac.yaml")
+	kubectl(t, "wait", "--for=condition=Established", "crd/workerpools.fairlead.run", "crd/runtimepayloads.fairlead.run", "crd/containerruntimes.extensions.gardener.cloud")
 	return c
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"fairlead.run/test/images"
@@ -60,6 +62,29 @@ func (c *Cluster) Push(name string, spec images.Spec) error {
 	if err != nil {
 		return fmt.Errorf("build the image %s: %w", name, err)
 	}
+	c.registry.Push(name, image)
+	return nil
+}
+
+// PushLayout puts an image of a folder in the OCI's layout into the registry, under a name
+// without a registry's.
+func (c *Cluster) PushLayout(name, folder, of string) error {
+	desc := ocispec.Descriptor{Digest: digest.Digest(of)}
+	image := &images.Image{Blobs: map[digest.Digest][]byte{}}
+	found, err := filepath.Glob(filepath.Join(folder, "blobs/sha256/*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range found {
+		if image.Blobs[digest.NewDigestFromEncoded(digest.SHA256, filepath.Base(file))], err = os.ReadFile(file); err != nil {
+			return err
+		}
+	}
+	if err := json.Unmarshal(image.Blobs[desc.Digest], &desc); err != nil {
+		return fmt.Errorf("read %s of the layout %s: %w", of, folder, err)
+	}
+	desc.Size = int64(len(image.Blobs[desc.Digest]))
+	image.Desc = desc
 	c.registry.Push(name, image)
 	return nil
 }

@@ -84,6 +84,9 @@ func (p *Process) Kill() error { return p.on.End(p.Name, unix.SIGKILL) }
 // Stop asks the program to end, and waits until it has.
 func (p *Process) Stop() error { return p.on.End(p.Name, unix.SIGTERM) }
 
+// Ended says whether the program has ended, and was not started again since.
+func (p *Process) Ended() (bool, error) { return p.on.Ended(p.Name) }
+
 // Start starts the program, with the same arguments each time, and waits for nothing.
 func (p *Process) Start() error { return p.on.Start(p.Program) }
 

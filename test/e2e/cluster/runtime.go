@@ -156,7 +156,14 @@ func (c *Cluster) state() string { return filepath.Join(c.node.memory, stateFold
 // cgroup of its monitor.
 const stateFolder = "builtin"
 
+// containerdSocket is where operating systems have it, and whoever installs runtimes
+// looks for it.
+const containerdSocket = "/run/containerd/containerd.sock"
+
 func (c *Cluster) socket() string {
+	if c.cfg.Runtime == Containerd {
+		return containerdSocket
+	}
 	return filepath.Join(c.state(), string(c.cfg.Runtime)+".sock")
 }
 
