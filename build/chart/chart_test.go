@@ -67,6 +67,7 @@ var made = map[string]func() any{
 	"PodMonitor":                     func() any { return &map[string]any{} },
 	"ServiceMonitor":                 func() any { return &map[string]any{} },
 	"PrometheusRule":                 func() any { return &map[string]any{} },
+	"RuntimePayload":                 func() any { return &map[string]any{} },
 }
 
 // documents are the objects of a rendered template, as JSON, with their kinds.
@@ -361,7 +362,12 @@ func TestSchemaRefuses(t *testing.T) {
 		{"{webhook: {garden: 'yes'}}", "garden"},
 		{"{webhook: {garden: true}, operator: {enabled: true}}", "/operator/enabled"},
 		{"{operator: {types: []}}", "types"},
-		{"{operator: {namespace: ''}}", "namespace"},
+		{"{operator: {namespace: ''}}", "gardener"},
+		{"{operator: {namespace: '', gardener: false}}", "gardener"},
+		{"{operator: {namespace: A}}", "namespace"},
+		{"{operator: {payloads: [{image: gvisor}]}}", "payloads"},
+		{"{operator: {payloads: [{image: 'a@sha256:" + digest + "', manifest: {version: a}}]}}", "type"},
+		{"{gardener: 1.149}", "gardener"},
 		{"{image: {digest: latest}}", "digest"},
 		{"{image: {repository: ''}}", "repository"},
 		{"{image: {pullPolicy: Sometimes}}", "pullPolicy"},

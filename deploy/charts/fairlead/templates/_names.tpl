@@ -57,7 +57,7 @@ clientConfig:
 
 {{/* The arguments of the operator, without those that are its defaults. */}}
 {{- define "fairlead.operator.args" -}}
-- --namespace={{ .Values.operator.namespace }}
+- --namespace={{ or .Values.operator.namespace .Release.Namespace }}
 {{- if .Values.operator.gardener }}
 - --gardener
 {{- end }}
