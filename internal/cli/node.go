@@ -264,7 +264,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Served: f.api.served(), TLS: f.api.tls,
-			Healthz: f.api.healthz(), Health: []server.Check{health},
+			Healthz: f.api.healthz(), Health: []server.Check{health}, Certificates: certificates.NewMetrics(),
 		},
 		Stock: f.stock.Settings,
 	}
@@ -302,7 +302,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 // asker is the node, when it asks for a certificate of that name.
 func (f *nodeFlags) asker(name string, cfg *join.Config, warn func(reason, message string), log *slog.Logger) certificates.Asker {
 	own := func() (*cluster.Client, error) { return cfg.Client, nil }
-	return certificates.Asker{Node: cfg.Node.Name, Folder: f.folder(name), Client: own, Warn: warn, Log: log}
+	return certificates.Asker{Node: cfg.Node.Name, Folder: f.folder(name), Client: own, Warn: warn, Metrics: cfg.Certificates, Log: log}
 }
 
 // together runs parts until ctx ends or one does.
@@ -411,11 +411,16 @@ func (f *nodeFlags) serving(cfg *join.Config, warn func(reason, message string),
 	names := []string{cfg.Node.Name}
 	switch {
 	case f.api.certFile != "":
-		if _, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile); err != nil {
+		has, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile)
+		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
+		cfg.Certificates.Serving(has.Leaf)
 		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			c, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile) // it may have been renewed
+			if err == nil {
+				cfg.Certificates.Serving(c.Leaf)
+			}
 			return &c, err
 		}
 	case f.api.rotate:

@@ -172,29 +172,40 @@ func (g *Gauge) write(w *bufio.Writer) {
 // Histogram is a family of times, in seconds.
 type Histogram struct {
 	about
+	bounds []float64
 	values series[observed]
 }
 
 type observed struct {
-	within [len(bounds)]uint64
+	within []uint64 // by bounds
 	count  uint64
 	sum    float64
 }
 
-// bounds are from a system call to a pull, in seconds.
-var bounds = [...]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
+// usual bounds are from a system call to a pull, in seconds.
+var usual = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // Histogram makes one. By convention its name ends in "_seconds".
 func (r *Registry) Histogram(name, help string, labels ...string) *Histogram {
-	return add(r, &Histogram{about: about{name, help, "histogram", labels}})
+	return add(r, &Histogram{about: about{name, help, "histogram", labels}, bounds: usual})
+}
+
+// Within has it count by other bounds, in seconds, from small to large. It is called before
+// anything is observed.
+func (h *Histogram) Within(bounds ...float64) *Histogram {
+	h.bounds = bounds
+	return h
 }
 
 // Observe counts one time, in seconds.
 func (h *Histogram) Observe(seconds float64, labels ...string) {
 	h.values.change(labels, func(o *observed) {
+		if o.within == nil {
+			o.within = make([]uint64, len(h.bounds))
+		}
 		o.count++
 		o.sum += seconds
-		for i, bound := range bounds {
+		for i, bound := range h.bounds {
 			if seconds <= bound {
 				o.within[i]++
 			}
@@ -205,7 +216,7 @@ func (h *Histogram) Observe(seconds float64, labels ...string) {
 func (h *Histogram) write(w *bufio.Writer) {
 	h.head(w)
 	h.values.each(func(labels []string, o *observed) {
-		for i, bound := range bounds {
+		for i, bound := range h.bounds {
 			h.line(w, labels, sample{"_bucket", number(bound), float64(o.within[i])})
 		}
 		h.line(w, labels, sample{"_bucket", "+Inf", float64(o.count)})

@@ -50,8 +50,11 @@ func TestHistogram(t *testing.T) {
 	for _, seconds := range []float64{0.001, 0.004, 0.2, 1000} {
 		h.Observe(seconds, "runc")
 	}
+	days := r.Histogram("age_seconds", "Ages.").Within(60, 86400)
+	days.Observe(3600)
 	got := text(t, &r)
 	for _, line := range []string{
+		`age_seconds_bucket{le="60"} 0`, `age_seconds_bucket{le="86400"} 1`, `age_seconds_bucket{le="+Inf"} 1`, "age_seconds_count 1",
 		"# TYPE start_seconds histogram",
 		`start_seconds_bucket{handler="runc",le="0.001"} 1`, `start_seconds_bucket{handler="runc",le="0.0025"} 1`,
 		`start_seconds_bucket{handler="runc",le="0.005"} 2`, `start_seconds_bucket{handler="runc",le="0.25"} 3`,

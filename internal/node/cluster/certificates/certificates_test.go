@@ -11,10 +11,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"math"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -267,7 +269,9 @@ func TestTheServingCertificateFollowsTheAddresses(t *testing.T) {
 		s := newSigner(t, apiserver.InMemory(t, requests))
 		var mu sync.Mutex
 		var ips []net.IP
-		m := ForServing(s.asker(Folder{dir, "kubelet-server"}), func() ([]string, []net.IP) {
+		asker := s.asker(Folder{dir, "kubelet-server"})
+		asker.Metrics = NewMetrics()
+		m := ForServing(asker, func() ([]string, []net.IP) {
 			mu.Lock()
 			defer mu.Unlock()
 			if ips == nil {
@@ -309,6 +313,48 @@ func TestTheServingCertificateFollowsTheAddresses(t *testing.T) {
 		if err != nil || len(c.Leaf.IPAddresses) != 2 {
 			t.Errorf("got %v, %v", c, err)
 		}
+		counted(t, asker.Metrics,
+			"kubelet_certificate_manager_server_rotation_seconds_count 1", // the first one took nobody's place
+			"kubelet_server_expiration_renew_errors 0", "kubelet_certificate_manager_client_ttl_seconds +Inf",
+			"kubelet_certificate_manager_server_ttl_seconds "+strconv.FormatFloat(math.Trunc(time.Until(c.Leaf.NotAfter).Seconds()), 'g', -1, 64))
+	})
+}
+
+// counted wants lines of metrics.
+func counted(t *testing.T, m *Metrics, lines ...string) {
+	t.Helper()
+	var out strings.Builder
+	if err := m.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		if !strings.Contains(out.String(), "\n"+line+"\n") {
+			t.Errorf("there is no %s in\n%s", line, &out)
+		}
+	}
+}
+
+// TestMetrics has the certificate of a kubeconfig, renewals that fail, and ends that are over.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMetrics()
+		counted(t, m, "kubelet_certificate_manager_client_ttl_seconds +Inf", "kubelet_certificate_manager_server_ttl_seconds +Inf",
+			"kubelet_certificate_manager_client_expiration_renew_errors 0", "kubelet_server_expiration_renew_errors 0")
+		m.Client(&x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
+		m.Client(nil) // a user with a token
+		m.Serving(&x509.Certificate{NotAfter: time.Now().Add(time.Minute)})
+		m.failed(false)
+		m.failed(true)
+		m.rotated(&x509.Certificate{NotBefore: time.Now().Add(-2 * time.Hour)})
+		time.Sleep(90*time.Second + time.Millisecond)
+		counted(t, m, "kubelet_certificate_manager_client_ttl_seconds 3509", "kubelet_certificate_manager_server_ttl_seconds -30",
+			"kubelet_certificate_manager_client_expiration_renew_errors 1", "kubelet_server_expiration_renew_errors 1",
+			`kubelet_certificate_manager_server_rotation_seconds_bucket{le="3600"} 0`, `kubelet_certificate_manager_server_rotation_seconds_bucket{le="14400"} 1`)
+		var none *Metrics // counts nothing
+		none.Client(nil)
+		none.Serving(nil)
+		none.failed(true)
+		none.rotated(nil)
 	})
 }
 
@@ -351,7 +397,7 @@ func TestSelfRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "pki")
 		var warned []string
-		s, err := NewSelf(Asker{Folder: Folder{dir, "kubelet"}, Log: slog.New(slog.DiscardHandler), Warn: func(reason, message string) {
+		s, err := NewSelf(Asker{Folder: Folder{dir, "kubelet"}, Log: slog.New(slog.DiscardHandler), Metrics: NewMetrics(), Warn: func(reason, message string) {
 			warned = append(warned, reason+": "+message)
 		}}, []string{"n"}, nil)
 		if err != nil {
@@ -388,6 +434,7 @@ func TestSelfRenews(t *testing.T) {
 		if len(warned) != 1 || !strings.HasPrefix(warned[0], ServingNotRenewed+": ") || !strings.Contains(warned[0], "ends at "+second.NotAfter.UTC().Format(time.RFC3339)) || !strings.Contains(warned[0], dir) {
 			t.Errorf("told %q", warned)
 		}
+		counted(t, s.Metrics, "kubelet_certificate_manager_server_rotation_seconds_count 1", "kubelet_server_expiration_renew_errors 3")
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,19 +99,22 @@ func KeepClient(kubeconfig string, a Asker, tell func(message string)) (func(con
 		return ForClient(a).Run, nil
 	}
 	return func(ctx context.Context) error {
-		u.watch(ctx, a.Log, tell)
+		u.watch(ctx, a, tell)
 		return nil
 	}, nil
 }
 
 // watch tells of the end of a certificate, which others may replace meanwhile.
-func (u user) watch(ctx context.Context, log *slog.Logger, tell func(string)) {
+func (u user) watch(ctx context.Context, a Asker, tell func(string)) {
 	var told time.Time
 	for {
 		has, err := u.certificate()
+		if err == nil {
+			a.Metrics.Client(has)
+		}
 		switch {
 		case err != nil:
-			log.Warn("it is not known when the client certificate of this node ends", "error", err)
+			a.Log.Warn("it is not known when the client certificate of this node ends", "error", err)
 		case told.IsZero() || time.Now().After(due(has)) && time.Since(told) >= again:
 			told = time.Now()
 			tell(u.ends(has))

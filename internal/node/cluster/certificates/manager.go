@@ -35,8 +35,9 @@ type Config struct {
 	Template func() *x509.CertificateRequest
 	// Warn tells by an event of the node why it has no certificate, once as long as it is
 	// the same. It must not wait. Nil tells nobody.
-	Warn func(reason, message string)
-	Log  *slog.Logger
+	Warn    func(reason, message string)
+	Metrics *Metrics // nil counts nothing
+	Log     *slog.Logger
 }
 
 // Asker is the node that asks for a certificate.
@@ -45,7 +46,9 @@ type Asker struct {
 	Folder Folder
 	Client func() (*cluster.Client, error)
 	Warn   func(reason, message string) // see Config
-	Log    *slog.Logger
+	// Metrics may be nil.
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Manager gets one certificate, and the next before it ends.
@@ -59,7 +62,7 @@ type Manager struct {
 // ForClient is the certificate by which a node is itself for the API server.
 func ForClient(a Asker) *Manager {
 	return newManager(Config{
-		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Metrics: a.Metrics, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(a.Node)} },
 	})
@@ -69,7 +72,7 @@ func ForClient(a Asker) *Manager {
 // the addresses that it is called by, which may change.
 func ForServing(a Asker, addresses func() (names []string, ips []net.IP)) *Manager {
 	return newManager(Config{
-		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Log: a.Log, Signer: certificatesv1.KubeletServingSignerName,
+		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Metrics: a.Metrics, Log: a.Log, Signer: certificatesv1.KubeletServingSignerName,
 		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		Template: func() *x509.CertificateRequest {
 			names, ips := addresses()
@@ -84,10 +87,25 @@ func ForServing(a Asker, addresses func() (names []string, ips []net.IP)) *Manag
 func newManager(c Config) *Manager {
 	m := &Manager{Config: c}
 	if has, err := c.Folder.Current(); err == nil {
-		m.current.Store(has)
+		m.use(has)
 	}
 	return m
 }
+
+// use has a certificate in the place of the one before.
+func (m *Manager) use(c *tls.Certificate) {
+	old := m.current.Swap(c)
+	if !m.serving() {
+		m.Metrics.Client(c.Leaf)
+		return
+	}
+	m.Metrics.Serving(c.Leaf)
+	if old != nil {
+		m.Metrics.rotated(old.Leaf)
+	}
+}
+
+func (m *Manager) serving() bool { return m.Signer == certificatesv1.KubeletServingSignerName }
 
 // Current is the certificate, or nil.
 func (m *Manager) Current() *tls.Certificate { return m.current.Load() }
@@ -110,6 +128,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		wait := look
 		if err := m.Ensure(ctx); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot get a certificate, and try again", "signer", m.Signer, "error", err)
+			if !errors.Is(err, errOutdated) {
+				m.Metrics.failed(m.serving())
+			}
 			if !pace.Away(err) && !errors.Is(err, errOutdated) {
 				m.tell(err.Error())
 			}
@@ -169,7 +190,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.current.Store(c)
+	m.use(c)
 	m.Log.Info("the cluster has given this node a certificate", "signer", m.Signer, "until", c.Leaf.NotAfter)
 	return nil
 }

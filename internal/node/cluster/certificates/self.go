@@ -40,6 +40,9 @@ const ServingNotRenewed = "ServingCertificateNotRenewed"
 func NewSelf(a Asker, names []string, ips []net.IP) (*Self, error) {
 	s := &Self{Asker: a, names: names, ips: ips}
 	has, err := SelfSigned(a.Folder, names, ips, time.Now())
+	if err == nil {
+		s.Metrics.Serving(has.Leaf)
+	}
 	s.has = has
 	return s, err
 }
@@ -56,10 +59,13 @@ func (s *Self) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	has, err := SelfSigned(s.Folder, s.names, s.ips, now)
 	if err != nil {
 		s.tried = now
+		s.Metrics.failed(true)
 		s.tell(err)
 		return s.has, nil
 	}
 	s.Log.Info("the node API has a new certificate", "until", has.Leaf.NotAfter)
+	s.Metrics.Serving(has.Leaf)
+	s.Metrics.rotated(s.has.Leaf)
 	s.has, s.told = has, ""
 	return has, nil
 }

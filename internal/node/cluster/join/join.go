@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/agent"
 	api "fairlead.run/internal/node/cluster"
+	"fairlead.run/internal/node/cluster/certificates"
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/endpoint"
@@ -86,8 +87,10 @@ type API struct {
 	AlwaysAllow bool   // else the API server says who may do what
 	Anonymous   bool
 	Served
-	TLS    access.TLS     // without its Certificate
-	Health []server.Check // beside those of the agent
+	TLS access.TLS // without its Certificate
+	// Certificates counts those of the node; nil counts none.
+	Certificates *certificates.Metrics
+	Health       []server.Check // beside those of the agent
 }
 
 // Served is what of the API has to be asked for.
@@ -229,6 +232,9 @@ func (n *Node) newServer() (*server.Server, error) {
 // metrics are what the node tells beside its API.
 func (n *Node) metrics() []func(io.Writer) error {
 	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, telemetry.Process()}
+	if c := n.cfg.Certificates; c != nil {
+		out = append(out, c.Write)
+	}
 	if calls := n.cfg.Endpoint.Calls; calls != nil {
 		out = append(out, calls.Write)
 	}
