@@ -293,6 +293,41 @@ func TestRendered(t *testing.T) {
 			lacks: []string{"Role fairlead-webhook", "RoleBinding fairlead-webhook"},
 		},
 		{
+			name: "what runs for a virtual garden", in: "garden", vals: "{webhook: {garden: true, part: runtime, url: 'https://fairlead.garden:8443', kubeconfigSecret: access, virtualNamespace: fairlead, serviceAnnotations: {a: b}}, monitoring: {podMonitor: {enabled: true}}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook": {
+					`"args":["webhook","--namespace=fairlead","--kubeconfig=/garden/kubeconfig","--serve-as=fairlead.garden","--garden","--mutating-configuration="]`,
+					`"volumeMounts":[{"name":"garden","readOnly":true,"mountPath":"/garden"}]`, `"volumes":[{"name":"garden","secret":{"secretName":"access"}}]`, `"namespace":"garden"`,
+				},
+				"ServiceAccount fairlead-webhook":      {`"automountServiceAccountToken":false`},
+				"Service fairlead-webhook":             {`"annotations":{"a":"b"}`},
+				"PodDisruptionBudget fairlead-webhook": {`"minAvailable":1`},
+				"PodMonitor fairlead-webhook":          {`"namespace":"garden"`},
+			},
+			lacks: []string{"ClusterRole", "Role", "ValidatingWebhookConfiguration", "CustomResourceDefinition"},
+		},
+		{
+			name: "what a virtual garden has", in: "fairlead", vals: "{webhook: {garden: true, part: virtual, url: 'https://fairlead.garden:8443/'}, monitoring: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}}",
+			has: map[string][]string{
+				"ValidatingWebhookConfiguration fairlead-webhook": {`"clientConfig":{"url":"https://fairlead.garden:8443/validate-shoots"}`},
+				"ServiceAccount fairlead-webhook":                 {`"namespace":"fairlead"`},
+				"ClusterRoleBinding fairlead-webhook":             {`"subjects":[{"kind":"ServiceAccount","name":"fairlead-webhook","namespace":"fairlead"}]`},
+				"ClusterRole fairlead-webhook":                    {`"cloudprofiles"`, `"validatingwebhookconfigurations"`},
+				"Role fairlead-webhook":                           {`"fairlead-webhook-certificate"`, `"namespace":"fairlead"`},
+				"RoleBinding fairlead-webhook":                    {`"namespace":"fairlead"`},
+			},
+			lacks: []string{"Deployment", "Service fairlead", "PodDisruptionBudget", "PodMonitor", "ServiceMonitor", "NetworkPolicy", "ServiceAccount fairlead-webhook: automount", "CustomResourceDefinition"},
+		},
+		{
+			name: "an address of its own", in: "fairlead-system", vals: "{webhook: {url: 'https://admission.example'}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook":                     {`"args":["webhook","--serve-as=admission.example"]`},
+				"MutatingWebhookConfiguration fairlead-webhook":   {`"url":"https://admission.example/mutate-pods"`},
+				"ValidatingWebhookConfiguration fairlead-webhook": {`"url":"https://admission.example/validate-pods"`, `"url":"https://admission.example/validate-policies"`},
+			},
+			lacks: []string{`ValidatingWebhookConfiguration: "service"`},
+		},
+		{
 			name: "another tag", in: "fairlead-system", vals: "{image: {tag: v1}}",
 			has: map[string][]string{"Deployment fairlead-webhook": {`"image":"fairlead:v1"`}},
 		},
@@ -332,8 +367,9 @@ func TestFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	deployment := everything(t, "elsewhere", allOn(t))["Deployment fairlead-webhook"]
+	deployment += everything(t, "elsewhere", "{webhook: {garden: true, part: runtime, url: 'https://a', kubeconfigSecret: a}}")["Deployment fairlead-webhook"]
 	flags := regexp.MustCompile(`"(--[a-z-]+)=`).FindAllStringSubmatch(deployment, -1)
-	if len(flags) < 6 {
+	if len(flags) < 10 {
 		t.Fatalf("flags are %v", flags)
 	}
 	for _, f := range flags {
@@ -361,6 +397,15 @@ func TestSchemaRefuses(t *testing.T) {
 		{"{webhook: {podDisruptionBudget: {minAvailable: all}}}", "minAvailable"},
 		{"{webhook: {garden: 'yes'}}", "garden"},
 		{"{webhook: {garden: true}, operator: {enabled: true}}", "/operator/enabled"},
+		{"{webhook: {part: both}}", "part"},
+		{"{webhook: {part: virtual, garden: true}}", "url"},
+		{"{webhook: {part: virtual, url: 'https://a'}}", "garden"},
+		{"{webhook: {part: runtime, garden: true, url: 'https://a'}}", "kubeconfigSecret"},
+		{"{webhook: {part: virtual, garden: true, url: 'https://a', kubeconfigSecret: a}}", "kubeconfigSecret"},
+		{"{webhook: {kubeconfigSecret: a}}", "kubeconfigSecret"},
+		{"{webhook: {virtualNamespace: a}}", "virtualNamespace"},
+		{"{webhook: {url: 'http://a'}}", "url"},
+		{"{webhook: {url: 'https://a/b'}}", "url"},
 		{"{operator: {types: []}}", "types"},
 		{"{operator: {namespace: ''}}", "gardener"},
 		{"{operator: {namespace: '', gardener: false}}", "gardener"},

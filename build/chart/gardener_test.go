@@ -135,3 +135,67 @@ func TestChartInSeed(t *testing.T) {
 		}
 	}
 }
+
+// gardener-operator installs the same chart twice, with the same values and what it adds:
+// the webhook where it runs itself, and what its API server has in the virtual garden.
+func TestAdmission(t *testing.T) {
+	var extension operatorv1alpha1.Extension
+	inGardener(t, "extension.yaml", &extension)
+	a := extension.Spec.Deployment.AdmissionDeployment
+	if a == nil || !reflect.DeepEqual(a.RuntimeCluster, a.VirtualCluster) || !reflect.DeepEqual(a.RuntimeCluster.Helm, extension.Spec.Deployment.ExtensionDeployment.Helm) {
+		t.Fatalf("%+v", a)
+	}
+	for _, c := range []struct {
+		in, told string
+		has      map[string][]string
+		lacks    []string
+	}{
+		{
+			in: "garden", told: "{gardener: {runtimeCluster: {priorityClassName: gardener-garden-system-400}, virtualCluster: {enabled: true, namespace: extension-fairlead}}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook": {
+					`"args":["webhook","--namespace=extension-fairlead","--kubeconfig=$(GARDEN_KUBECONFIG)","--serve-as=fairlead-webhook.garden","--garden","--mutating-configuration="]`, `"priorityClassName":"gardener-garden-system-400"`,
+					`"networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443":"allowed"`,
+				},
+				"Service fairlead-webhook":        {`"networking.resources.gardener.cloud/from-all-webhook-targets-allowed-ports":"[{\"protocol\":\"TCP\",\"port\":9443}]"`, `"namespace":"garden"`},
+				"ServiceAccount fairlead-webhook": {`"automountServiceAccountToken":false`},
+			},
+			lacks: []string{"ClusterRole", "Role", "ValidatingWebhookConfiguration", "Deployment fairlead-operator", "CustomResourceDefinition"},
+		},
+		{
+			in: "extension-fairlead", told: "{gardener: {virtualCluster: {enabled: true, serviceAccount: {name: extension-admission-fairlead, namespace: kube-system}}}}",
+			has: map[string][]string{
+				"ValidatingWebhookConfiguration fairlead-webhook": {`"url":"https://fairlead-webhook.garden/validate-shoots"`},
+				"ClusterRoleBinding fairlead-webhook":             {`"name":"extension-admission-fairlead","namespace":"kube-system"`},
+				"RoleBinding fairlead-webhook":                    {`"name":"extension-admission-fairlead","namespace":"kube-system"`, `"namespace":"extension-fairlead"`},
+				"ClusterRole fairlead-webhook":                    {`"cloudprofiles"`},
+				"Role fairlead-webhook":                           {`"secrets"`},
+			},
+			lacks: []string{"Deployment", "Service", "CustomResourceDefinition", "PodDisruptionBudget"},
+		},
+	} {
+		text, err := json.Marshal(loader.MergeMaps(parse(t, string(a.Values.Raw)), parse(t, c.told)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := everything(t, c.in, string(text))
+		for key, texts := range c.has {
+			for _, text := range texts {
+				if !strings.Contains(all[key], text) {
+					t.Errorf("%s: %s has no %s: %s", c.in, key, text, all[key])
+				}
+			}
+		}
+		for key := range maps.Keys(all) {
+			for _, lack := range c.lacks {
+				if strings.HasPrefix(key, lack) && c.has[key] == nil {
+					t.Errorf("%s: there is %s", c.in, key)
+				}
+			}
+		}
+	}
+	// Without an address nobody would find it.
+	if _, err := render(t.Context(), load(t), "garden", parse(t, "{webhook: {garden: true}, gardener: {virtualCluster: {namespace: a}}}")); err == nil || !strings.Contains(err.Error(), "webhook.url") {
+		t.Errorf("%v", err)
+	}
+}

@@ -10,6 +10,37 @@
 app.kubernetes.io/name: fairlead-webhook
 {{- end }}
 
+{{/* What gardener-operator tells of a virtual garden, in JSON. */}}
+{{- define "fairlead.virtual" -}}
+{{ get .Values.gardener "virtualCluster" | default dict | toJson }}
+{{- end }}
+
+{{/* Which part of the webhook a release is: runtime has what runs, virtual what is in a
+virtual garden, and "" is both in one cluster. gardener-operator installs each by itself. */}}
+{{- define "fairlead.webhook.part" -}}
+{{- $virtual := include "fairlead.virtual" . | fromJson -}}
+{{- if .Values.webhook.part -}}
+{{ .Values.webhook.part }}
+{{- else if get $virtual "serviceAccount" -}}
+virtual
+{{- else if get $virtual "namespace" -}}
+runtime
+{{- end -}}
+{{- end }}
+
+{{/* The namespace of the webhook where the API server is that it asks. */}}
+{{- define "fairlead.webhook.namespace" -}}
+{{ .Values.webhook.virtualNamespace | default (get (include "fairlead.virtual" . | fromJson) "namespace") | default .Release.Namespace }}
+{{- end }}
+
+{{/* The address of the webhook, where API servers do not go by its Service. */}}
+{{- define "fairlead.webhook.url" -}}
+{{- if and (include "fairlead.webhook.part" .) (not .Values.webhook.url) -}}
+{{ fail "webhook.url has to say where the API server of the virtual garden finds the webhook, as in https://fairlead-webhook.garden" }}
+{{- end -}}
+{{ trimSuffix "/" .Values.webhook.url }}
+{{- end }}
+
 {{/* The selector that every webhook about objects in namespaces has. */}}
 {{- define "fairlead.webhook.selector" -}}
 namespaceSelector:
@@ -20,8 +51,13 @@ namespaceSelector:
 {{/* Whom API servers ask, at the path that is the second of the list. */}}
 {{- define "fairlead.webhook.client" -}}
 {{- $top := first . -}}
+{{- $url := include "fairlead.webhook.url" $top -}}
 clientConfig:
+{{- if $url }}
+    url: {{ $url }}{{ last . }}
+{{- else }}
     service: {namespace: {{ $top.Release.Namespace }}, name: fairlead-webhook, path: {{ last . }}, port: 443}
+{{- end }}
 {{- with $top.Values.webhook.certificates.caBundle }}
     caBundle: {{ . }}
 {{- end }}
@@ -30,8 +66,17 @@ clientConfig:
 {{/* The arguments, without those that are the program's defaults. */}}
 {{- define "fairlead.webhook.args" -}}
 - webhook
-{{- if ne .Release.Namespace "fairlead-system" }}
-- --namespace={{ .Release.Namespace }}
+{{- $namespace := include "fairlead.webhook.namespace" . }}
+{{- if ne $namespace "fairlead-system" }}
+- --namespace={{ $namespace }}
+{{- end }}
+{{- if .Values.webhook.kubeconfigSecret }}
+- --kubeconfig=/garden/kubeconfig
+{{- else if include "fairlead.webhook.part" . }}
+- --kubeconfig=$(GARDEN_KUBECONFIG)
+{{- end }}
+{{- with include "fairlead.webhook.url" . }}
+- --serve-as={{ get (urlParse .) "hostname" }}
 {{- end }}
 {{- if .Values.webhook.garden }}
 - --garden
