@@ -322,7 +322,7 @@ e2e-full: $(E2E)/programs
 
 ## conformance: write docs/conformance.md from the last results of e2e-full and e2e-guest, and those in docs/conformance.json
 .PHONY: conformance
-conformance: OF = $(foreach r,fairlead fairlead-node containerd containerd-node,$(r) $(r)-v2 $(r)-v2-systemd)
+conformance: OF = $(foreach r,fairlead fairlead-node containerd containerd-node,$(r) $(r)-v2 $(r)-v2-systemd) crio crio-node
 conformance:
 	go run ./test/e2e/page -note "$$NOTE" $(wildcard $(OF:%=$(E2E)/%/specs.json))
 

@@ -125,6 +125,13 @@ location = %[2]q
 insecure = true
 `
 
+// crioPlain has it speak HTTP with a registry that a spec runs on the node, as
+// containerd does with all that are on localhost.
+const crioPlain = `[[registry]]
+location = "localhost:5000"
+insecure = true
+`
+
 const conflist = `{
   "cniVersion": "1.0.0",
   "name": "e2e",
@@ -186,7 +193,7 @@ func (c *Cluster) runtime(ctx context.Context) (err error) {
 		files[eased] = crioRunc
 		files[told] = fmt.Sprintf(crioConfig, root, filepath.Join(c.state(), "storage"), c.socket(), c.node.driver(), TestHandler, eased, pauseImage)
 		files["/etc/containers/policy.json"] = anyImage
-		files["/etc/containers/registries.conf"] = fmt.Sprintf(crioMirror, "io", c.registry.Host()) + fmt.Sprintf(crioMirror, "invalid", c.registry.Host())
+		files["/etc/containers/registries.conf"] = fmt.Sprintf(crioMirror, "io", c.registry.Host()) + fmt.Sprintf(crioMirror, "invalid", c.registry.Host()) + crioPlain
 		files["/etc/cni/net.d/10-e2e.conflist"] = fmt.Sprintf(conflist, podRange)
 		argv = []string{filepath.Join(c.cfg.Peers, "crio")}
 	default:

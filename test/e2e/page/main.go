@@ -78,6 +78,8 @@ var nodes = []struct{ name, title string }{
 	{"containerd-node", "fairlead node on containerd 2.4.2"},
 	{"containerd-node-v2", "fairlead node on containerd 2.4.2, cgroup v2"},
 	{"containerd-node-v2-systemd", "fairlead node on containerd 2.4.2, cgroup v2 by systemd"},
+	{"crio", "CRI-O 1.36.3"},
+	{"crio-node", "fairlead node on CRI-O 1.36.3"},
 }
 
 func title(name string) string {
@@ -92,7 +94,7 @@ func title(name string) string {
 const head = `# Conformance
 
 What became of upstream's specs on a real node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-kubelet %s, with Fairlead or containerd as the runtime, runc, cgroup v1 if nothing else is said, no cluster DNS and no kube-proxy. Where it says
+kubelet %s, with Fairlead, containerd or CRI-O as the runtime, runc, cgroup v1 if nothing else is said, no cluster DNS and no kube-proxy. Where it says
 fairlead node, that is in the kubelet's place, with Fairlead as the runtime if no other is named.
 With cgroup v2 the node is a virtual machine with Debian's kernel and an emulated processor, which is ten times slower, and all else of the cluster is
 beside it. The images are stand-ins made on the spot, of busybox, bash, agnhost and small programs.
