@@ -34,7 +34,16 @@ func containerCgroup(t *testing.T, p corev1.Pod) string {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("the container of pod %s has the cgroups %q, %v", p.Name, found, err)
 	}
+	// crun has systemd make a scope, and the container's cgroup in that.
+	if inner := found[0] + "/container"; isFolder(inner) {
+		return inner
+	}
 	return found[0]
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // swap is a pod whose container writes more than it may keep in memory.
