@@ -9,7 +9,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/foreground"
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/localnode"
@@ -71,6 +73,13 @@ func (a *app) runWith(ctx context.Context, s *session, objects *manifest.Objects
 	}
 	plans, err := foreground.Resolve(set, objects.Pods, objects.Classes)
 	if err != nil {
+		return err
+	}
+	pods := make([]*corev1.Pod, len(plans))
+	for i, p := range plans {
+		pods[i] = p.Pod.Pod
+	}
+	if err := (capacity.Host{Proc: "/proc", Sys: "/sys"}).CheckPages(pods); err != nil {
 		return err
 	}
 	c := newConsole(a, f)

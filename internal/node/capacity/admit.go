@@ -199,7 +199,7 @@ func fits(pod *corev1.Pod, node *corev1.Node, running []*corev1.Pod) []Shortage 
 	}
 	for _, what := range inOrder(requests) {
 		has, ok := node.Status.Allocatable[what]
-		if !ok {
+		if !ok && !strings.HasPrefix(string(what), corev1.ResourceHugePagesPrefix) { // of sizes that the kernel does not have there are none
 			continue
 		}
 		s := Shortage{what, amount(requests, what), amount(used, what), value(what, has.MilliValue, has.Value)}

@@ -95,6 +95,7 @@ func TestAdmit(t *testing.T) {
 		{"disk", pod("p", tolerates, asks("ephemeral-storage", "11Gi")), nil, "OutOfephemeral-storage", 1},
 		{"a device", pod("p", tolerates, asks("example.com/gpu", "2")), nil, "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1", 1},
 		{"huge pages", pod("p", tolerates, asks("hugepages-2Mi", "6Mi")), nil, "OutOfhugepages-2Mi", 1},
+		{"pages of a size that the kernel does not have", pod("p", tolerates, asks("hugepages-64Ki", "64Ki")), nil, "OutOfhugepages-64Ki", 1},
 		{"of something that others account for", pod("p", tolerates, asks("example.com/licence", "2")), nil, "", 0},
 		{
 			"too many pods, and too much of all", pod("p", tolerates, asks("cpu", "3", "memory", "3Gi")),

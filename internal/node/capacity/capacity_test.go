@@ -59,6 +59,20 @@ func TestReadAMachine(t *testing.T) {
 	if m.CPUs != 4 || m.Memory != 4<<20 || m.Pids != 5000 || m.Hugepages["hugepages-2Mi"] != 6<<20 || len(m.Hugepages) != 2 || m.Disk <= 0 {
 		t.Errorf("read %+v", m)
 	}
+	pages := func(name, size, amount string) *corev1.Pod {
+		p := &corev1.Pod{}
+		p.Name, p.Spec.Containers = name, []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: amounts("cpu", "1", size, amount)}}}
+		return p
+	}
+	for want, pods := range map[string][]*corev1.Pod{
+		"":                             {pages("a", "hugepages-2Mi", "2Mi"), pages("b", "hugepages-2Mi", "4Mi"), {}},
+		"ask for 8Mi of hugepages-2Mi": {pages("a", "hugepages-2Mi", "4Mi"), pages("b", "hugepages-2Mi", "4Mi")},
+		"64Ki of hugepages-64Ki, and the machine has 0": {pages("a", "hugepages-64Ki", "64Ki")},
+	} {
+		if err := h.CheckPages(pods); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("pages: %v, want %q", err, want)
+		}
+	}
 	for _, broken := range []string{"proc/meminfo", "proc/sys/kernel/pid_max", "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"} {
 		was, err := os.ReadFile(filepath.Join(dir, broken))
 		if err != nil {

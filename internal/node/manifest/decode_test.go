@@ -119,7 +119,14 @@ func TestPodRefusals(t *testing.T) {
 		container("volumeMounts: [{name: v, mountPath: /v, subPath: a, subPathExpr: $(A)}]") + "  volumes: [{name: v, emptyDir: {}}]\n": "subPathExpr: does not go with subPath",
 		container("volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]") + "  volumes: [{name: v, emptyDir: {}}]": "needs a privileged container",
 		container("") + "  volumes: [{name: v}]\n":                                                                                      "volumes[0]: names no kind",
-		container("") + "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n":                                                          "sizeLimit: is honoured for medium Memory only",
+		container("") + "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n":                                                          "sizeLimit: is honoured for medium Memory and HugePages only",
+		container("") + "  volumes: [{name: v, emptyDir: {medium: HugePages-x}}]\n":                                                     "medium: \"x\" is no size of pages",
+		container("") + "  volumes: [{name: v, emptyDir: {medium: Disk}}]\n":                                                            "only Memory, HugePages, HugePages-SIZE",
+		container("resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}"):                                                                  "limits.hugepages-2Mi: 3Mi is no whole number of pages of 2Mi",
+		container("resources: {limits: {cpu: 1, hugepages-x: 4Mi}}"):                                                                    "\"x\" is no size of pages",
+		container("resources: {limits: {hugepages-2Mi: 4Mi}}"):                                                                          "huge pages need a limit or request of cpu or memory",
+		container("resources: {limits: {cpu: 1, hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}"):                                  "requests.hugepages-2Mi: 2Mi is not the limit, 4Mi",
+		container("resources: {requests: {cpu: 1, hugepages-2Mi: 2Mi}}"):                                                                "requests.hugepages-2Mi: has no limit; write limits: {hugepages-2Mi: 2Mi}",
 		container("") + "  volumes: [{name: v, image: {}}]\n":                                                                           "volumes[0].image.reference: is required",
 		container("") + "  volumes: [{name: v, image: {reference: 'a b'}}]\n":                                                           "volumes[0].image.reference: \"a b\" holds a space",
 		container("") + "  volumes: [{name: v, image: {reference: a, pullPolicy: Sometimes}}]\n":                                        "volumes[0].image.pullPolicy",
@@ -208,6 +215,28 @@ spec:
     metadata: {labels: {app: d}}
     spec: {containers: [{name: c, image: "i:1"}]}
 `, version, replicas)
+}
+
+// TestHugePages takes what an API server would.
+func TestHugePages(t *testing.T) {
+	const text = `apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - {name: c, image: i, resources: {limits: {memory: 1Gi, hugepages-2Mi: 4Mi}}, volumeMounts: [{name: v, mountPath: /v}]}
+  - {name: d, image: i, resources: {limits: {hugepages-1Gi: 1Gi}, requests: {cpu: 1, hugepages-1Gi: 1Gi}}}
+  volumes:
+  - {name: v, emptyDir: {medium: HugePages-2Mi, sizeLimit: 2Mi}}
+  - {name: w, emptyDir: {medium: HugePages}}
+`
+	objects, err := Decode([]Source{{Name: "p.yaml", Data: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := objects.Pods[0].Spec.Containers[0].Resources.Limits["hugepages-2Mi"]; got.Value() != 4<<20 {
+		t.Errorf("%s", got.String())
+	}
 }
 
 func TestDecode(t *testing.T) {

@@ -68,8 +68,8 @@ var podFields = slices.Concat(
 		{Path: "spec.securityContext.appArmorProfile.localhostProfile"},
 
 		{Path: "spec.volumes[].name"},
-		{Path: "spec.volumes[].emptyDir.medium", Only: []string{"Memory"}},
-		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "with medium Memory only; such a volume is never larger than what all containers may use together, if each has a limit, or else than the memory of the machine"},
+		{Path: "spec.volumes[].emptyDir.medium", Only: []string{"Memory", "HugePages", "HugePages-SIZE"}},
+		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "with a medium only; a volume of medium Memory is never larger than what all containers may use together, if each has a limit, or else than the memory of the machine"},
 		{Path: "spec.volumes[].hostPath.path"},
 		{Path: "spec.volumes[].hostPath.type"},
 		{Path: "spec.volumes[].image.reference", Note: "mounted read-only; a subPath is a folder in it"},
@@ -113,8 +113,10 @@ func containerFields(list string) []Field {
 		{Path: "ports[].protocol"},
 		{Path: "resources.limits.cpu"},
 		{Path: "resources.limits.memory"},
+		{Path: "resources.limits." + anyPages, Note: "as the request, if there is one, and beside cpu or memory; a pod that asks for more than the machine has is not run"},
 		{Path: "resources.requests.cpu"},
 		{Path: "resources.requests.memory"},
+		{Path: "resources.requests." + anyPages, Note: "with a limit of the same"},
 		{Path: "securityContext.capabilities"},
 		{Path: "securityContext.privileged"},
 		{Path: "securityContext.seLinuxOptions"},
@@ -234,8 +236,8 @@ func (w *walker) value(pattern, path string, v any) {
 	if isZero(v) {
 		return
 	}
-	if f, ok := w.exact[pattern]; ok {
-		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, got) {
+	if f, ok := w.exact[ofAnySize(pattern, ".hugepages-")]; ok {
+		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, ofAnySize(got, "HugePages-")) {
 			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by Fairlead yet, only %s",
 				got, strings.Join(f.Only, ", "))})
 		}
@@ -252,6 +254,18 @@ func (w *walker) value(pattern, path string, v any) {
 		return
 	}
 	w.found = append(w.found, complaint{path, "not honoured by Fairlead yet; remove it"})
+}
+
+// anyPages stands for huge pages of all sizes in the table.
+const anyPages = "hugepages-SIZE"
+
+// ofAnySize has SIZE in the place of a size at the end of text, if that comes after a word.
+func ofAnySize(text, word string) string {
+	i := strings.LastIndex(text, word)
+	if i < 0 || strings.ContainsRune(text[i+1:], '.') {
+		return text
+	}
+	return text[:i] + word + "SIZE"
 }
 
 func isZero(v any) bool {

@@ -168,7 +168,7 @@ func (s *Set) pageSize(medium corev1.StorageMedium) (resource.Quantity, error) {
 		return q, nil
 	}
 	found := ""
-	for name := range resources.PodRequests(s.spec.Pod, resources.PodResourcesOptions{}) {
+	for name := range resources.PodLimits(s.spec.Pod, resources.PodResourcesOptions{}) {
 		text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		if !ok {
 			continue

@@ -175,10 +175,11 @@ func (c *containerCheck) checkResources(at string, r corev1.ResourceRequirements
 	}
 	for name, q := range r.Requests {
 		checkQuantity(c.faults, at+".requests", name, q)
-		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 {
+		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 && !isPages(name) {
 			c.add(at+".requests."+string(name), "%s is more than the limit %s", q.String(), limit.String())
 		}
 	}
+	checkHugePages(c.faults, at, r)
 }
 
 func (c *containerCheck) checkMounts(at string, ct *corev1.Container) {

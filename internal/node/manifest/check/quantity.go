@@ -28,11 +28,62 @@ func Quantities(at string, list corev1.ResourceList) []string {
 func checkQuantity(f *faults, at string, name corev1.ResourceName, q resource.Quantity) {
 	path := fields.Below(at, string(name))
 	switch {
-	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage:
 		checkBytes(f, path, q)
+	case isPages(name):
+		checkBytes(f, path, q)
+		checkPages(f, path, name, q)
 	default:
 		checkRange(f, path, q)
 	}
+}
+
+func isPages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// checkPages wants a size of pages, and whole pages.
+func checkPages(f *faults, path string, name corev1.ResourceName, q resource.Quantity) {
+	text := strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	size, err := resource.ParseQuantity(text)
+	switch {
+	case err != nil || size.Sign() <= 0:
+		f.add(path, "%q is no size of pages, such as 2Mi in hugepages-2Mi", text)
+	case q.Value()%size.Value() != 0:
+		f.add(path, "%s is no whole number of pages of %s", q.String(), text)
+	}
+}
+
+// checkHugePages checks what an API server would: nothing is given on credit of pages, so a
+// request is the limit.
+func checkHugePages(f *faults, at string, r corev1.ResourceRequirements) {
+	asks := false
+	for name, limit := range r.Limits {
+		if !isPages(name) {
+			continue
+		}
+		asks = true
+		if q, ok := r.Requests[name]; ok && q.Cmp(limit) != 0 {
+			f.add(fields.Below(at+".requests", string(name)), "%s is not the limit, %s: huge pages are kept for who may use them; leave it out", q.String(), limit.String())
+		}
+	}
+	for name, q := range r.Requests {
+		if _, ok := r.Limits[name]; isPages(name) && !ok {
+			asks = true
+			f.add(fields.Below(at+".requests", string(name)), "has no limit; write limits: {%s: %s}", name, q.String())
+		}
+	}
+	if !asks {
+		return
+	}
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if _, ok := list[name]; ok {
+				return
+			}
+		}
+	}
+	f.add(at, "huge pages need a limit or request of cpu or memory beside them, which say how important the pod is")
 }
 
 func checkRange(f *faults, path string, q resource.Quantity) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -32,8 +33,13 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 		kinds++
 		if l := v.EmptyDir.SizeLimit; l != nil {
 			checkBytes(f, at+".emptyDir.sizeLimit", *l)
-			if v.EmptyDir.Medium != corev1.StorageMediumMemory {
-				f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory only")
+			if v.EmptyDir.Medium == corev1.StorageMediumDefault {
+				f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory and HugePages only")
+			}
+		}
+		if text, ok := strings.CutPrefix(string(v.EmptyDir.Medium), string(corev1.StorageMediumHugePagesPrefix)); ok {
+			if size, err := resource.ParseQuantity(text); err != nil || size.Sign() <= 0 {
+				f.add(at+".emptyDir.medium", "%q is no size of pages, such as 2Mi in HugePages-2Mi", text)
 			}
 		}
 	}
