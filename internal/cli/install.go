@@ -175,9 +175,12 @@ func (a *app) install(ctx context.Context, f *installFlags, s *sourceFlags, upgr
 	if s.remove {
 		return a.removeAll(ctx, f, s, i)
 	}
-	err = a.report(f, i.Install(ctx, sources))
-	if err != nil || !s.stay {
+	results := i.Install(ctx, sources)
+	if err := a.report(f, results); err != nil || !s.stay {
 		return err
+	}
+	if err := f.tellWarnings(results); err != nil {
+		log.Error("the cluster is not told of warnings", "err", err)
 	}
 	if err := f.tellReady(true); err != nil {
 		return err
@@ -327,12 +330,37 @@ func (f *installFlags) events(flags int) (*os.File, error) {
 
 // tellEvent leaves a sentence for the next probe.
 func (f *installFlags) tellEvent(text string) error {
+	if err := os.MkdirAll(filepath.Dir(f.readyFile), 0o755); err != nil {
+		return fmt.Errorf("tell an event: %w", err)
+	}
 	out, err := f.events(os.O_WRONLY | os.O_CREATE | os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("tell an event: %w", err)
 	}
 	_, err = fmt.Fprintln(out, text)
 	return errors.Join(err, out.Close())
+}
+
+// warned is the first word of a warning that is told as an event.
+const warned = "InstallWarning: "
+
+// tellWarnings leaves the warnings of results for the first probe, each once: they are
+// about the node, such as the kubelet's flags, and not about a type. Otherwise they are
+// in a log and in a result that no cluster sees while this process runs.
+func (f *installFlags) tellWarnings(results []payload.InstallResult) error {
+	told := map[string]bool{}
+	for i := range results {
+		for _, text := range results[i].Warnings {
+			if told[text] {
+				continue
+			}
+			told[text] = true
+			if err := f.tellEvent(warned + text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // isReady answers a probe: whether another process has left its file. One probe fails

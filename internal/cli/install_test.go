@@ -138,6 +138,36 @@ func TestNoEventIsLostToAProbe(t *testing.T) {
 	}
 }
 
+// What was found about the node is told by the first probe of those that find the process
+// ready, and by no other.
+func TestWarningsFailAProbe(t *testing.T) {
+	f := &installFlags{readyFile: filepath.Join(t.TempDir(), "run", "ready")}
+	const logs, runtime = "the kubelet does not rotate logs of containers", "the kubelet has --container-runtime=docker"
+	err := f.tellWarnings([]payload.InstallResult{{Warnings: []string{logs, runtime}}, {Warnings: []string{logs}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, said := probe(t, f); code == 0 || strings.Contains(said, warned) {
+		t.Errorf("before it is ready: %d %q", code, said)
+	}
+	if err := f.tellReady(true); err != nil {
+		t.Fatal(err)
+	}
+	code, said := probe(t, f)
+	if code == 0 || strings.Count(said, warned+logs) != 1 || strings.Count(said, warned+runtime) != 1 {
+		t.Errorf("the first probe: %d %q", code, said)
+	}
+	if code, said := probe(t, f); code != 0 {
+		t.Errorf("the second: %d %q", code, said)
+	}
+	if err := f.tellWarnings([]payload.InstallResult{{}}); err != nil {
+		t.Error(err)
+	}
+	if code, said := probe(t, f); code != 0 {
+		t.Errorf("without warnings: %d %q", code, said)
+	}
+}
+
 // From a runtime that does not answer to what a kubelet makes an event of: the monitor
 // has it restarted and leaves that in a file of the node, and the process that watches
 // there has a probe fail.
