@@ -52,7 +52,8 @@ type RuntimePayloadSpec struct {
 	// +required
 	Manifest payload.RuntimePayload `json:"manifest"`
 
-	// pullSecrets are Secrets in the operator's namespace to pull the image with.
+	// pullSecrets are Secrets in the operator's namespace to pull the image with. If
+	// there are none, those of the installer's service account are taken.
 	//
 	// +optional
 	// +listType=set

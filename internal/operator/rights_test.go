@@ -47,8 +47,9 @@ func (r right) allows(c apiserver.Call) bool {
 
 func resourceOf(c apiserver.Call) string { return path.Join(c.Group, c.Resource, c.Subresource) }
 
-// granted are the rights that the chart gives the operator.
-func granted(t *testing.T, inGardener bool) []right {
+// accounts are what the chart has of accounts and their roles, in a cluster of the
+// operator's own or in a seed, with some values changed.
+func accounts(t *testing.T, inGardener bool, change map[string]any) [][]byte {
 	t.Helper()
 	var values map[string]any
 	text, err := os.ReadFile(chartFolder + "/values.yaml")
@@ -60,6 +61,7 @@ func granted(t *testing.T, inGardener bool) []right {
 	}
 	of := values["operator"].(map[string]any)
 	of["enabled"], of["gardener"] = true, inGardener
+	maps.Copy(values, change)
 	roles, err := template.ParseFiles(chartFolder + "/templates/operator/10-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +70,33 @@ func granted(t *testing.T, inGardener bool) []right {
 	if err := roles.Execute(&rendered, map[string]any{"Values": values}); err != nil {
 		t.Fatal(err)
 	}
+	return bytes.Split(rendered.Bytes(), []byte("\n---\n"))
+}
+
+// Payloads are pulled by pods of the installer, with what the chart knows of registries.
+func TestInstallersPullByTheChartsSecrets(t *testing.T) {
+	with := map[string][]corev1.LocalObjectReference{}
+	for _, document := range accounts(t, false, map[string]any{"imagePullSecrets": []string{"registry"}}) {
+		var account corev1.ServiceAccount
+		if err := yaml.Unmarshal(document, &account); err != nil {
+			t.Fatal(err)
+		}
+		if account.Kind == "ServiceAccount" {
+			with[account.Namespace+"/"+account.Name] = account.ImagePullSecrets
+		}
+	}
+	for _, name := range []string{"fairlead-operator", "fairlead-installer"} {
+		if all := with[operatorsIn+"/"+name]; len(all) != 1 || all[0].Name != "registry" {
+			t.Errorf("%s has %v", name, all)
+		}
+	}
+}
+
+// granted are the rights that the chart gives the operator.
+func granted(t *testing.T, inGardener bool) []right {
+	t.Helper()
 	var out []right
-	for document := range bytes.SplitSeq(rendered.Bytes(), []byte("\n---\n")) {
+	for _, document := range accounts(t, inGardener, nil) {
 		var role rbacv1.ClusterRole // a Role has the same fields
 		if err := yaml.Unmarshal(document, &role); err != nil {
 			t.Fatal(err)
