@@ -125,6 +125,21 @@ spec:
 `, name, machine, image, runtimes)
 }
 
+// takes says whether the API server takes a Shoot, or refuses it in these words.
+func takes(t *testing.T, shoot, refusal string) error {
+	t.Helper()
+	out, err := node.KubectlInput(t.Context(), shoot, "apply", "-f", "-")
+	switch {
+	case refusal == "" && err != nil:
+		return fmt.Errorf("refused: %w: %s", err, out)
+	case refusal != "" && err == nil:
+		return fmt.Errorf("taken: %s", shoot)
+	case refusal != "" && !strings.Contains(err.Error(), refusal):
+		return fmt.Errorf("it does not say %q: %w", refusal, err)
+	}
+	return nil
+}
+
 // A garden cluster gets the webhook by Helm alone: it looks at Shoots, and the cluster
 // has nothing else of Fairlead's.
 func TestChartInGarden(t *testing.T) {
@@ -143,23 +158,11 @@ func TestChartInGarden(t *testing.T) {
 	}
 	release("install", "fairlead-garden", "--create-namespace")
 	apply(t, theProfile)
-	take := func(shoot, refusal string) error {
-		out, err := node.KubectlInput(t.Context(), shoot, "apply", "-f", "-")
-		switch {
-		case refusal == "" && err != nil:
-			return fmt.Errorf("refused: %w: %s", err, out)
-		case refusal != "" && err == nil:
-			return fmt.Errorf("taken: %s", shoot)
-		case refusal != "" && !strings.Contains(err.Error(), refusal):
-			return fmt.Errorf("it does not say %q: %w", refusal, err)
-		}
-		return nil
-	}
 	const large, gvisor, kata = "m5.large", "{type: gvisor}", "{type: kata-containers}"
 	metal := "spec.provider.workers[0].machine.type: Invalid value: \"m5.large\": machines of type m5.large cannot run virtual machines"
 	// API servers learn of the configuration, and of whom to believe, a moment later.
 	eventually(t, func() error {
-		err := take(ofProfile("small", large, "24.4.1", kata), metal)
+		err := takes(t, ofProfile("small", large, "24.4.1", kata), metal)
 		if err != nil {
 			kubectl(t, "delete", "shoot", "small", "--ignore-not-found")
 		}
@@ -173,7 +176,7 @@ func TestChartInGarden(t *testing.T) {
 			"gvisor":    {ofProfile("gvisor", large, "22.4.1", gvisor), ""},
 			"plain":     {ofProfile("plain", large, "22.4.1", ""), ""},
 		} {
-			if err := take(shoot.text, shoot.refusal); err != nil {
+			if err := takes(t, shoot.text, shoot.refusal); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -200,6 +203,6 @@ func TestChartInGarden(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) {
 		helm(t, "uninstall", "fairlead-garden", "--wait", "--timeout", patience.String())
 		bare(t)
-		eventually(t, func() error { return take(ofProfile("small", large, "24.4.1", kata), "") })
+		eventually(t, func() error { return takes(t, ofProfile("small", large, "24.4.1", kata), "") })
 	})
 }
