@@ -50,6 +50,8 @@ type Options struct {
 	// least between two restarts, and LockWait how long another installer may
 	// take.
 	Wait, Interval, LockWait time.Duration
+	// Linger is how long sandboxes that have ended may hold up a removal.
+	Linger time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -64,6 +66,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LockWait == 0 {
 		o.LockWait = 5 * time.Minute
+	}
+	if o.Linger == 0 {
+		o.Linger = 2 * time.Minute
 	}
 	return o
 }

@@ -142,7 +142,7 @@ func (t *turn) preflight(s Source) error {
 func (t *turn) droppedInUse(ctx context.Context) error {
 	for _, in := range t.all {
 		gone := slices.DeleteFunc(owned(in.record), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
-		if err := t.inUse(ctx, gone); err != nil {
+		if err := t.runtime.InUse(ctx, gone); err != nil {
 			return err
 		}
 	}
@@ -515,31 +515,4 @@ func (i *Installer) hints() []string {
 		return nil
 	}
 	return i.kubelet.Problems()
-}
-
-// inUse says which pods are on handlers.
-func (i *Installer) inUse(ctx context.Context, handlers []string) error {
-	if len(handlers) == 0 {
-		return nil
-	}
-	all, err := i.runtime.Sandboxes(ctx)
-	if err != nil {
-		return err
-	}
-	var pods []string
-	for _, s := range all {
-		if slices.Contains(handlers, s.Handler) {
-			pods = append(pods, s.Namespace+"/"+s.Name)
-		}
-	}
-	if len(pods) == 0 {
-		return nil
-	}
-	slices.Sort(pods)
-	pods = slices.Compact(pods)
-	more := ""
-	if len(pods) > 5 {
-		more = fmt.Sprintf(" and %d more", len(pods)-5)
-	}
-	return fault.New(payload.InUse, "pods on this node use %s: %s%s; delete them first", strings.Join(handlers, ", "), strings.Join(pods[:min(5, len(pods))], ", "), more)
 }

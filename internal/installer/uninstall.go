@@ -62,6 +62,7 @@ type removal struct {
 }
 
 func (u *removal) run(ctx context.Context) error {
+	u.outlast(ctx)
 	unlock, err := u.lock(ctx)
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (u *removal) run(ctx context.Context) error {
 	if u.record, err = u.journal.Read(u.kind); err != nil {
 		return err
 	}
-	if err := u.inUse(ctx, u.handlers()); err != nil {
+	if err := u.runtime.InUse(ctx, u.handlers()); err != nil {
 		return err
 	}
 	if err := u.unhook(ctx); err != nil {
@@ -92,10 +93,26 @@ func (u *removal) run(ctx context.Context) error {
 	return u.delete()
 }
 
+// outlast waits for what pods that were deleted have left.
+func (u *removal) outlast(ctx context.Context) {
+	r, err := u.journal.Read(u.kind)
+	if err != nil {
+		return // it is read again, and told of
+	}
+	if n := u.runtime.Ended(ctx, handlersOf(r)); n > 0 {
+		u.log.Info("waiting for the kubelet to remove the sandboxes of pods that have ended", "sandboxes", n, "for", u.options.Linger)
+		ctx, cancel := context.WithTimeout(ctx, u.options.Linger)
+		defer cancel()
+		u.runtime.Outlast(ctx, handlersOf(r))
+	}
+}
+
 // handlers are all that the type has had and that pods may be on.
-func (u *removal) handlers() []string {
-	all := owned(u.record)
-	for _, old := range u.record.Old {
+func (u *removal) handlers() []string { return handlersOf(u.record) }
+
+func handlersOf(r *journal.Record) []string {
+	all := owned(r)
+	for _, old := range r.Old {
 		all = append(all, old.Handlers...)
 	}
 	slices.Sort(all)
@@ -129,7 +146,7 @@ func (u *removal) unhook(ctx context.Context) error {
 	}
 	err = u.forgetful(ctx)
 	if err == nil {
-		err = u.inUse(ctx, u.handlers()) // one may have come in the last moment
+		err = u.runtime.InUse(ctx, u.handlers()) // one may have come in the last moment
 	}
 	if err != nil {
 		return u.putBack(ctx, err)

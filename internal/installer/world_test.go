@@ -45,6 +45,8 @@ type node struct {
 	restarts int
 	// sandboxes are those of pods.
 	sandboxes []*runtimeapi.PodSandbox
+	// onList is called before it tells of them.
+	onList func()
 	// fatal is a handler with which it does not start.
 	fatal string
 	// onRestart is called before it reads its configuration.
@@ -249,6 +251,9 @@ func (n *node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.S
 func (n *node) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.onList != nil {
+		n.onList()
+	}
 	return &runtimeapi.ListPodSandboxResponse{Items: n.sandboxes}, nil
 }
 

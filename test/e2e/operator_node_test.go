@@ -412,5 +412,8 @@ func (n *inhabited) remove(t *testing.T) {
 	if got := n.starts.Load(); got != 5 {
 		t.Errorf("containerd was restarted %d times: twice to install, once to upgrade, and twice to remove", got)
 	}
+	if out := kubectl(t, "get", "events", "-n", operatorNamespace, "--field-selector", "reason=BackOff"); out != "" {
+		t.Errorf("installers had to be started again:\n%s", out)
+	}
 	n.run(t, "afterwards", "")
 }

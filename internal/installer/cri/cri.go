@@ -85,6 +85,8 @@ type Sandbox struct {
 	Handler string
 	// Created is when.
 	Created time.Time
+	// Ended says that nothing runs in it any more; it is there until somebody removes it.
+	Ended bool
 }
 
 // Probe asks for all that is in Seen. An error wraps errdefs.ErrUnavailable if
@@ -182,7 +184,7 @@ func (c Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 		for _, s := range list.GetItems() {
 			all = append(all, Sandbox{
 				ID: s.GetId(), Namespace: s.GetMetadata().GetNamespace(), Name: s.GetMetadata().GetName(),
-				Handler: s.GetRuntimeHandler(), Created: time.Unix(0, s.GetCreatedAt()),
+				Handler: s.GetRuntimeHandler(), Created: time.Unix(0, s.GetCreatedAt()), Ended: s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY,
 			})
 		}
 		if version.GetRuntimeName() != crio {

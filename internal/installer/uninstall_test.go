@@ -1,0 +1,61 @@
+package installer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+)
+
+// What pods that were deleted have left is waited for, as a kubelet removes it a while
+// later. Pods that run are told of at once.
+func TestRemovalOutlastsWhatPodsLeave(t *testing.T) {
+	sandbox := func(name string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandbox {
+		return &runtimeapi.PodSandbox{Id: name, RuntimeHandler: "test", State: state, Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "n", Name: name}}
+	}
+	ended, runs := sandbox("ended", runtimeapi.PodSandboxState_SANDBOX_NOTREADY), sandbox("runs", runtimeapi.PodSandboxState_SANDBOX_READY)
+	for name, c := range map[string]struct {
+		sandboxes []*runtimeapi.PodSandbox
+		linger    time.Duration
+		// gone is after how many looks there are none any more; 0 is never.
+		gone, looks int
+		says        string // "" if it is removed
+	}{
+		"one that is removed":       {[]*runtimeapi.PodSandbox{ended}, time.Hour, 3, 0, ""},
+		"one that stays":            {[]*runtimeapi.PodSandbox{ended}, time.Nanosecond, 0, 2, "n/ended; they have ended"},
+		"one that runs":             {[]*runtimeapi.PodSandbox{runs}, time.Hour, 0, 2, "n/runs; delete them first"},
+		"one that runs, and others": {[]*runtimeapi.PodSandbox{ended, runs}, time.Hour, 0, 2, "n/ended, n/runs; delete them first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 2)
+			before := n.tree("etc")
+			n.install(bundle(t, "test", "1", "1"))
+			looks := 0
+			n.mu.Lock()
+			n.sandboxes = c.sandboxes
+			n.onList = func() {
+				if looks++; looks == c.gone {
+					n.sandboxes = nil
+				}
+			}
+			n.mu.Unlock()
+			i := n.installer()
+			i.options.Linger = c.linger
+			r := i.Uninstall(t.Context(), "test")
+			if c.says == "" {
+				if r.State != payload.Removed {
+					t.Errorf("%+v", r)
+				}
+				n.same(before, "etc")
+				n.bare()
+				return
+			}
+			if r.State != payload.Refused || r.Reason != payload.InUse || !strings.Contains(r.Message, c.says) || looks > c.looks {
+				t.Errorf("after %d looks: %+v", looks, r)
+			}
+		})
+	}
+}
