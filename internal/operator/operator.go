@@ -110,7 +110,9 @@ func managerOptions(o options.Options) manager.Options {
 	if !o.Gardener {
 		by[&gardener.ContainerRuntime{}] = cache.ByObject{Namespaces: own}
 		by[&appsv1.DaemonSet{}] = cache.ByObject{Namespaces: own}
-		by[&corev1.Pod{}] = cache.ByObject{Namespaces: own, Label: labels.SelectorFromSet(labels.Set{names.ManagedBy: names.Manager})}
+		made := labels.SelectorFromSet(labels.Set{names.ManagedBy: names.Manager})
+		by[&corev1.Pod{}] = cache.ByObject{Namespaces: own, Label: made}
+		by[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: own, Label: made}
 	}
 	return manager.Options{
 		Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: o.Metrics},
@@ -120,7 +122,7 @@ func managerOptions(o options.Options) manager.Options {
 		// Names are for metrics; only tests have more than one operator in a process.
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		// They are written, and read again only to compare.
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	}
 }
 

@@ -330,6 +330,34 @@ func TestOldSettingsGo(t *testing.T) {
 	}
 }
 
+// Settings that are there are not made again at each look, and come back if somebody
+// takes them away.
+func TestSettingsAreMadeOnce(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", 3)
+	made := 0
+	w.fail = func(verb string, o client.Object) error {
+		if _, is := o.(*corev1.ConfigMap); is && verb == "create" {
+			made++
+		}
+		return nil
+	}
+	w.create(aPool("a", "gvisor"))
+	w.settle()
+	w.steps(5)
+	if made != 1 {
+		t.Errorf("they are made %d times", made)
+	}
+	var all corev1.ConfigMapList
+	w.must(w.client.List(t.Context(), &all))
+	w.must(w.client.Delete(t.Context(), &all.Items[0]))
+	w.settle()
+	if made != 2 || !w.get(&all.Items[0]) {
+		t.Errorf("they are gone, and were made %d times", made)
+	}
+}
+
 // Who looks at a pool during its first rollout sees how far it is.
 func TestProgressIsTold(t *testing.T) {
 	w := newWorld(t)

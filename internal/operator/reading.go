@@ -26,7 +26,7 @@ func kept(inGardener bool, keeper *classes.Keeper) []client.Object {
 	if inGardener {
 		return append(both, containerruntime.Config())
 	}
-	return append(both, &v1alpha1.WorkerPool{}, &corev1.Node{}, &corev1.Pod{}, &appsv1.DaemonSet{}, keeper.Object())
+	return append(both, &v1alpha1.WorkerPool{}, &corev1.Node{}, &corev1.Pod{}, &corev1.ConfigMap{}, &appsv1.DaemonSet{}, keeper.Object())
 }
 
 // reading has the cluster read on every replica, whether it leads or not: one that

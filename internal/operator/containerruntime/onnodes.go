@@ -132,7 +132,7 @@ func (e *onNodes) daemonSets(ctx context.Context, order *install.Order, all ...n
 	if err != nil {
 		return "", err
 	}
-	if err := e.create(ctx, settings); err != nil {
+	if err := e.settings(ctx, settings); err != nil {
 		return "", err
 	}
 	revision := ""
@@ -152,7 +152,7 @@ func (e *onNodes) daemonSets(ctx context.Context, order *install.Order, all ...n
 }
 
 // tidy deletes settings that nothing mounts any more: each change of an object's has
-// made some. The API server is asked for them once for each.
+// made some. They are looked for once for each.
 func (e *onNodes) tidy(ctx context.Context, o *install.Order) error {
 	now, err := o.SettingsMap()
 	if err != nil {
@@ -240,7 +240,20 @@ func (e *onNodes) keep(ctx context.Context, t *task) (held []string, err error) 
 	return e.classes.Prune(ctx, t.about.Type, keep)
 }
 
-// create makes an object that never changes.
+// settings has a ConfigMap that never changes, and asks the API server for nothing as long
+// as the cache has it.
+func (e *onNodes) settings(ctx context.Context, want *corev1.ConfigMap) error {
+	err := e.client.Get(ctx, client.ObjectKeyFromObject(want), &corev1.ConfigMap{})
+	if apierrors.IsNotFound(err) {
+		return e.create(ctx, want)
+	}
+	if err != nil {
+		return fmt.Errorf("get ConfigMap %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	return nil
+}
+
+// create makes an object, of which a cache may not have heard.
 func (e *onNodes) create(ctx context.Context, o client.Object) error {
 	err := e.client.Create(ctx, o)
 	if err == nil || apierrors.IsAlreadyExists(err) {

@@ -37,6 +37,12 @@ var relabelled = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
 }}
 
+// gone leaves out all but that something was taken away.
+var gone = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
 // AddTo has a manager run the controller of the type.
 func (r *Reconciler) AddTo(m manager.Manager) error {
 	typ := r.Plugin.Describe().Type
@@ -47,6 +53,7 @@ func (r *Reconciler) AddTo(m manager.Manager) error {
 		Watches(&v1alpha1.RuntimePayload{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	if e, ok := r.engine.(*onNodes); ok {
 		b = b.Owns(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+			Owns(&corev1.ConfigMap{}, builder.WithPredicates(gone)).
 			Watches(&v1alpha1.WorkerPool{}, handler.EnqueueRequestsFromMapFunc(r.ofPool), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofLabels)).
 			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(relabelled)).
