@@ -35,9 +35,7 @@ func (w *world) user(class string) *corev1.Pod {
 // Of two objects that want a class otherwise the older one has it, for good, and the
 // younger one is told what to do.
 func TestOverheadsThatDiffer(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	w.fleet("b", 1)
 	a, b := asked("a"), asked("b")
 	a.Spec.ProviderConfig = settings(`{"overhead":{"memory":"48Mi"}}`)
@@ -64,9 +62,7 @@ func TestOverheadsThatDiffer(t *testing.T) {
 }
 
 func TestPoolsWhoseOverheadsDiffer(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	w.fleet("b", 1)
 	a, b := aPool("a", "gvisor"), aPool("b", "gvisor")
 	w.create(a)

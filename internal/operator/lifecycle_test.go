@@ -70,9 +70,7 @@ func TestUpgradeIsCounted(t *testing.T) {
 // It has not succeeded before the nodes that the pool chooses are in it and verified,
 // however early somebody looks.
 func TestNothingSucceedsEarly(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 3)
+	w := prepared(t, 3)
 	w.watch = func() {
 		c := w.runtime("gvisor-a")
 		if c == nil || c.Status.LastOperation == nil || c.Status.LastOperation.State != gardener.StateSucceeded {
@@ -187,9 +185,7 @@ func TestStartupTaint(t *testing.T) {
 		})
 	}
 	// A type that is added to a pool is waited for as well.
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	p := aPool("a", "gvisor")
 	p.Spec.StartupTaint = &v1alpha1.StartupTaint{Key: taint.Key, Effect: string(taint.Effect)}
 	w.create(p)
@@ -208,9 +204,7 @@ func TestStartupTaint(t *testing.T) {
 
 // Nor does it go in the moment in which a runtime is found to be broken.
 func TestStartupTaintStaysWithABrokenRuntime(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	p := aPool("a", "gvisor")
 	p.Spec.StartupTaint = &v1alpha1.StartupTaint{Key: "fairlead.run/starting", Effect: "NoSchedule"}
 	w.create(p)
@@ -264,11 +258,7 @@ func TestLabelsFollowTheNode(t *testing.T) {
 // What installs puts back what is taken away, and what takes away would take what is
 // installed: one begins when the other has ended.
 func TestInstallerAndCleanerNeverMeet(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 1)
 	w.settle()
 	pods := func() (work []string) {
 		var list corev1.PodList
@@ -309,9 +299,7 @@ func TestInstallerAndCleanerNeverMeet(t *testing.T) {
 // A node that somebody else has put into a pool is theirs, whether or not there is
 // such a pool here: Gardener labels its machines like that.
 func TestForeignPoolLabel(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 2)
+	w := prepared(t, 2)
 	n := w.node("a-001")
 	n.Labels[gardener.LabelPool] = "worker-xyz"
 	w.must(w.client.Update(t.Context(), n))
@@ -359,11 +347,7 @@ func TestPullSecretsGo(t *testing.T) {
 // The installer moves nothing, so an image whose programs go elsewhere is for another
 // pool.
 func TestImageThatMovesPrograms(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 1)
 	w.settle()
 	w.change(p, func() { p.Spec.MachineImage.Name = "flatcar" })
 	w.settle()

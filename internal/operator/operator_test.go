@@ -243,9 +243,7 @@ func (b *behind) List(ctx context.Context, into client.ObjectList, options ...cl
 // The API server is asked for nodes only when one of them is about to begin, and then
 // it has the last word.
 func TestPaceAsksSeldom(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 9)
+	w := prepared(t, 9)
 	for i := range 9 {
 		w.lazy[fmt.Sprintf("a-%03d", i)] = true
 	}
@@ -289,11 +287,7 @@ func TestPaceAsksSeldom(t *testing.T) {
 
 // Settings go when nothing mounts them any more, and not before.
 func TestOldSettingsGo(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 1)
 	all := func() (out []string) {
 		var list corev1.ConfigMapList
 		w.must(w.client.List(t.Context(), &list))
@@ -333,9 +327,7 @@ func TestOldSettingsGo(t *testing.T) {
 // Settings that are there are not made again at each look, and come back if somebody
 // takes them away.
 func TestSettingsAreMadeOnce(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 3)
+	w := prepared(t, 3)
 	made := 0
 	w.fail = func(verb string, o client.Object) error {
 		if _, is := o.(*corev1.ConfigMap); is && verb == "create" {
@@ -360,9 +352,7 @@ func TestSettingsAreMadeOnce(t *testing.T) {
 
 // Who looks at a pool during its first rollout sees how far it is.
 func TestProgressIsTold(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 3)
+	w := prepared(t, 3)
 	w.lazy["a-002"] = true
 	p := aPool("a", "gvisor")
 	w.create(p)
@@ -372,9 +362,7 @@ func TestProgressIsTold(t *testing.T) {
 
 // Who waits as a gardenlet does is told of its own order and of no other.
 func TestWaitContract(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	c := asked("a")
 	w.create(c)
 	w.lazy["a-000"] = true
@@ -419,9 +407,7 @@ func asked(pool string) *gardener.ContainerRuntime {
 }
 
 func TestMigrateAndRestore(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	c := asked("a")
 	w.create(c)
 	w.settle()
@@ -449,9 +435,7 @@ func TestMigrateAndRestore(t *testing.T) {
 
 // Nothing is taken away under pods, and it says which.
 func TestDeletionWaits(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 2)
+	w := prepared(t, 2)
 	c := asked("a")
 	w.create(c)
 	w.settle()
@@ -479,11 +463,7 @@ func TestDeletionWaits(t *testing.T) {
 }
 
 func TestForceDelete(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 2)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 2)
 	w.settle()
 	w.lazy["a-000"], w.lazy["a-001"] = true, true
 	w.change(p, func() { p.Annotations = map[string]string{gardener.AnnotationForce: "true"} })
@@ -498,11 +478,7 @@ func TestForceDelete(t *testing.T) {
 // A node that leaves a pool is cleaned, one that comes anew gets everything again, and
 // labels that somebody takes off come back.
 func TestNodesComeAndGo(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 3)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, _ := pooled(t, 3)
 	w.settle()
 	left := w.node("a-000")
 	left.Labels["group"] = "elsewhere"
@@ -528,9 +504,7 @@ func TestNodesComeAndGo(t *testing.T) {
 }
 
 func TestTwoPoolsDisagree(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 2)
+	w := prepared(t, 2)
 	first := aPool("a", "gvisor")
 	w.create(first)
 	w.settle()
@@ -683,9 +657,7 @@ func TestSilentPods(t *testing.T) {
 
 // Of two objects for the same runtime on a pool the older one counts.
 func TestTwins(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	w.create(asked("a"))
 	w.settle()
 	w.now = w.now.Add(time.Minute)
@@ -781,10 +753,7 @@ func TestUpgrade(t *testing.T) {
 
 // API servers fail and conflict; all comes to its end all the same.
 func TestAPIErrors(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 5)
-	w.create(aPool("a", "gvisor"))
+	w, _ := pooled(t, 5)
 	calls := 0
 	w.fail = func(verb string, o client.Object) error {
 		if _, user := o.(*corev1.Pod); user {
@@ -812,9 +781,7 @@ func TestAPIErrors(t *testing.T) {
 
 // An operator that comes back finds what an earlier one left, and stale objects go.
 func TestStale(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	stale := asked("a")
 	stale.Name = "kata-containers-a"
 	stale.Spec.Type = "kata-containers"
@@ -830,11 +797,7 @@ func TestStale(t *testing.T) {
 
 // A mistake in a pool takes nothing away.
 func TestInvalidChangeKeeps(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 1)
 	w.settle()
 	w.change(p, func() { p.Spec.CRI.ContainerRuntimes[0].Type = "gvisro" })
 	w.settle()

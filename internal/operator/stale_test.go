@@ -86,11 +86,7 @@ func TestPoolIsNotReadyByAnOldAnswer(t *testing.T) {
 		"a type less": func(p *v1alpha1.WorkerPool) { p.Spec.CRI.ContainerRuntimes = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.create(aPayload("gvisor", "1", "runsc"))
-			w.fleet("a", 1)
-			p := aPool("a", "gvisor")
-			w.create(p)
+			w, p := pooled(t, 1)
 			w.settle()
 			w.freeze(&gardener.ContainerRuntimeList{})
 			w.change(p, func() { edit(p) })
@@ -117,11 +113,7 @@ func TestDeletionSeesMoreThanCaches(t *testing.T) {
 		"classes":           {func(w *world) { w.reconcile(w.pools, "", "a") }, []client.ObjectList{&nodev1.RuntimeClassList{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.create(aPayload("gvisor", "1", "runsc"))
-			w.fleet("a", 1)
-			p := aPool("a", "gvisor")
-			w.create(p)
+			w, p := pooled(t, 1)
 			test.until(w)
 			w.freeze(test.kinds...)
 			w.steps(4)
@@ -139,11 +131,7 @@ func TestDeletionSeesMoreThanCaches(t *testing.T) {
 
 // A look at nodes that began before a deletion marks none after it.
 func TestDeletionWaitsForALookAtNodes(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 2)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 2)
 	w.reconcile(w.pools, "", "a")
 	w.reconcile(w.types[0], home, "gvisor-a")
 	ended := make(chan struct{})
@@ -178,10 +166,7 @@ func TestDeletionWaitsForALookAtNodes(t *testing.T) {
 
 // A node that the API server lets nobody change holds up no other.
 func TestOneNodeHoldsUpNoOther(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 3)
-	w.create(aPool("a", "gvisor"))
+	w, _ := pooled(t, 3)
 	w.fail = func(_ string, o client.Object) error {
 		if o.GetName() == "a-000" {
 			return errors.New("somebody's webhook says no")
@@ -212,9 +197,7 @@ func TestRetries(t *testing.T) {
 
 // A ContainerRuntime of somebody else is told of where people look, and left alone.
 func TestForeignRuntime(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
+	w := prepared(t, 1)
 	theirs := asked("somebody")
 	theirs.Name = "gvisor-a"
 	p := aPool("a", "gvisor")
@@ -231,11 +214,7 @@ func TestForeignRuntime(t *testing.T) {
 
 // By the time at which something is taken away, one of its name may be somebody else's.
 func TestNamesakesAreLeftAlone(t *testing.T) {
-	w := newWorld(t)
-	w.create(aPayload("gvisor", "1", "runsc"))
-	w.fleet("a", 1)
-	p := aPool("a", "gvisor")
-	w.create(p)
+	w, p := pooled(t, 1)
 	w.settle()
 	w.freeze(&gardener.ContainerRuntimeList{}, &nodev1.RuntimeClassList{})
 	w.change(p, func() { p.Spec.CRI.ContainerRuntimes = nil })

@@ -113,6 +113,24 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// prepared is a world with the payload of gVisor and the nodes that aPool("a") chooses, of
+// which nobody asks for anything.
+func prepared(t *testing.T, nodes int) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.create(aPayload("gvisor", "1", "runsc"))
+	w.fleet("a", nodes)
+	return w
+}
+
+// pooled is one in which a pool asks for it as well, and no controller has looked yet.
+func pooled(t *testing.T, nodes int) (*world, *v1alpha1.WorkerPool) {
+	t.Helper()
+	w, p := prepared(t, nodes), aPool("a", "gvisor")
+	w.create(p)
+	return w, p
+}
+
 func (w *world) must(err error) {
 	w.t.Helper()
 	if err != nil {
