@@ -26,6 +26,7 @@ import (
 	"fairlead.run/internal/resident"
 	"fairlead.run/internal/streaming"
 	"fairlead.run/internal/telemetry"
+	"fairlead.run/internal/threads"
 )
 
 var (
@@ -34,6 +35,10 @@ var (
 	purged     = failpoint.Register("daemon.network-purged")
 	monitorOff = failpoint.Register("daemon.monitor-ended")
 )
+
+// spareThreads are more than a daemon was seen to need under 50 pods that come
+// and go; see docs/design/0032-process-ids.md.
+const spareThreads = 64
 
 // leaveTimeout bounds what is tidied when a daemon without pods ends.
 const leaveTimeout = 15 * time.Second
@@ -71,6 +76,9 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (_ *Daemon, err er
 		return nil, fmt.Errorf("read %s: %w", failpoint.Env, err)
 	}
 	resident.Grow(gcPercent)
+	if err := threads.Reserve(spareThreads); err != nil {
+		return nil, fmt.Errorf("start the daemon: %w", err)
+	}
 	d := &Daemon{cfg: cfg, log: o.Log, version: o.Version, source: o.Source}
 	defer func() {
 		if err != nil {

@@ -42,7 +42,7 @@ func Look[T any](ctx context.Context, path string, look func() (T, error)) (T, e
 		err   error
 	}
 	done := make(chan answer, 1)
-	go onOwnThread(func() {
+	go apart.Run(func() {
 		defer unlock()
 		value, err := look()
 		done <- answer{value, err}

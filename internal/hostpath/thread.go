@@ -4,35 +4,20 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/threads"
 )
 
-// onOwnThread runs f on a thread that ends with it and shares no descriptors
-// with the process. A thread that hangs in the kernel stays even when the
-// process is killed, and would keep what it shares: every connection of the
-// daemon above all, whose clients would wait for an answer for ever.
-func onOwnThread(f func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() == unix.Getpid() {
-		// The first thread cannot end, and stands for the process in /proc.
-		// Hold on to it while another one does the work.
-		defer runtime.UnlockOSThread()
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			onOwnThread(f)
-		}()
-		<-over
-		return
-	}
-	dropDescriptors()
-	f() // and never unlocked: the thread ends with the goroutine
-}
+// apart are threads that share no descriptors with the process. A thread that
+// hangs in the kernel stays even when the process is killed, and would keep what
+// it shares: every connection of the daemon above all, whose clients would wait
+// for an answer for ever.
+var apart = threads.Aside{Prepare: dropDescriptors}
 
 // dropDescriptors gives the thread a table of descriptors of its own that has
 // only those of Go's runtime. Linux before 5.9 cannot do it without copying all

@@ -10,6 +10,7 @@ import (
 
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/outer"
+	"fairlead.run/internal/threads"
 )
 
 // maxLog is the size in bytes at which the log of a starting monitor begins
@@ -45,7 +46,7 @@ func launch(o *options) error {
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return fmt.Errorf("start %s: %w", o.binary, err)
+		return fmt.Errorf("start %s: %w", o.binary, threads.Explain(err))
 	}
 	return nil
 }

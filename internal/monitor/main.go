@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/monitor/inner"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/outer"
+	"fairlead.run/internal/threads"
 )
 
 const usage = `Usage:
@@ -140,6 +141,7 @@ func (o *options) run(version string) error {
 	case o.launch:
 		return launch(o)
 	case o.role == handover.RoleInner:
+		reserve(innerThreads, log)
 		cfg := inner.Config{
 			StateDir: o.state, Binary: o.binary, Version: version,
 			Score: o.score, Control: o.control, Lock: o.lock, Log: log,
@@ -170,7 +172,22 @@ func (o *options) run(version string) error {
 			log.Warn("not in a cgroup of its own everywhere: who kills the starter's cgroup kills the monitor", "cgroup", o.cgroup, "error", err)
 		}
 	}
+	reserve(outerThreads, log)
 	return outer.Run(ctx, cfg)
+}
+
+// Threads that each process may need beside its first few; see
+// docs/design/0032-process-ids.md. The inner one needs one for each log that has
+// to wait for its disk.
+const (
+	outerThreads = 6
+	innerThreads = 32
+)
+
+func reserve(n int, log *slog.Logger) {
+	if err := threads.Reserve(n); err != nil {
+		log.Warn("too few threads in reserve: the process may end when it needs another", "error", err)
+	}
 }
 
 // report tells who started the monitor why it does not run, and returns the

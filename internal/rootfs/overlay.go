@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/threads"
 )
 
 // layers are what overlay stacks. Without upper the result is read-only.
@@ -244,20 +244,19 @@ func commonParent(paths []string) string {
 	return base
 }
 
-// inDirectory calls f with another working directory. That belongs to the whole
-// process, so f runs on a thread that has its own and ends with f.
-func inDirectory(dir string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread must not be used again
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			err = unix.Chdir(dir)
+// elsewhere are threads with a working directory of their own.
+var elsewhere threads.Aside
+
+// inDirectory calls f with another working directory, which otherwise belongs to
+// the whole process.
+func inDirectory(dir string, f func() error) (err error) {
+	elsewhere.Run(func() {
+		if err = unix.Unshare(unix.CLONE_FS); err != nil {
+			return
 		}
-		if err == nil {
-			err = f()
+		if err = unix.Chdir(dir); err == nil {
+			err = errors.Join(f(), unix.Chdir("/"))
 		}
-		done <- err
-	}()
-	return <-done
+	})
+	return err
 }

@@ -75,7 +75,7 @@ func (p *plan) pin(dir string, waiter []string) error {
 	if p.user != nil {
 		return p.makeByProcess(dir, waiter)
 	}
-	return onThrownAwayThread(func() error { return p.makeHere(dir) })
+	return onLentThread(func() error { return p.makeHere(dir) })
 }
 
 // makeHere changes the namespaces of the thread that it runs on.
@@ -99,7 +99,7 @@ func (p *plan) makeByProcess(dir string, waiter []string) error {
 		return err
 	}
 	defer h.End()
-	return onThrownAwayThread(func() error {
+	return onLentThread(func() error {
 		for _, n := range p.kinds {
 			if n.flag == unix.CLONE_NEWUSER {
 				continue // nothing below is done as its root
@@ -177,7 +177,7 @@ func asRootOf(u *pod.UserNamespace, f func() error) error {
 
 // inNetwork runs f in a pinned network namespace.
 func inNetwork(ns string, f func() error) error {
-	return onThrownAwayThread(func() error {
+	return onLentThread(func() error {
 		if err := enter(ns, unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -198,11 +198,10 @@ func enter(ns string, flag int) error {
 	return nil
 }
 
-// onThrownAwayThread runs f on a thread that ends with it, because a thread
-// that has changed its namespaces is of no more use. The process's first
-// thread never is that one: it cannot end, and what others see of the process
-// in /proc is what it has.
-func onThrownAwayThread(f func() error) error {
+// onLentThread runs f on a thread that f may move to other network, IPC and UTS
+// namespaces, and moves it back. The process's first thread never is that one:
+// what others see of the process in /proc is what it has.
+func onLentThread(f func() error) error {
 	done := make(chan error)
 	var run func()
 	run = func() {
@@ -215,11 +214,26 @@ func onThrownAwayThread(f func() error) error {
 			<-over
 			return
 		}
-		// Not unlocked: the thread ends with the goroutine.
-		done <- f()
+		user := unix.Geteuid()
+		err := f()
+		if unix.Geteuid() == user && comeHome() == nil {
+			runtime.UnlockOSThread()
+		} // else it is of no more use, and ends with the goroutine
+		done <- err
 	}
 	go run()
 	return <-done
+}
+
+// comeHome moves the thread to the namespaces of the process's first one. It
+// needs Linux 5.8.
+func comeHome() error {
+	home, err := unix.PidfdOpen(unix.Getpid(), 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(home) }()
+	return unix.Setns(home, unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS)
 }
 
 // pinned says whether a namespace is mounted on a file. A file or folder that

@@ -80,7 +80,7 @@ func create(t *testing.T, d *Driver, c *pod.Config) (pod.ID, pod.Sandbox) {
 // inside runs f in the namespaces of a sandbox.
 func inside(t *testing.T, s pod.Sandbox, f func() error) {
 	t.Helper()
-	must(t, onThrownAwayThread(func() error {
+	must(t, onLentThread(func() error {
 		for _, ns := range []string{s.NetNS, s.IPCNS, s.UTSNS} {
 			fd, err := unix.Open(ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/threads"
 )
 
 // Range maps Length ids from Inside on, as they are in the namespace, to as
@@ -70,7 +71,7 @@ func (h *Holder) run(s Spec, started chan<- error) {
 		},
 	})
 	if err != nil {
-		started <- err
+		started <- threads.Explain(err)
 		return
 	}
 	h.process = p

@@ -15,6 +15,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/linux"
+	"fairlead.run/internal/threads"
 )
 
 // binaryName is what the monitor's program is called.
@@ -62,7 +63,7 @@ func start(ctx context.Context, o Options) error {
 	said, err := cmd.CombinedOutput()
 	_ = w.Close()
 	if err != nil {
-		return fmt.Errorf("start the monitor: %s: %w: %w: %s", binary, errdefs.ErrUnavailable, err, strings.TrimSpace(string(said)))
+		return fmt.Errorf("start the monitor: %s: %w: %w: %s", binary, errdefs.ErrUnavailable, threads.Explain(err), strings.TrimSpace(string(said)))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()

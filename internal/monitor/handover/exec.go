@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/threads"
 )
 
 // self is the running binary even after its file was replaced or deleted.
@@ -49,7 +50,7 @@ func Spawn(path string, args []string, maxProcs string, files []uintptr) (int, e
 	}
 	pid, err := syscall.ForkExec(path, append([]string{path}, args...), attr)
 	if err != nil {
-		return 0, fmt.Errorf("start %s: %w", path, err)
+		return 0, fmt.Errorf("start %s: %w", path, threads.Explain(err))
 	}
 	return pid, nil
 }

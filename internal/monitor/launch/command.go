@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/sealed"
+	"fairlead.run/internal/threads"
 )
 
 // Children are told of the commands that are started, and tell how they end.
@@ -84,6 +85,9 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 		run = func(program string, start func(string) error) error { return start(program) }
 	}
 	err := run(c.Argv[0], fork)
+	if errors.Is(err, unix.EAGAIN) {
+		return Running{}, fmt.Errorf("run %s: %w", c.Argv[0], threads.Explain(err))
+	}
 	if err != nil {
 		return Running{}, fmt.Errorf("run %s: %w: %w", c.Argv[0], errdefs.ErrInvalidArgument, err)
 	}
@@ -213,6 +217,9 @@ func (c *Command) Explain(err error, output []byte) error {
 	}
 	if said == "" {
 		return err
+	}
+	if why := threads.Reached(); why != "" && threads.Tells(said) {
+		err = fmt.Errorf("%w: %s: %w", err, why, errdefs.ErrExhausted)
 	}
 	return fmt.Errorf("%w: it said: %s", err, said)
 }

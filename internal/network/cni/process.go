@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/threads"
 )
 
 // lateOutput is how long output is read on after a plugin has ended, in case
@@ -37,7 +39,7 @@ func (r *runner) process(ctx context.Context, path string, stdin []byte, environ
 		return nil, nil, errors.Join(err, out.Close())
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, nil, err
+		return nil, nil, threads.Explain(err)
 	}
 	var reading sync.WaitGroup
 	keptOut, keptErr := &limited{max: maxOutput}, &limited{max: maxStderr}

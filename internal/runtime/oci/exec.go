@@ -108,7 +108,7 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err = h.askExec(ctx, x, req, stdio); err == nil {
 		return x, nil
 	}
-	if said := readLog(log); said != "" && !errors.Is(err, errdefs.ErrDeadline) && ctx.Err() == nil {
+	if said := readLog(log); said != "" && !errors.Is(err, errdefs.ErrExhausted) && !errors.Is(err, errdefs.ErrDeadline) && ctx.Err() == nil {
 		err = explain(said, process.Args, process.Env)
 	}
 	return nil, errors.Join(because(ctx, err), x.drop(ctx))

@@ -270,7 +270,7 @@ func (h *Handler) failed(ctx context.Context, s pod.StartRequest, log string, er
 	if left != nil {
 		left = fmt.Errorf("and clean up after it: %w", left)
 	}
-	if said == "" || errors.Is(err, errdefs.ErrDeadline) || ctx.Err() != nil {
+	if said == "" || errors.Is(err, errdefs.ErrExhausted) || errors.Is(err, errdefs.ErrDeadline) || ctx.Err() != nil {
 		return errors.Join(because(ctx, err), left)
 	}
 	if trouble != nil {

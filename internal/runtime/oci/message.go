@@ -13,6 +13,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/runtime/oci/cgroup"
+	"fairlead.run/internal/threads"
 )
 
 // toolError is what a runtime said when it failed. Unwrap is the kind of the
@@ -105,6 +106,8 @@ var (
 // kindOf is the kind of a failure that a message tells of.
 func kindOf(msg string) error {
 	switch {
+	case threads.Tells(msg):
+		return errdefs.ErrExhausted
 	case noProgram.MatchString(msg), noAccess.MatchString(msg):
 		return errdefs.ErrInvalidArgument
 	case notThere.MatchString(msg):
@@ -133,6 +136,8 @@ func explain(msg string, argv, env []string) error {
 		msg = fmt.Sprintf("the container has no program %q (it, or the interpreter or loader that it names, is missing; the command comes from the pod or the image): %s", program, msg)
 	case noProgram.MatchString(msg):
 		msg = fmt.Sprintf("the container has no program %q in its PATH (%s): %s", program, pathOf(env), msg)
+	case threads.Tells(msg):
+		msg = "the runtime found no process ids; if the machine has some, the limit of the container or pod (pids.max of its cgroup) is reached: " + msg
 	case noAccess.MatchString(msg):
 		msg = fmt.Sprintf("the container's program %q is not executable for its user: %s", program, msg)
 	case badDisk.MatchString(msg):

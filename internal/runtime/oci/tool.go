@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/runtime"
+	"fairlead.run/internal/threads"
 )
 
 // tool is a runtime's program with the flags that every call has.
@@ -129,7 +130,7 @@ func runWith(ctx context.Context, where from, stdin *os.File, stdout io.Writer, 
 	if msg := lastError(stderr.Bytes()); errors.As(err, &exit) && msg != "" {
 		return &toolError{msg: msg}
 	}
-	return fmt.Errorf("run %s: %w", argv[0], err)
+	return fmt.Errorf("run %s: %w", argv[0], threads.Explain(err))
 }
 
 // tail keeps the end of what is written to it.

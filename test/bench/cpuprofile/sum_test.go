@@ -23,7 +23,7 @@ func TestAreas(t *testing.T) {
 		"network beside that":                    {{"os.Mkdir", "fairlead.run/internal/network/bridge.(*wire).connect"}},
 		"collecting garbage":                     {{"runtime.scanObject", "runtime.gcBgMarkWorker"}, {"runtime.gcAssistAlloc", start}},
 		"Go's scheduler":                         {{"runtime.futex", "runtime.findRunnable", "runtime.mcall"}},
-		"namespaces and files of the sandbox":    {{"golang.org/x/sys/unix.Unshare", "fairlead.run/internal/sandbox.onThrownAwayThread"}},
+		"namespaces and files of the sandbox":    {{"golang.org/x/sys/unix.Unshare", "fairlead.run/internal/sandbox.onLentThread"}},
 		Rest:                                     {{"something.else"}, nil},
 	} {
 		for _, stack := range stacks {
