@@ -108,8 +108,12 @@ enable_nri = false
 // crioRunc is runc for a machine whose root lacks CAP_SYS_RESOURCE, and so may not lower
 // an oom_score_adj: containerd hands on what it has itself and has restrict_oom_score_adj.
 const crioRunc = `#!/bin/sh
+last=
 for arg; do
-	[ ! -f "$arg/config.json" ] || sed -i 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj":0/; s/"CAP_SYS_RESOURCE",//g' "$arg/config.json"
+	file=$arg/config.json
+	case $last in -p | --process) file=$arg ;; esac
+	[ ! -f "$file" ] || sed -i 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj":0/; s/"CAP_SYS_RESOURCE",//g' "$file"
+	last=$arg
 done
 exec runc "$@"
 `
