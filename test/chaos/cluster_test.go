@@ -28,9 +28,9 @@ import (
 var (
 	apiPods   = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
 	apiEvents = apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}
+	apiNodes  = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
 	apiAll    = []apiserver.Resource{
-		apiPods, apiEvents,
-		{Path: "api/v1/nodes", Kind: "Node"},
+		apiPods, apiEvents, apiNodes,
 		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
 		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
@@ -46,6 +46,7 @@ type cluster struct {
 	api  *apiserver.Server
 	root string // of the agent
 	port int    // of its API
+	file string // of --kubelet-config, which says what flags would; empty for these
 
 	agent *exec.Cmd
 	ended chan struct{}
@@ -61,6 +62,15 @@ type cluster struct {
 // in the node's own.
 func startCluster(t *testing.T, root string) *cluster {
 	t.Helper()
+	c := newCluster(t, root)
+	c.startAgent()
+	t.Cleanup(c.endAgent)
+	return c
+}
+
+// newCluster has one whose agent is not started yet.
+func newCluster(t *testing.T, root string) *cluster {
+	t.Helper()
 	c := &cluster{root: root, log: &node.Buffer{}, mended: make(chan struct{})}
 	t.Cleanup(c.dropCgroups) // the last: what is left of pods by then is too much
 	c.Node = node.Start(t, "", node.Plain)
@@ -68,31 +78,46 @@ func startCluster(t *testing.T, root string) *cluster {
 		c.root = c.Dir + "/agent"
 	}
 	c.api = apiserver.New(t, apiAll...)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.port = l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	c.port = freePort(t)
 	kubeconfig := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\n"+
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n", c.api.Config().Host)
 	if err := os.WriteFile(c.Dir+"/kubeconfig", []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Pull(node.Busybox)
-	c.startAgent()
-	t.Cleanup(c.endAgent)
 	return c
+}
+
+// freePort is one of the machine that nobody has at the moment.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// flags are those of the agent that a file may say, too.
+func (c *cluster) flags() []string {
+	if c.file != "" {
+		return []string{"--kubelet-config", c.file}
+	}
+	return []string{
+		"--container-runtime-endpoint", "unix://" + c.Socket(), "--address", "127.0.0.1", "--port", fmt.Sprint(c.port), "--healthz-port", "0",
+		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cgroup-root", c.cgroup(), "--eviction-hard", "", "--image-gc-high-threshold", "100",
+	}
 }
 
 func (c *cluster) startAgent() {
 	c.T.Helper()
-	cmd := exec.Command(c.Program(), "node", "--kubeconfig", c.Dir+"/kubeconfig",
-		"--root", c.root, "--state", c.Dir+"/agentrun", "--container-runtime-endpoint", "unix://"+c.Socket(),
-		"--hostname-override", "chaos", "--node-ip", "192.0.2.1", "--address", "127.0.0.1", "--port", fmt.Sprint(c.port), "--healthz-port", "0",
-		"--anonymous-auth", "--always-allow", "--pod-logs-dir", c.Logs, "--cert-dir", c.Dir+"/pki", "--cgroup-root", c.cgroup(), "--eviction-hard", "", "--image-gc-high-threshold", "100")
+	cmd := exec.Command(c.Program(), append([]string{
+		"node", "--kubeconfig", c.Dir + "/kubeconfig", "--root", c.root, "--state", c.Dir + "/agentrun", "--cert-dir", c.Dir + "/pki",
+		"--hostname-override", "chaos", "--node-ip", "192.0.2.1",
+	}, c.flags()...)...)
 	cmd.Stderr = c.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
