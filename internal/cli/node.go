@@ -30,6 +30,7 @@ import (
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/sysctl"
+	"fairlead.run/internal/threads"
 )
 
 // nodeFlags are the settings of a node, by the names that they have for a kubelet.
@@ -234,7 +235,14 @@ func patiently[T any](ctx context.Context, log *slog.Logger, connect func() (T, 
 	}
 }
 
+// agentThreads are more than a node agent was seen to need under 50 pods that
+// come and go; see docs/design/0032-process-ids.md.
+const agentThreads = 48
+
 func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, health server.Check) error {
+	if err := threads.Reserve(agentThreads); err != nil {
+		return fmt.Errorf("start the node agent: %w", err)
+	}
 	node := localnode.Gather(s.cfg.Root)
 	if err := f.room.shareSwap(&node); err != nil {
 		return err

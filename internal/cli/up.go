@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/node/machine"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/gather"
+	"fairlead.run/internal/threads"
 )
 
 // defaultManifests is where the pods of a machine are written.
@@ -67,6 +68,9 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	return a.with(ctx, func(s *session) error {
+		if err := threads.Reserve(agentThreads); err != nil {
+			return fmt.Errorf("start the node agent: %w", err)
+		}
 		log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		settings, err := f.room.settings(s.cfg)
 		if err != nil {
