@@ -275,10 +275,32 @@ func confined(t *testing.T) {
 				t.Errorf("it is not so that %s:\n%s", want, status)
 			}
 		}
+		mounted(t, pid)
 		found++
 	}
 	if found != 2 {
 		t.Errorf("%d installers run", found)
+	}
+}
+
+// mounted looks at the places of the node that an installer sees, of which it writes to
+// some.
+func mounted(t *testing.T, pid string) {
+	t.Helper()
+	options := map[string]string{}
+	for line := range strings.Lines(mustRead(t, filepath.Join("/proc", pid, "mountinfo"))) {
+		fields := strings.Fields(line)
+		options[fields[4]], _, _ = strings.Cut(fields[5], ",") // the last one is on top
+	}
+	for path, want := range map[string]string{
+		"": "ro", "/run/containerd": "ro", "/run/fairlead-installer": "ro", containerdFiles: "rw", installed: "rw", installerState: "rw",
+	} {
+		if got := options["/host"+path]; got != want {
+			t.Errorf("/host%s is mounted %q, and not %s", path, got, want)
+		}
+	}
+	if options["/"] != "ro" {
+		t.Errorf("the root of the container is %q", options["/"])
 	}
 }
 
