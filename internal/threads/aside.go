@@ -17,7 +17,13 @@ type Aside struct {
 	Prepare func()
 
 	mu   sync.Mutex
-	idle []chan func()
+	idle []chan task
+}
+
+// task is what a thread is to do. Done is closed when it has, and is idle again.
+type task struct {
+	do   func()
+	done chan struct{}
 }
 
 // maxIdle bounds the threads that wait for the next. Those beyond end.
@@ -26,20 +32,16 @@ const maxIdle = 16
 // Run calls f on one of the threads, and returns when it has ended. A thread that
 // hangs in f holds up no other caller.
 func (a *Aside) Run(f func()) {
-	done := make(chan struct{})
-	work := func() {
-		defer close(done)
-		f()
-	}
+	work := task{f, make(chan struct{})}
 	if next := a.take(); next != nil {
 		next <- work
 	} else {
 		go a.thread(work)
 	}
-	<-done
+	<-work.done
 }
 
-func (a *Aside) take() chan<- func() {
+func (a *Aside) take() chan<- task {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.idle) == 0 {
@@ -51,7 +53,7 @@ func (a *Aside) take() chan<- func() {
 }
 
 // thread does work, and then what others have to do.
-func (a *Aside) thread(work func()) {
+func (a *Aside) thread(work task) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
 		// The first thread cannot end, and stands for the process in /proc.
@@ -59,10 +61,10 @@ func (a *Aside) thread(work func()) {
 		defer runtime.UnlockOSThread()
 		began := make(chan struct{})
 		go func() {
-			a.thread(func() {
+			a.thread(task{func() {
 				close(began)
-				work()
-			})
+				work.do()
+			}, work.done})
 		}()
 		<-began
 		return
@@ -70,10 +72,12 @@ func (a *Aside) thread(work func()) {
 	if a.Prepare != nil {
 		a.Prepare()
 	}
-	next := make(chan func(), 1)
+	next := make(chan task, 1)
 	for {
-		work()
-		if !a.wait(next) {
+		work.do()
+		kept := a.wait(next)
+		close(work.done)
+		if !kept {
 			return // never unlocked: the thread ends
 		}
 		work = <-next
@@ -81,7 +85,7 @@ func (a *Aside) thread(work func()) {
 }
 
 // wait puts a thread among those that are idle, unless there are enough.
-func (a *Aside) wait(next chan func()) bool {
+func (a *Aside) wait(next chan task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.idle) >= maxIdle {
