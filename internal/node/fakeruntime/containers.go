@@ -249,11 +249,12 @@ func (f *Runtime) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _
 	name := f.containerName(r.ContainerId)
 	err := f.begin(ctx, "exec "+name+" "+strings.Join(r.Cmd, " "))
 	c, do := f.state.containers[r.ContainerId], f.exec
+	runs := c != nil && c.status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	f.mu.Unlock()
 	switch {
 	case err != nil:
 		return nil, err
-	case c == nil || c.status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING:
+	case !runs:
 		return nil, status.Error(codes.FailedPrecondition, "the container does not run")
 	case do == nil:
 		return &runtimeapi.ExecSyncResponse{}, nil
