@@ -8,9 +8,9 @@ import (
 )
 
 // Aside are threads that cannot be given back to the runtime, because they do
-// not share with the process what Prepare has parted. They are kept for the next
-// who needs one: a thread that ends has to be replaced, for which there may be
-// no process id.
+// not share with the process what Prepare has parted. In a process that has a
+// reserve of threads they are kept for the next who needs one: a thread that ends
+// has to be replaced, for which there may be no process id. Elsewhere they end.
 type Aside struct {
 	// Prepare parts the thread that it is called on from the process, see unshare(2).
 	// It is called once for each thread; nil where what the threads do does it.
@@ -84,11 +84,11 @@ func (a *Aside) thread(work task) {
 	}
 }
 
-// wait puts a thread among those that are idle, unless there are enough.
+// wait puts a thread among those that are idle, unless none are kept or there are enough.
 func (a *Aside) wait(next chan task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.idle) >= maxIdle {
+	if !hasReserve.Load() || len(a.idle) >= maxIdle {
 		return false
 	}
 	a.idle = append(a.idle, next)

@@ -3,7 +3,12 @@ package threads
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
+
+// hasReserve says that this process has asked for a reserve, or would have one if
+// there were room.
+var hasReserve atomic.Bool
 
 // reserved is how many threads have been asked for in all.
 var reserved struct {
@@ -18,6 +23,7 @@ var reserved struct {
 //
 // A thread costs 20 KiB of resident memory, most of it stacks.
 func Reserve(n int) error {
+	hasReserve.Store(true)
 	if err := thisHost().room(n); err != nil {
 		return err
 	}

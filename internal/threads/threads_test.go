@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
@@ -64,7 +65,15 @@ func TestReserve(t *testing.T) {
 	all.Wait()
 }
 
+// reserving has the process say for the time of a test whether it has a reserve.
+func reserving(t *testing.T, has bool) {
+	t.Helper()
+	before := hasReserve.Swap(has)
+	t.Cleanup(func() { hasReserve.Store(before) })
+}
+
 func TestAsideKeepsItsThreads(t *testing.T) {
+	reserving(t, true)
 	prepared := 0
 	a := Aside{Prepare: func() { prepared++ }}
 	seen := map[int]bool{}
@@ -76,8 +85,24 @@ func TestAsideKeepsItsThreads(t *testing.T) {
 	}
 }
 
+// Without a reserve nothing is left behind, as a bubble wants it.
+func TestAsideWithoutReserve(t *testing.T) {
+	reserving(t, false)
+	prepared := 0
+	a := Aside{Prepare: func() { prepared++ }}
+	synctest.Test(t, func(*testing.T) {
+		for range 5 {
+			a.Run(func() {})
+		}
+	})
+	if prepared != 5 || len(a.idle) != 0 {
+		t.Errorf("%d threads were prepared, %d are kept", prepared, len(a.idle))
+	}
+}
+
 // One that hangs holds nobody up, and no more threads are kept than it says.
 func TestAsideAtTheSameTime(t *testing.T) {
+	reserving(t, true)
 	var a Aside
 	const callers = 3 * maxIdle
 	var began, ended sync.WaitGroup

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/removal"
-	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/survey"
 )
 
 // writable is what a container has mounted of the pod's own folders, by its path there.
@@ -27,28 +26,10 @@ func (n *node) writable(name string) map[string]string {
 	return out
 }
 
-// outside is a goroutine of no bubble, for what looks at paths: threads that look are kept for
-// the next look, and none of a bubble may outlive it.
-func outside(t *testing.T) func(do func()) {
-	work, done := make(chan func()), make(chan struct{})
-	go func() {
-		for do := range work {
-			do()
-			done <- struct{}{}
-		}
-	}()
-	t.Cleanup(func() { close(work) })
-	return func(do func()) {
-		work <- do
-		<-done
-	}
-}
-
 // TestFilesOnDisk has nothing on the tmpfs that a container may write without a limit, and
 // counts that as the pod's. What it has written is given back with the end of the pod, and
 // its last words are told.
 func TestFilesOnDisk(t *testing.T) {
-	beside := outside(t)
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		p := pod(1, corev1.RestartPolicyNever, "x")
@@ -63,12 +44,8 @@ func TestFilesOnDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		parts := n.parts()[p.UID]
-		var used volume.Usage
-		var err error
-		beside(func() { used, err = parts[0].Measure(context.Background()) })
-		if err != nil || len(parts) != 1 || !used.Local || used.Bytes < 2<<20 {
-			t.Errorf("%+v, %v of %d", used, err, len(parts))
+		if used := n.Volumes(t.Context(), survey.Ask{})[p.UID]; used.Err != nil || len(used.Volumes) != 1 || !used.Volumes[0].Local || used.Volumes[0].Bytes < 2<<20 {
+			t.Errorf("%+v", used)
 		}
 		n.Exit("p1/x", 0)
 		time.Sleep(time.Minute)
