@@ -29,7 +29,8 @@ func TestHooksInOrder(t *testing.T) {
 	started := make(chan error, 1)
 	go func() { started <- s.Start(t.Context(), s.plans) }()
 	await(t, "what it waits for", func() bool { return s.seen.saw("container main: its postStart hook runs") })
-	if got := fake.Of("a/second"); got != "" || fake.Of("a/main") != "create, start, exec post" {
+	await(t, "the hook", func() bool { return fake.Of("a/main") == "create, start, exec post" })
+	if got := fake.Of("a/second"); got != "" {
 		t.Errorf("the second container did not wait: %s", got)
 	}
 	select {
