@@ -9,6 +9,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"fairlead.run/internal/monitor"
 	"fairlead.run/internal/monitor/pause"
@@ -20,7 +21,16 @@ import (
 // version is set by the linker.
 var version = "dev"
 
+// The first thread is the main goroutine's alone, which waits for signals: the kernel
+// gives those of the process to it, and they wait for as long as it hangs in a file
+// system that does. Nobody else would see the end of a container. See
+// docs/design/0032-process-ids.md.
+func init() { runtime.LockOSThread() }
+
 func main() {
+	if len(os.Args) > 1 && len(os.Args[1]) > 0 && os.Args[1][0] != '-' {
+		runtime.UnlockOSThread() // what is small needs no other thread
+	}
 	// First, and without any of the rest: there may be one for each pod or container.
 	if len(os.Args) > 1 && os.Args[1] == "pause" {
 		os.Exit(pause.Main())

@@ -247,6 +247,11 @@ func hangers(n *node.Node) (hang func() (free func())) {
 		node.Eventually(t, "logs and volumes hang", func() bool {
 			return stuckThreads(t, p.Daemon.PID) >= hanging && stuckThreads(t, p.Monitor.InnerPID) >= hanging
 		})
+		for _, pid := range []int{p.Daemon.PID, p.Monitor.InnerPID} {
+			if stuck(fmt.Sprintf("/proc/%d/wchan", pid)) {
+				t.Errorf("the first thread of process %d hangs, to which the kernel gives its signals", pid)
+			}
+		}
 		return func() {
 			dead.free()
 			all.Wait()
@@ -262,12 +267,17 @@ func stuckThreads(t *testing.T, pid int) (n int) {
 		t.Fatalf("no threads of process %d: %v", pid, err)
 	}
 	for _, path := range found {
-		in, _ := os.ReadFile(path) // it may have ended
-		if strings.HasPrefix(string(in), "fuse_") || string(in) == "request_wait_answer" {
+		if stuck(path) {
 			n++
 		}
 	}
 	return n
+}
+
+// stuck tells from the wchan of a thread whether it waits for a FUSE server.
+func stuck(wchan string) bool {
+	in, _ := os.ReadFile(wchan) // it may have ended
+	return strings.HasPrefix(string(in), "fuse_") || string(in) == "request_wait_answer"
 }
 
 // Daemon and monitor have no process id left, for another process or thread:
