@@ -109,6 +109,44 @@ func TestGardener(t *testing.T) {
 	}
 }
 
+// Classes are those of all pools that have the type, by whichever of its names.
+func TestGardenerAlias(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("kata-containers", "1", "kata"), config(t, "of-a", "reconcile", "a"), config(t, "of-b", "reconcile", "b"))
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup("kata-containers"), Plugins: set, Now: func() time.Time { return w.now }})
+	act := func(c *gardener.ContainerRuntime) {
+		t.Helper()
+		for range 3 {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	long, short := asked("a"), asked("b")
+	for c, typ := range map[*gardener.ContainerRuntime]string{long: "kata-containers", short: "kata"} {
+		c.Name, c.Namespace, c.Spec.Type = typ+"-"+c.Spec.WorkerPool.Name, shootNamespace, typ
+		c.Annotations = map[string]string{gardener.AnnotationOperation: gardener.OrderReconcile}
+		w.create(c)
+		act(c)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-kata-containers-fairlead", Namespace: shootNamespace}}
+	for i, c := range []*gardener.ContainerRuntime{long, short} {
+		if !w.get(secret) {
+			t.Fatalf("no Secret with classes while %d objects ask for them", 2-i)
+		}
+		w.get(c)
+		w.must(w.client.Delete(t.Context(), c))
+		act(c)
+		if w.get(c) {
+			t.Fatalf("%s is left", c.Name)
+		}
+	}
+	if w.get(secret) {
+		t.Error("the classes are left")
+	}
+}
+
 // A gardenlet writes an OperatingSystemConfig without the entries, and does not know those
 // of the release before, from which pods run. They come back, also in another seed.
 func TestFormerFilesOutliveGardenlet(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/osc"
+	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/pkg/runtimeclass"
 )
 
@@ -39,11 +40,14 @@ var (
 
 // inGardener has Gardener do it: machines follow an OperatingSystemConfig, and the
 // cluster's classes a ManagedResource. No node is touched, and no cluster but the seed.
-type inGardener struct{ client client.Client }
+type inGardener struct {
+	client  client.Client
+	plugins plugin.Set
+}
 
 // InGardener has a reconciler act in a seed.
 func InGardener(r *Reconciler) *Reconciler {
-	r.engine = &inGardener{client: r.Client}
+	r.engine = &inGardener{client: r.Client, plugins: r.Plugins}
 	return r
 }
 
@@ -277,7 +281,7 @@ func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, t
 		return outcome{}, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	for i := range all.Items {
-		if o := &all.Items[i]; o.UID != c.UID && o.DeletionTimestamp == nil && o.Spec.Type == c.Spec.Type {
+		if o := &all.Items[i]; o.UID != c.UID && o.DeletionTimestamp == nil && e.plugins.Canonical(o.Spec.Type) == typ {
 			return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, nil
 		}
 	}

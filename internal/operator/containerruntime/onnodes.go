@@ -32,6 +32,7 @@ var providerConfig = field.NewPath("spec", "providerConfig")
 // onNodes installs by pods on the nodes of this cluster.
 type onNodes struct {
 	client  client.Client
+	plugins plugin.Set
 	classes *classes.Keeper
 	account string // service account of the pods
 	passes  *nodes.Passes
@@ -46,7 +47,7 @@ var errTaken = errors.New("is of another object, which is about to go or somebod
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
 func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
-	r.engine = &onNodes{client: r.Client, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}, told: map[string]bool{}}
+	r.engine = &onNodes{client: r.Client, plugins: r.Plugins, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}, told: map[string]bool{}}
 	return r
 }
 
@@ -457,7 +458,7 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 	return outcome{done: true, says: typ + " is off all nodes of the pool"}, nil
 }
 
-// others are the objects beside one that ask for the type, as the API server has them:
+// others are the objects beside one that ask for the type, by whichever of its names, as the API server has them:
 // by one that a cache still has, though it is gone, nothing would ever be taken away.
 func (e *onNodes) others(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]gardener.ContainerRuntime, error) {
 	var all gardener.ContainerRuntimeList
@@ -465,7 +466,7 @@ func (e *onNodes) others(ctx context.Context, c *gardener.ContainerRuntime, typ 
 		return nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	return slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool {
-		return o.UID == c.UID || o.DeletionTimestamp != nil || o.Spec.Type != c.Spec.Type && o.Spec.Type != typ
+		return o.UID == c.UID || o.DeletionTimestamp != nil || e.plugins.Canonical(o.Spec.Type) != typ
 	}), nil
 }
 
