@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"fairlead.run/internal/errdefs"
@@ -211,6 +212,9 @@ func (k Kubelet) Problems() []string {
 	}
 	if k.RotationOff {
 		all = append(all, "the kubelet does not rotate logs of containers; take CRIContainerLogRotation=false out of its feature gates")
+	}
+	if size, err := resource.ParseQuantity(k.LogSize); err == nil && size.Sign() < 0 {
+		all = append(all, fmt.Sprintf("containerLogMaxSize is %s, with which the kubelet does not rotate logs of containers; set a size, as in %s", k.LogSize, defaultLogSize))
 	}
 	if k.LogFiles < 2 {
 		all = append(all, fmt.Sprintf("containerLogMaxFiles is %d; the kubelet takes 2 or more", k.LogFiles))

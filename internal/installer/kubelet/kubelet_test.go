@@ -16,14 +16,16 @@ func TestFind(t *testing.T) {
 		want         Kubelet
 		problems     string
 	}{
-		"flags":    {"kubelet --container-runtime=remote --container-runtime-endpoint unix:///a.sock --container-log-max-files=3", "", Kubelet{Endpoint: "unix:///a.sock", Runtime: "remote", LogSize: "10Mi", LogFiles: 3}, ""},
-		"file":     {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: unix:///b.sock\ncontainerLogMaxSize: 1Mi\n", Kubelet{Endpoint: "unix:///b.sock", LogSize: "1Mi", LogFiles: 5}, ""},
-		"both":     {"kubelet --config=/kubelet.yaml --container-runtime-endpoint=/c.sock", "containerRuntimeEndpoint: /b.sock\n", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5}, ""},
-		"nothing":  {"kubelet", "", Kubelet{Endpoint: "unix:///run/containerd/containerd.sock", LogSize: "10Mi", LogFiles: 5}, ""},
-		"old":      {"kubelet --container-runtime=remote", "", Kubelet{Runtime: "remote", LogSize: "10Mi", LogFiles: 5}, "not told"},
-		"docker":   {"kubelet --container-runtime=docker --container-runtime-endpoint=/c.sock", "", Kubelet{Endpoint: "/c.sock", Runtime: "docker", LogSize: "10Mi", LogFiles: 5}, "takes remote"},
-		"no logs":  {"kubelet --container-runtime-endpoint=/c.sock --feature-gates=A=true,CRIContainerLogRotation=false", "", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5, RotationOff: true}, "does not rotate"},
-		"one file": {"kubelet --config /kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxFiles: 1\n", Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 1}, "takes 2"},
+		"flags":            {"kubelet --container-runtime=remote --container-runtime-endpoint unix:///a.sock --container-log-max-files=3", "", Kubelet{Endpoint: "unix:///a.sock", Runtime: "remote", LogSize: "10Mi", LogFiles: 3}, ""},
+		"file":             {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: unix:///b.sock\ncontainerLogMaxSize: 1Mi\n", Kubelet{Endpoint: "unix:///b.sock", LogSize: "1Mi", LogFiles: 5}, ""},
+		"both":             {"kubelet --config=/kubelet.yaml --container-runtime-endpoint=/c.sock", "containerRuntimeEndpoint: /b.sock\n", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5}, ""},
+		"nothing":          {"kubelet", "", Kubelet{Endpoint: "unix:///run/containerd/containerd.sock", LogSize: "10Mi", LogFiles: 5}, ""},
+		"old":              {"kubelet --container-runtime=remote", "", Kubelet{Runtime: "remote", LogSize: "10Mi", LogFiles: 5}, "not told"},
+		"docker":           {"kubelet --container-runtime=docker --container-runtime-endpoint=/c.sock", "", Kubelet{Endpoint: "/c.sock", Runtime: "docker", LogSize: "10Mi", LogFiles: 5}, "takes remote"},
+		"no logs":          {"kubelet --container-runtime-endpoint=/c.sock --feature-gates=A=true,CRIContainerLogRotation=false", "", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5, RotationOff: true}, "does not rotate"},
+		"no limit":         {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxSize: \"-1\"\n", Kubelet{Endpoint: "/b.sock", LogSize: "-1", LogFiles: 5}, "containerLogMaxSize is -1"},
+		"no limit by flag": {"kubelet --container-runtime-endpoint=/c.sock --container-log-max-size=-1", "", Kubelet{Endpoint: "/c.sock", LogSize: "-1", LogFiles: 5}, "does not rotate"},
+		"one file":         {"kubelet --config /kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxFiles: 1\n", Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 1}, "takes 2"},
 	} {
 		root := t.TempDir()
 		proc := filepath.Join(root, "proc")
