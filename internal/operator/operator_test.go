@@ -686,6 +686,31 @@ func TestTwins(t *testing.T) {
 	w.wants("the heir", w.operation("heir"), "Succeeded")
 }
 
+// Classes are those of all pools that have the type, by whichever of its names.
+func TestClassesOfAnAlias(t *testing.T) {
+	w := newWorld(t)
+	w.create(aPayload("kata-containers", "1", "kata"))
+	w.fleet("a", 1)
+	w.fleet("b", 1)
+	long, short := asked("a"), asked("b")
+	long.Spec.Type, short.Spec.Type = "kata-containers", "kata"
+	w.create(long, short)
+	w.settle()
+	for _, c := range []*gardener.ContainerRuntime{long, short} {
+		w.wants(c.Name, w.operation(c.Name), "Succeeded")
+	}
+	w.must(w.client.Delete(t.Context(), long))
+	w.settle()
+	if w.class("kata") == nil || w.node("b-000").Labels[names.Ready+"kata-containers"] != "true" {
+		t.Error("what the other pool has was taken away")
+	}
+	w.must(w.client.Delete(t.Context(), short))
+	w.settle()
+	if w.class("kata") != nil || w.runtime(short.Name) != nil {
+		t.Error("something is left")
+	}
+}
+
 // Two objects of other pools that choose the same nodes: who had one first keeps it, and
 // the other says so, until they are told apart.
 func TestObjectsThatChooseTheSameNode(t *testing.T) {

@@ -458,8 +458,9 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 	return outcome{done: true, says: typ + " is off all nodes of the pool"}, nil
 }
 
-// others are the objects beside one that ask for the type, by whichever of its names, as the API server has them:
-// by one that a cache still has, though it is gone, nothing would ever be taken away.
+// others are the objects beside one that ask for the type, by whichever of its names, as
+// the API server has them: by one that a cache still has, though it is gone, nothing would
+// ever be taken away.
 func (e *onNodes) others(ctx context.Context, c *gardener.ContainerRuntime, typ string) ([]gardener.ContainerRuntime, error) {
 	var all gardener.ContainerRuntimeList
 	if err := e.classes.Live.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
