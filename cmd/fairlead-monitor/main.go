@@ -10,6 +10,7 @@ package main
 import (
 	"os"
 	"runtime"
+	"strings"
 
 	"fairlead.run/internal/monitor"
 	"fairlead.run/internal/monitor/pause"
@@ -28,8 +29,8 @@ var version = "dev"
 func init() { runtime.LockOSThread() }
 
 func main() {
-	if len(os.Args) > 1 && len(os.Args[1]) > 0 && os.Args[1][0] != '-' {
-		runtime.UnlockOSThread() // what is small needs no other thread
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		runtime.UnlockOSThread() // not the monitor itself
 	}
 	// First, and without any of the rest: there may be one for each pod or container.
 	if len(os.Args) > 1 && os.Args[1] == "pause" {
