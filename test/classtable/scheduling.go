@@ -12,6 +12,8 @@ func amount(s string) resource.Quantity { return resource.MustParse(s) }
 
 // overheads are written as "cpu=250m memory=64Mi". Of the faults, all are of a
 // resource, but "!", which is the overhead as a whole.
+//
+// Larger: it is one table.
 func overheads() []Case {
 	table := []struct{ overhead, faults string }{
 		{"", ""},

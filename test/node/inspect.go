@@ -70,6 +70,8 @@ func (s *Sandbox) CgroupFile(controller, v1, v2 string) string {
 
 // cgroup finds the topmost cgroup that an id is in the name of, and which file to
 // look at on this host.
+//
+// Larger: each version of cgroups has a name of its own for the file.
 func cgroup(t *testing.T, id, controller, v1, v2 string) (dir, file string) {
 	t.Helper()
 	file = v1
