@@ -21,10 +21,13 @@ var reserved struct {
 // the process: the error then wraps errdefs.ErrExhausted, and says which limit is
 // in the way.
 //
+// While the n of them hold a thread each, the runtime may have one more running on
+// every processor, or asked for and not begun. So there has to be room for those, too.
+//
 // A thread costs 20 KiB of resident memory, most of it stacks.
 func Reserve(n int) error {
 	hasReserve.Store(true)
-	if err := thisHost().room(n); err != nil {
+	if err := thisHost().room(n + runtime.GOMAXPROCS(0)); err != nil {
 		return err
 	}
 	reserved.Lock()

@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +67,45 @@ func TestReserve(t *testing.T) {
 		_ = unix.Close(fd)
 	}
 	all.Wait()
+}
+
+// A reserve is made or refused, whatever room there is: it never ends the process.
+func TestReserveWithLittleRoom(t *testing.T) {
+	const n, role = 40, "FAIRLEAD_TEST_RESERVE"
+	if os.Getenv(role) != "" {
+		for range 20 { // which want all processors meanwhile
+			go func() {
+				for range time.Tick(time.Microsecond) {
+					runtime.Gosched()
+				}
+			}()
+		}
+		err := Reserve(n)
+		if err != nil && !errors.Is(err, errdefs.ErrExhausted) {
+			t.Error(err)
+		}
+		time.Sleep(300 * time.Millisecond) // as long as the runtime tries to get a thread
+		return
+	}
+	dir := fmt.Sprintf("/sys/fs/cgroup/pids/%s-%d", t.Name(), os.Getpid())
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("needs root and the pids controller of cgroup v1, to make a cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for room := n + 3; room < n+16; room++ {
+		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(room)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, dir, os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), role+"=1", "GOMAXPROCS=8")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("with %d process ids: %v: %.200s", room, err, out)
+		}
+	}
 }
 
 // reserving has the process say for the time of a test whether it has a reserve.

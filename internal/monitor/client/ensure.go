@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	monitorv1 "fairlead.run/api/monitor/v1"
@@ -63,7 +64,12 @@ func start(ctx context.Context, o Options) error {
 	said, err := cmd.CombinedOutput()
 	_ = w.Close()
 	if err != nil {
-		return fmt.Errorf("start the monitor: %s: %w: %w: %s", binary, errdefs.ErrUnavailable, threads.Explain(err), strings.TrimSpace(string(said)))
+		text := strings.TrimSpace(string(said))
+		if threads.Tells(text) { // Go's runtime then adds what all its threads did
+			text, _, _ = strings.Cut(text, "\n")
+			err = fmt.Errorf("%w: %w", err, syscall.EAGAIN)
+		}
+		return fmt.Errorf("start the monitor: %s: %w: %w: %s", binary, errdefs.ErrUnavailable, threads.Explain(err), text)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
