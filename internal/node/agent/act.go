@@ -114,7 +114,7 @@ func (w *worker) stop(ctx context.Context, a plan.Action, by *removal.Deadline) 
 	if c.Care != nil {
 		var seen plan.Container
 		c.Care.Tell(&seen)
-		c.Why = seen.Sick
+		c.Why, c.Probed = seen.Sick, seen.Probed && w.ending == nil
 		c.Care.Warn(ctx, by)
 		return func(ctx context.Context) error { return c.Care.End(ctx, by) }
 	}

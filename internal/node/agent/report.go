@@ -76,7 +76,7 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 			c.Care.Tell(&seen)
 		}
 		in.Containers[name] = status.Container{
-			Now: c.Now, Last: c.Last, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
+			Now: c.Now, Last: c.Last, Probed: c.Probed, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
 		}
 	}
 	return in

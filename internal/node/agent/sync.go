@@ -114,7 +114,7 @@ func (w *worker) prepare(ctx context.Context) error {
 	if err := w.overruled(); err != nil {
 		return err
 	}
-	if w.ending != nil || w.refused != nil || w.record.Ended != nil {
+	if w.ending != nil || w.refused != nil || w.record.Ended != nil || w.late() {
 		return nil
 	}
 	if w.stage == accepted {
@@ -143,6 +143,13 @@ func (w *worker) prepare(ctx context.Context) error {
 		w.measured.Store(set)
 	}
 	return w.grant(ctx)
+}
+
+// late says that the pod has used its activeDeadlineSeconds up, which count also while it
+// cannot be prepared.
+func (w *worker) late() bool {
+	by := plan.Deadline(w.pod, w.record.Accepted)
+	return !by.IsZero() && !time.Now().Before(by)
 }
 
 // accept writes the pod into the ledger, or finds it there.

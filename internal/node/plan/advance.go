@@ -68,7 +68,7 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 		// not done with that. Once it was started, nobody is waited for.
 		p.plan.Waiting[c.Name] = Waiting{Reason: ContainerCreating}
 	case got == nil:
-		if old := p.Containers[c.Name]; old != nil && old.State == Exited && ended(p.Pod, c, false, old.ExitCode) == stays && !init {
+		if old := p.Containers[c.Name]; old != nil && old.State == Exited && ended(p.Pod, c, false, old) == stays && !init {
 			return // it has done its work in a sandbox that is gone
 		}
 		p.start(c, "")
@@ -79,7 +79,7 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 		p.restart(c, "nobody knows what it does")
 	case got.State == Running:
 		p.mend(c, got)
-	case ended(p.Pod, c, init, got.ExitCode) != stays && !p.pauses(c, got):
+	case ended(p.Pod, c, init, got) != stays && !p.pauses(c, got):
 		p.start(c, "")
 	}
 }
@@ -179,7 +179,7 @@ func (p *planner) phase() corev1.PodPhase {
 		switch {
 		case got == nil || got.State == Created:
 			continue
-		case got.State != Exited || ended(p.Pod, c, false, got.ExitCode) != stays && p.Ending == "":
+		case got.State != Exited || ended(p.Pod, c, false, got) != stays && p.Ending == "":
 			running++
 		case got.ExitCode != 0:
 			failed++

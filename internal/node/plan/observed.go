@@ -65,11 +65,18 @@ type Container struct {
 	Up bool
 	// Ready says that it is up, and its readiness probe passes, or it has none.
 	Ready bool
+	Illness
+	// Warned says that its preStop hook was begun.
+	Warned bool
+}
+
+// Illness is why a container is to end, or has ended, other than by itself or with its pod.
+type Illness struct {
 	// Sick is why a probe, or its postStart hook, wants it ended; empty if none does.
 	Sick string
+	// Probed says that it is for a probe. It is known of a container that has ended, too.
+	Probed bool
 	// Grace is how long it has to end if it is sick, in seconds; nil for as long as
 	// the pod allows.
 	Grace *int64
-	// Warned says that its preStop hook was begun.
-	Warned bool
 }

@@ -104,16 +104,25 @@ func (p *planner) decide() {
 
 // late says whether the pod has used its time up, and else when it will have.
 func (p *planner) late() bool {
-	limit := p.Pod.Spec.ActiveDeadlineSeconds
-	if limit == nil || p.Began.IsZero() {
+	deadline := Deadline(p.Pod, p.Began)
+	if deadline.IsZero() {
 		return false
 	}
-	deadline := p.Began.Add(time.Duration(*limit) * time.Second)
 	if !p.Now.Before(deadline) {
 		return true
 	}
 	p.lookAgain(deadline)
 	return false
+}
+
+// Deadline is when a pod that began then has used its activeDeadlineSeconds up; zero if
+// it has none.
+func Deadline(pod *corev1.Pod, began time.Time) time.Time {
+	limit := pod.Spec.ActiveDeadlineSeconds
+	if limit == nil || began.IsZero() {
+		return time.Time{}
+	}
+	return began.Add(time.Duration(*limit) * time.Second)
 }
 
 func (p *planner) lookAgain(at time.Time) {
@@ -161,7 +170,7 @@ func (p *planner) allDone() bool {
 // done says that a container ended and stays so, in whichever sandbox.
 func (p *planner) done(c *corev1.Container) bool {
 	got := p.Containers[c.Name]
-	return got != nil && got.State == Exited && ended(p.Pod, c, false, got.ExitCode) == stays
+	return got != nil && got.State == Exited && ended(p.Pod, c, false, got) == stays
 }
 
 // initFailed says that an init container has failed for good.
@@ -171,7 +180,7 @@ func (p *planner) initFailed() bool {
 	}
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
-		if got := p.here(c); got != nil && got.State == Exited && got.ExitCode != 0 && ended(p.Pod, c, true, got.ExitCode) == stays {
+		if got := p.here(c); got != nil && got.State == Exited && got.ExitCode != 0 && ended(p.Pod, c, true, got) == stays {
 			return true
 		}
 	}
@@ -213,7 +222,7 @@ func (p *planner) mayRestart() bool {
 func (p *planner) restartsAll() *corev1.Container {
 	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
 		for i := range list {
-			if got := p.here(&list[i]); got != nil && got.State == Exited && ended(p.Pod, &list[i], false, got.ExitCode) == everything {
+			if got := p.here(&list[i]); got != nil && got.State == Exited && ended(p.Pod, &list[i], false, got) == everything {
 				return &list[i]
 			}
 		}

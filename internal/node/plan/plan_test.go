@@ -76,7 +76,8 @@ func ruled(name string, action corev1.ContainerRestartRuleAction, in corev1.Cont
 // seen makes what was observed of words: "sandbox" or "sandbox:gone" of attempt
 // 2, and containers with what they do, such as a:up (running, and its startup
 // probe has passed), a:ready, a:running, a:starting (its postStart hook runs), a:0 (ended with code 0, just now, for the first
-// time), a:1x3 (with code 1 for the third time), a:created, a:unknown, a:sick.
+// time), a:1x3 (with code 1 for the third time), a:created, a:unknown, a:sick,
+// a:0probed (ended with code 0 for a probe).
 // "a@old" was in a sandbox that is gone.
 func seen(t *testing.T, words string) plan.Observed {
 	t.Helper()
@@ -102,6 +103,7 @@ func seen(t *testing.T, words string) plan.Observed {
 		case "unknown":
 			c.State = plan.Unknown
 		default:
+			does, c.Probed = strings.CutSuffix(does, "probed")
 			code, times, again := strings.Cut(does, "x")
 			n, err := strconv.Atoi(code)
 			if err != nil {
@@ -178,6 +180,10 @@ func TestNext(t *testing.T) {
 		{"crashed before", wanted("a"), "sandbox a:1x2", "", "Running"},
 		{"ended well, Always", wanted("a"), "sandbox a:0", "Start a5", "Running"},
 		{"ended well, OnFailure", wanted("a", onFailure), "sandbox a:0", "StopSandbox", "Succeeded"},
+		{"ended well for a probe, OnFailure", wanted("a", onFailure), "sandbox a:0probed", "Start a5", "Running"},
+		{"ended well for a probe again, OnFailure", wanted("a", onFailure), "sandbox a:0x2probed", "", "Running"},
+		{"ended well for a probe, Never", wanted("a", never), "sandbox a:0probed", "StopSandbox", "Succeeded"},
+		{"ended for a probe, by a rule", wanted("a", ruled("a", restart, in, 3)), "sandbox a:3probed", "Start a5", "Running"},
 		{"ended badly, OnFailure", wanted("a", onFailure), "sandbox a:1", "Start a5", "Running"},
 		{"one of two ended well", wanted("a b", onFailure), "sandbox a:0 b:up", "", "Running"},
 		{"ended badly, Never", wanted("a b", never), "sandbox a:1 b:0", "StopSandbox", "Failed"},

@@ -40,9 +40,11 @@ const (
 )
 
 // ended says what becomes of a container by its own rules, its own policy, and
-// the pod's.
-func ended(pod *corev1.Pod, c *corev1.Container, init bool, code int32) after {
-	if Sidecar(c) {
+// the pod's. One that was ended for a probe has not done its work, whatever its exit code
+// says, as that is 0 where a server ends orderly on SIGTERM.
+func ended(pod *corev1.Pod, c *corev1.Container, init bool, got *Container) after {
+	policy, code := policyOf(pod, c), got.ExitCode
+	if Sidecar(c) || got.Probed && policy != corev1.RestartPolicyNever {
 		return again
 	}
 	for _, r := range c.RestartPolicyRules {
@@ -53,10 +55,6 @@ func ended(pod *corev1.Pod, c *corev1.Container, init bool, code int32) after {
 		case r.Action == corev1.ContainerRestartRuleActionRestart:
 			return again
 		}
-	}
-	policy := Policy(pod)
-	if c.RestartPolicy != nil {
-		policy = corev1.RestartPolicy(*c.RestartPolicy)
 	}
 	switch {
 	case init && code == 0, policy == corev1.RestartPolicyNever, policy == corev1.RestartPolicyOnFailure && code == 0:
@@ -80,6 +78,14 @@ func Policy(pod *corev1.Pod) corev1.RestartPolicy {
 	return pod.Spec.RestartPolicy
 }
 
+// policyOf is a container's own policy, else its pod's.
+func policyOf(pod *corev1.Pod, c *corev1.Container) corev1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return corev1.RestartPolicy(*c.RestartPolicy)
+	}
+	return Policy(pod)
+}
+
 // Sidecar says that a container of spec.initContainers runs beside the others as
 // long as they do.
 func Sidecar(c *corev1.Container) bool {
@@ -90,7 +96,7 @@ func Sidecar(c *corev1.Container) bool {
 // rules, its own policy, and the pod's; an init container that succeeded with the
 // policy Always does so if its pod begins anew.
 func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
-	return ended(pod, c, false, code) != stays
+	return ended(pod, c, false, &Container{ExitCode: code}) != stays
 }
 
 // RestartsAll says that the end of a container may restart all of the pod's.

@@ -147,8 +147,11 @@ func (m *maker) present(out, before *corev1.ContainerStatus) {
 		out.State.Running = &corev1.ContainerStateRunning{StartedAt: nanoseconds(now.GetStartedAt())}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		end := m.terminated(now, seen.Message)
-		if !waits || waiting.Reason == plan.ContainerCreating || waiting.Reason == plan.PodInitializing {
-			out.State.Terminated = end // it starts again at once, and until then this is its end
+		// One that starts again at once has its end as its state until then, unless that looks
+		// as if it had done its work: an API server lets nothing run after that.
+		atOnce := waiting.Reason == plan.ContainerCreating || waiting.Reason == plan.PodInitializing
+		if !waits || atOnce && !(seen.Probed && end.ExitCode == 0) {
+			out.State.Terminated = end
 			break
 		}
 		out.State.Waiting, out.LastTerminationState.Terminated = &waiting, end

@@ -281,6 +281,27 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
+// TestProbed never tells of a container that ended with 0 for a probe as if it had done its
+// work: an API server would let nothing run after that where the policy is OnFailure.
+func TestProbed(t *testing.T) {
+	pod, ended := wanted("a"), has("a=0")["a"]
+	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	ended.Probed = true
+	in := running(status.Input{
+		Pod: pod, Containers: map[string]status.Container{"a": ended},
+		Plan: plan.Plan{Phase: corev1.PodRunning, Waiting: map[string]plan.Waiting{"a": {Reason: plan.ContainerCreating}}},
+	})
+	got := status.Of(in)
+	if c := got.ContainerStatuses[0]; c.State.Waiting == nil || c.LastTerminationState.Terminated == nil {
+		t.Errorf("%+v", c)
+	}
+	in.Previous, in.Containers = &got, has("a=+#1")
+	got = status.Of(in)
+	if c := got.ContainerStatuses[0]; c.State.Running == nil {
+		t.Errorf("%+v", c)
+	}
+}
+
 // stays wants no container to leave its end that its policy does not restart: the API
 // server would refuse that.
 func stays(t *testing.T, pod *corev1.Pod, before, got *corev1.PodStatus) {

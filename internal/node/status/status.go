@@ -51,6 +51,8 @@ type Container struct {
 	Now, Last *runtimeapi.ContainerStatus
 	// Ready and Started are by probes and hooks, and count while it runs.
 	Ready, Started bool
+	// Probed says that Now was ended for a probe, so that it runs again whatever it ended with.
+	Probed bool
 	// Message and LastMessage are what the attempts left as their last words.
 	Message, LastMessage string
 }

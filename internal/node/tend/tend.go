@@ -220,7 +220,7 @@ func (c *Care) Tell(seen *plan.Container) {
 	s := c.watch.Status()
 	seen.Up, seen.Ready = s.Up, s.Ready
 	if s.Failed != "" {
-		seen.Ready, seen.Sick, seen.Grace = false, s.Message, probe.Of(c.Container, s.Failed).TerminationGracePeriodSeconds
+		seen.Ready, seen.Sick, seen.Probed, seen.Grace = false, s.Message, true, probe.Of(c.Container, s.Failed).TerminationGracePeriodSeconds
 	}
 }
 

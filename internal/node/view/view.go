@@ -62,6 +62,7 @@ type Container struct {
 	Hash      string // that Now was made with
 	Care      *tend.Care
 	Why       string // it was ended, if a hook or a probe wanted that
+	Probed    bool   // it was ended for a probe
 	Message   string // the last words of Now, and of Last
 	LastWords string
 	Paused    bool   // it was told that the next attempt waits
@@ -198,7 +199,7 @@ func (c *Container) Renew(sandbox string, annotations map[string]string) {
 		c.Last, c.LastWords = c.Now, c.Message
 	}
 	c.Now, c.Care, c.Why, c.Message, c.Removed = nil, nil, "", "", false
-	c.Paused, c.Restarted = false, false
+	c.Probed, c.Paused, c.Restarted = false, false, false
 	record := podspec.RecordOf(annotations)
 	c.Sandbox, c.Hash, c.Crashes = sandbox, record.Hash, record.Crashes
 }
@@ -275,7 +276,7 @@ func (p *Pod) Observed() plan.Observed {
 				seen.Resources = podspec.ResourcesOf(p.Tend.Spec, ct, c.Now)
 			}
 		case plan.Exited:
-			seen.Finished = time.Unix(0, c.Now.GetFinishedAt())
+			seen.Probed, seen.Finished = c.Probed, time.Unix(0, c.Now.GetFinishedAt())
 		}
 		out.Containers[name] = seen
 	}
