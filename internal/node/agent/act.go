@@ -234,7 +234,11 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 	ct := podspec.ContainerOf(w.pod, a.Container)
 	ctx, cancel := call(ctx)
 	defer cancel()
-	_, err := w.a.cfg.Runtime.UpdateContainerResources(ctx, podspec.Resize(w.spec, ct, a.ID))
+	asks := podspec.Resize(w.spec, ct, a.ID)
+	err := w.affords(ctx, a.Container, asks)
+	if err == nil {
+		_, err = w.a.cfg.Runtime.UpdateContainerResources(ctx, asks)
+	}
 	if err != nil {
 		w.resizing.failed = view.Message(err)
 		w.eventOf(a.Container, corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+view.Message(err))

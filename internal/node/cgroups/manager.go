@@ -162,7 +162,7 @@ func (m *Manager) Share(ctx context.Context, running []*corev1.Pod) error {
 // look at one folder if nothing is to be done.
 //
 // Of a pod that gets more memory the cgroup goes before its containers, of one
-// that gets less after them: a limit below what is in use is refused.
+// that gets less after them.
 func (m *Manager) Ensure(ctx context.Context, pod *corev1.Pod) error {
 	l := PodLimits(pod)
 	l.Pids = orUnlimited(m.cfg.PodPids)
@@ -172,19 +172,35 @@ func (m *Manager) Ensure(ctx context.Context, pod *corev1.Pod) error {
 	if len(l.Hugepages) > 0 && !m.has("hugetlb") {
 		m.log.Warn("this kernel does not account huge pages, so nothing limits them", "pod", pod.UID)
 	}
-	if err := m.ensure(ctx, m.podName(pod), l); err != nil {
+	n := m.podName(pod)
+	if _, done := m.done(n, l); done {
+		return nil
+	}
+	err := error(nil)
+	if dir, there := m.there(n); there && cgroups.IsCgroup2UnifiedMode() {
+		err = affords(dir, l.Memory)
+	}
+	if err == nil {
+		err = m.ensure(ctx, n, l)
+	}
+	if err != nil {
 		return fmt.Errorf("cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-func (m *Manager) ensure(ctx context.Context, n name, l Limits) error {
-	key := n.path()
+// done looks whether a cgroup is there with these limits.
+func (m *Manager) done(n name, l Limits) (dir string, ok bool) {
 	dir, there := m.there(n)
 	m.mu.Lock()
-	last, known := m.applied[key]
-	m.mu.Unlock()
-	if there && known && last.equal(l) {
+	defer m.mu.Unlock()
+	last, known := m.applied[n.path()]
+	return dir, there && known && last.equal(l)
+}
+
+func (m *Manager) ensure(ctx context.Context, n name, l Limits) error {
+	dir, done := m.done(n, l)
+	if done {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -194,7 +210,7 @@ func (m *Manager) ensure(ctx context.Context, n name, l Limits) error {
 		return fmt.Errorf("give %s its limits: %w", dir, explained(err))
 	}
 	m.mu.Lock()
-	m.applied[key] = l
+	m.applied[n.path()] = l
 	m.mu.Unlock()
 	return nil
 }
@@ -258,19 +274,25 @@ func explained(err error) error {
 // Memory is what the pod's cgroup uses now, in bytes.
 func (m *Manager) Memory(pod *corev1.Pod) (int64, error) {
 	dir, _ := m.there(m.podName(pod))
+	n, err := memory(dir)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return n, nil
+}
+
+// memory is what a cgroup uses.
+func memory(dir string) (n int64, err error) {
 	file := "memory.usage_in_bytes"
 	if cgroups.IsCgroup2UnifiedMode() {
 		file = "memory.current"
 	}
 	text, err := cgroups.ReadFile(dir, file)
 	if err != nil {
-		return 0, fmt.Errorf("read the memory of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return 0, err
 	}
-	var n int64
-	if _, err := fmt.Sscan(text, &n); err != nil {
-		return 0, fmt.Errorf("read the memory of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return n, nil
+	_, err = fmt.Sscan(text, &n)
+	return n, err
 }
 
 // Name is the cgroup of all pods, as it is called in each hierarchy.

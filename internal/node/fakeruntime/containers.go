@@ -202,6 +202,29 @@ func (f *Runtime) UpdateContainerResources(ctx context.Context, r *runtimeapi.Up
 	return &runtimeapi.UpdateContainerResourcesResponse{}, err
 }
 
+// Use has a container use so much memory, in bytes.
+func (f *Runtime) Use(name string, bytes uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.state.containers {
+		if c.name == name {
+			c.uses = bytes
+		}
+	}
+}
+
+// ContainerStats implements runtimeapi.RuntimeServiceClient.
+func (f *Runtime) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatsResponse, error) {
+	err := f.ask()
+	defer f.mu.Unlock()
+	c := f.state.containers[r.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no container "+r.ContainerId)
+	}
+	uses := &runtimeapi.MemoryUsage{UsageBytes: &runtimeapi.UInt64Value{Value: c.uses}}
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{Memory: uses}}, err
+}
+
 // ReopenContainerLog implements runtimeapi.RuntimeServiceClient.
 func (f *Runtime) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest, _ ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
 	err := f.begin(ctx, "reopen "+f.containerName(r.ContainerId))

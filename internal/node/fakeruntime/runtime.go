@@ -54,6 +54,7 @@ type container struct {
 	name    string // POD/CONTAINER
 	config  *runtimeapi.ContainerConfig
 	status  *runtimeapi.ContainerStatus
+	uses    uint64 // bytes of memory
 }
 
 // New makes a Runtime that has nothing.
