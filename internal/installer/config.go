@@ -2,15 +2,12 @@ package installer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -316,9 +313,6 @@ func owned(r *journal.Record) []string {
 	return all
 }
 
-// dumpTimeout is how long containerd may take to read its configuration.
-const dumpTimeout = 30 * time.Second
-
 // dump has containerd itself read what was written, before it is restarted with
 // it. It returns a warning where its program cannot be run from here.
 func (i *Installer) dump(ctx context.Context) (warning string, err error) {
@@ -329,28 +323,8 @@ func (i *Installer) dump(ctx context.Context) (warning string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if len(c.Dangling) > 0 {
-		return "", fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there", c.Dangling[0])
-	}
 	root := i.root()
-	program := i.program(root)
-	if program == "" {
-		return "containerd's program is not seen from here, so that it did not read the configuration before the restart", nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
-	defer cancel()
-	cmd := process.Command(ctx, root, program, "--config", c.Main, "config", "dump")
-	var said strings.Builder
-	cmd.Stderr = &said
-	err = cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return "", nil
-	case errors.As(err, &exit):
-		return "", fault.New(payload.InternalError, "containerd does not take its configuration: %s", lastLine(said.String()))
-	}
-	return fmt.Sprintf("containerd could not be asked to read its configuration: %v", err), nil
+	return c.Dump(ctx, root, i.program(root))
 }
 
 // program is containerd's, as a path on the node: that of the process, or one of
@@ -367,9 +341,4 @@ func (i *Installer) program(root string) string {
 		}
 	}
 	return ""
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }

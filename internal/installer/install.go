@@ -398,27 +398,7 @@ func served(now cri.Seen, j *job) error {
 			return fault.New(payload.HandlerNotServed, "handler %s is not served", h)
 		}
 	}
-	for _, h := range containerd.For(j.containerd) {
-		l := now.Loaded[h.Name]
-		config, _ := l.Options["ConfigPath"].(string)
-		want := ""
-		if h.Options != nil {
-			want = h.Options.ConfigPath
-		}
-		if l.Type != h.RuntimeType || l.Path != h.RuntimePath || config != want {
-			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and ConfigPath %q, and not with what was written", h.Name, l.Type, l.Path, config)
-		}
-	}
-	for _, h := range j.crio {
-		l, ok := now.Loaded[h.Name]
-		if ok && l.Monitor == "" && crio.NeedsMonitor(h.RuntimeType) {
-			return fault.New(payload.HandlerNotServed, "handler %s is served without a monitor, so that no container starts on it: CRI-O has read its files by SIGHUP, and has to be restarted", h.Name)
-		}
-		if now.Loaded != nil && (!ok || l.Type != h.RuntimeType || l.Path != h.RuntimePath || l.ConfigPath != h.RuntimeConfigPath) {
-			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and runtime_config_path %q, and not with what was written; CRI-O keeps what it had if it does not like its configuration, and its log says why", h.Name, l.Type, l.Path, l.ConfigPath)
-		}
-	}
-	return nil
+	return errors.Join(containerd.Served(now.Loaded, j.containerd), crio.Served(now.Loaded, j.crio))
 }
 
 // poll is how often the runtime is asked while it comes back.
@@ -483,7 +463,7 @@ func (t *turn) result(n int, s Source, err error) payload.InstallResult {
 		j := t.all[n].job
 		r.Type, r.Version, r.Hash = j.payload.Type, j.payload.Version, j.release.Hash
 		r.Handlers = j.release.Handlers
-	} else if p, _, err := readManifest(s.Dir); err == nil {
+	} else if p, _, err := stage.ReadManifest(s.Dir); err == nil {
 		r.Type, r.Version = p.Type, p.Version
 	}
 	if err == nil {

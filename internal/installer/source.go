@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,28 +36,9 @@ type job struct {
 	crio       []crio.Handler
 }
 
-// readManifest reads the manifest of a payload.
-func readManifest(dir string) (*payload.RuntimePayload, string, error) {
-	f, err := os.Open(filepath.Join(dir, payload.ManifestName))
-	if err != nil {
-		return nil, "", fault.New(payload.PayloadInvalid, "open the payload: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, payload.MaxDocument+1))
-	if err != nil {
-		return nil, "", fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	p, err := payload.DecodePayload(data)
-	if err != nil {
-		return nil, "", fault.New(payload.PayloadInvalid, "%s: %w", dir, err)
-	}
-	sum := sha256.Sum256(data)
-	return p, hex.EncodeToString(sum[:]), nil
-}
-
 // prepare makes a payload out for this node. It touches nothing.
 func (i *Installer) prepare(s Source, systemdCgroup bool) (*job, error) {
-	p, sum, err := readManifest(s.Dir)
+	p, sum, err := stage.ReadManifest(s.Dir)
 	if err != nil {
 		return nil, err
 	}

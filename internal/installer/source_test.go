@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/stage"
 )
 
 // An object in the cluster that tells of another payload than the image has would have
@@ -14,7 +15,7 @@ func TestSettingsAreForAManifest(t *testing.T) {
 	dir := bundle(t, "test", "2", "new")
 	digestOf := func(dir string) string {
 		t.Helper()
-		p, _, err := readManifest(dir)
+		p, _, err := stage.ReadManifest(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

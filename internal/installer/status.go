@@ -10,6 +10,7 @@ import (
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/restart"
+	"fairlead.run/internal/installer/stage"
 	"fairlead.run/internal/installer/view"
 )
 
@@ -72,7 +73,7 @@ func (i *Installer) Status(ctx context.Context) ([]Status, error) {
 // Installed says which of the sources are not on the node in any version.
 func (i *Installer) Installed(sources []Source) error {
 	for _, s := range sources {
-		p, _, err := readManifest(s.Dir)
+		p, _, err := stage.ReadManifest(s.Dir)
 		if err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (i *Installer) Reviver() (restart.Restarter, error) {
 
 // TypeOf is the type of a payload.
 func TypeOf(dir string) (string, error) {
-	p, _, err := readManifest(dir)
+	p, _, err := stage.ReadManifest(dir)
 	if err != nil {
 		return "", err
 	}
