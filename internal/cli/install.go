@@ -21,6 +21,7 @@ import (
 	"fairlead.run/internal/installer"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/monitor"
+	"fairlead.run/internal/operator/plugins"
 )
 
 // exitPermanent says that trying again does not help.
@@ -202,7 +203,7 @@ func (a *app) removeAll(ctx context.Context, f *installFlags, s *sourceFlags, i 
 		if err != nil {
 			return a.refused(f, err)
 		}
-		results = append(results, i.Uninstall(ctx, kind))
+		results = append(results, i.Remove(ctx, kind))
 	}
 	err := a.report(f, results)
 	if err != nil || !s.stay {
@@ -407,14 +408,17 @@ func (a *app) uninstallCommand(f *installFlags) *cobra.Command {
 		Use:   "uninstall TYPE",
 		Short: "Take a runtime away from this node",
 		Long: "Take a runtime away from this node: first its handlers out of the configuration of containerd or CRI-O, then\n" +
-			"its files. It is refused while pods use it. What was there before it was installed is as it was.",
+			"its files. It is refused while pods use it. What was there before it was installed is as it was. TYPE is one\n" +
+			"that fairlead install status shows, or another name of it, as kata is of kata-containers.\n\n" +
+			"The exit code is 0 if it is removed, 1 if it is not and may be tried again, 2 for a wrong command line, and 3 if\n" +
+			"trying again does not help, as for a type that is not installed.",
 		Args: args("TYPE"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			i, _, err := a.openInstaller(f)
 			if err != nil {
 				return a.refused(f, err)
 			}
-			return a.report(f, []payload.InstallResult{i.Uninstall(cmd.Context(), list[0])})
+			return a.report(f, []payload.InstallResult{i.Uninstall(cmd.Context(), list[0], plugins.All().Canonical(list[0]))})
 		},
 	}
 }

@@ -217,3 +217,47 @@ func TestRestartByTheMonitorFailsAProbe(t *testing.T) {
 		return
 	}
 }
+
+// Who uninstalls may say a type by any of its names. One that is not installed is not
+// taken for one that was removed.
+func TestUninstallByName(t *testing.T) {
+	for name, c := range map[string]struct {
+		installed, named string
+		kind             string
+		reason           payload.Reason
+		code             int
+	}{
+		// No runtime answers here, so that one that is installed stays.
+		"its own":          {"kata-containers", "kata-containers", "kata-containers", payload.RuntimeUnavailable, exitFailure},
+		"another of it":    {"kata-containers", "kata", "kata-containers", payload.RuntimeUnavailable, exitFailure},
+		"one of somebody":  {"kata", "kata", "kata", payload.RuntimeUnavailable, exitFailure},
+		"a slip":           {"kata-containers", "kat", "kat", payload.NotInstalled, exitPermanent},
+		"of another":       {"gvisor", "kata", "kata", payload.NotInstalled, exitPermanent},
+		"the other way on": {"kata", "kata-containers", "kata-containers", payload.NotInstalled, exitPermanent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			journal := filepath.Join(root, "var/lib/fairlead-installer", c.installed+".type.json")
+			if err := os.MkdirAll(filepath.Dir(journal), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(journal, []byte("{}"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			at := filepath.Join(root, "result")
+			a := &app{out: io.Discard, err: io.Discard}
+			code := a.run(t.Context(), []string{"install", "uninstall", c.named, "--host", root, "--distribution", "containerd", "--restart", "none", "--termination-log", at})
+			text, err := os.ReadFile(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := payload.DecodeResult(text)
+			if err != nil || code != c.code || r.State != payload.Refused || r.Reason != c.reason || r.Type != c.kind {
+				t.Errorf("%d %v %+v", code, err, r)
+			}
+			if c.reason == payload.NotInstalled && !strings.HasSuffix(r.Message, "; what is installed is "+c.installed) {
+				t.Error(r.Message)
+			}
+		})
+	}
+}

@@ -82,7 +82,7 @@ func (i *Installer) Installed(sources []Source) error {
 			return err
 		}
 		if r.Now == nil {
-			return fault.New(payload.ConfigurationProblem, "%s is not installed, so that there is nothing to upgrade; fairlead install brings it", p.Type)
+			return fault.New(payload.NotInstalled, "%s is not installed, so that there is nothing to upgrade; fairlead install brings it", p.Type)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -25,19 +26,30 @@ var (
 	errLeftPut = errors.New("the handlers were put back")
 )
 
-// Uninstall takes a type of runtime away, or says which pods still use it. What was
-// not installed is removed already.
-func (i *Installer) Uninstall(ctx context.Context, kind string) payload.InstallResult {
-	u := &removal{turn: turn{Installer: i}, kind: kind}
+// Remove takes away what a payload brings. What is not installed is removed already, so
+// that it can be repeated.
+func (i *Installer) Remove(ctx context.Context, kind string) payload.InstallResult {
+	r := i.Uninstall(ctx, kind)
+	if r.Reason == payload.NotInstalled {
+		r.State, r.Reason, r.Message = payload.Removed, "", ""
+	}
+	return r
+}
+
+// Uninstall takes a type of runtime away, or says which pods still use it. A type that
+// is not installed is refused, as somebody has named it who may mean another one. It may
+// have other names; the first that is installed counts.
+func (i *Installer) Uninstall(ctx context.Context, name string, others ...string) payload.InstallResult {
+	u := &removal{turn: turn{Installer: i}, names: append([]string{name}, others...), kind: name}
 	err := u.run(ctx)
 	r := payload.InstallResult{
-		APIVersion: payload.APIVersion, Kind: payload.KindResult, Type: kind, State: payload.Removed,
+		APIVersion: payload.APIVersion, Kind: payload.KindResult, Type: u.kind, State: payload.Removed,
 		Restarted: u.restarted, Warnings: u.warnings,
 	}
 	if u.seen.Name != "" {
 		r.Runtime = u.seen.Name + " " + u.seen.Version
 	}
-	r.Served = i.serving(ctx, kind)
+	r.Served = i.serving(ctx, u.kind)
 	if err == nil {
 		return r
 	}
@@ -57,23 +69,23 @@ func (i *Installer) Uninstall(ctx context.Context, kind string) payload.InstallR
 // removal is one call of Uninstall.
 type removal struct {
 	turn
+	// names are those by which somebody may know the type, and kind is its own.
+	names  []string
 	kind   string
 	record *journal.Record
 }
 
 func (u *removal) run(ctx context.Context) error {
-	u.outlast(ctx)
+	if u.find() == nil {
+		u.outlast(ctx)
+	}
 	unlock, err := u.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	types, err := u.journal.Types()
-	if err != nil {
+	if err := u.find(); err != nil {
 		return err
-	}
-	if !slices.Contains(types, u.kind) {
-		return nil
 	}
 	if u.seen, err = u.settle(ctx); err != nil {
 		return err
@@ -91,6 +103,24 @@ func (u *removal) run(ctx context.Context) error {
 		return err
 	}
 	return u.delete()
+}
+
+// find sets which of the names is that of a type on this node.
+func (u *removal) find() error {
+	types, err := u.journal.Types()
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(u.names, func(n string) bool { return slices.Contains(types, n) })
+	if at >= 0 {
+		u.kind = u.names[at]
+		return nil
+	}
+	here := "nothing is"
+	if len(types) > 0 {
+		here = "what is installed is " + strings.Join(types, " and ")
+	}
+	return fault.New(payload.NotInstalled, "%s is not installed on this node, by the journal in %s; %s", u.names[0], u.options.State, here)
 }
 
 // outlast waits for what pods that were deleted have left.

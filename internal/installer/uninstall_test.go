@@ -1,6 +1,8 @@
 package installer
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +59,39 @@ func TestRemovalOutlastsWhatPodsLeave(t *testing.T) {
 				t.Errorf("after %d looks: %+v", looks, r)
 			}
 		})
+	}
+}
+
+// A type that somebody names and that is not installed is told apart from one that was
+// removed; what payloads bring may be removed again and again.
+func TestUninstallOfWhatIsNotInstalled(t *testing.T) {
+	n := newNode(t, 2)
+	before := n.tree("")
+	refused := func(says string) {
+		t.Helper()
+		r := n.installer().Uninstall(t.Context(), "tset", "tset-long")
+		if r.State != payload.Refused || r.Reason != payload.NotInstalled || !r.Reason.Permanent() || r.Type != "tset" || !strings.HasSuffix(r.Message, says) {
+			t.Errorf("%+v", r)
+		}
+		if r := n.installer().Remove(t.Context(), "tset"); r.State != payload.Removed || r.Reason != "" || r.Message != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	refused("; nothing is")
+	n.install(bundle(t, "test", "1", "1"), bundle(t, "other", "1", "1"))
+	refused("; what is installed is other and test")
+	n.serves("runc", "foreign", "other", "test")
+	for _, name := range []string{"test", "other"} {
+		if r := n.installer().Uninstall(t.Context(), "short", name); r.State != payload.Removed || r.Type != name {
+			t.Errorf("%+v", r)
+		}
+	}
+	n.serves("runc", "foreign")
+	after := n.tree("")
+	for _, m := range []map[string]string{before, after} {
+		delete(m, "/run/containerd/containerd.sock")
+	}
+	if !maps.Equal(before, after) {
+		t.Errorf("it is %v and was %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
 	}
 }

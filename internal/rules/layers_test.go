@@ -128,7 +128,8 @@ var layers = []layer{
 	{place: "internal/configimport/...", may: []string{"internal/configimport/...", "@api", "@leaves"}, tests: []string{"internal/image/registry"}},
 	{place: "internal/classes", may: []string{"internal/classes/manifests", "@public", "@api", "@leaves"}},
 	{place: "internal/classes/manifests", may: []string{"internal/node/manifest/fields", "@api", "@leaves"}},
-	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/installer/...", "internal/node/...", "internal/operator/options", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	// It knows types of runtimes by their other names, too.
+	{place: "internal/cli/...", may: []string{"internal/cli/...", "internal/classes/...", "internal/cluster", "internal/configimport/...", "internal/daemon", "internal/installer/...", "internal/node/...", "internal/operator/options", "internal/operator/plugins", "internal/webhook", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/dashboard/...", may: []string{"internal/dashboard/...", "@public", "@api", "@leaves"}},
 	// What is known of types of runtimes, and the rules, are the webhook's as well.
 	{place: "internal/operator/plugin", may: []string{"@api", "@leaves"}},

@@ -318,7 +318,12 @@ func TestInstallAndUninstall(t *testing.T) {
 		d.serves("runc", "foreign", "other")
 		d.uninstall("other")
 		d.serves("runc", "foreign")
-		d.uninstall("other") // what is not there is removed
+		if o := d.fairlead(nil, "uninstall", "other"); o.code != 3 || o.first(t).Reason != payload.NotInstalled {
+			t.Fatalf("uninstalled once more: %d %+v", o.code, o.results)
+		}
+		if o := d.fairlead(nil, "--payload", small(t, "other", "1").dir, "--remove"); o.code != 0 {
+			t.Fatalf("removed once more: %d %+v", o.code, o.results)
+		}
 		same(t, before, d.configFiles())
 		d.bare()
 	})

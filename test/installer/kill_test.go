@@ -74,7 +74,9 @@ func TestUninstallerKilledAtEveryPlace(t *testing.T) {
 				d.install(small(t, "test", "2"))
 				d.serves("runc", "foreign", "test")
 			}
-			d.uninstall("test")
+			if o := d.fairlead(nil, "--payload", small(t, "test", "1").dir, "--remove"); o.code != 0 {
+				d.Fatalf("%s: what is removed again ended with %d: %+v\n%s", place, o.code, o.results, o.stderr)
+			}
 			d.serves("runc", "foreign")
 			same(t, before, d.configFiles())
 			d.bare()

@@ -43,7 +43,7 @@ const (
 type Reason string
 
 // The reasons. Those of Refused come first; of them, ConfigurationProblem,
-// UnsupportedNode and PayloadInvalid do not go away by trying again.
+// UnsupportedNode, PayloadInvalid and NotInstalled do not go away by trying again.
 const (
 	// ConfigurationProblem says that settings or flags are wrong.
 	ConfigurationProblem Reason = "ConfigurationProblem"
@@ -53,6 +53,8 @@ const (
 	// PayloadInvalid says that the payload is truncated, tampered with, or for
 	// other machines.
 	PayloadInvalid Reason = "PayloadInvalid"
+	// NotInstalled says that the type that was named is not on the node.
+	NotInstalled Reason = "NotInstalled"
 	// DeviceMissing says that a device is not on the node.
 	DeviceMissing Reason = "DeviceMissing"
 	// NoSpace says that the disk is full.
@@ -81,7 +83,7 @@ const (
 // Permanent says that trying again does not help before somebody changes
 // something other than the node.
 func (r Reason) Permanent() bool {
-	return r == ConfigurationProblem || r == UnsupportedNode || r == PayloadInvalid
+	return r == ConfigurationProblem || r == UnsupportedNode || r == PayloadInvalid || r == NotInstalled
 }
 
 // InstallResult is what the installer writes as its termination message, and on
