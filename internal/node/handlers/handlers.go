@@ -57,6 +57,8 @@ type Set struct {
 	// known is false for an endpoint too old to report handlers: then only
 	// RunPodSandbox can tell.
 	known bool
+	// strictGroups says that the runtime heeds supplementalGroupsPolicy (KEP-3619).
+	strictGroups bool
 }
 
 // How long to wait for the trials of handlers: longer than the daemon lets one
@@ -116,7 +118,7 @@ func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, err
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its handlers: %w", err)
 	}
-	s := &Set{known: len(status.GetRuntimeHandlers()) > 0}
+	s := &Set{known: len(status.GetRuntimeHandlers()) > 0, strictGroups: status.GetFeatures().GetSupplementalGroupsPolicy()}
 	found := map[string]Handler{}
 	// Fairlead says more than the CRI has fields for; other runtimes do not.
 	var details map[string]struct {

@@ -180,8 +180,9 @@ func TestSecurity(t *testing.T) {
 		if got := security(c, &plain).Seccomp.ProfileType; got != want {
 			t.Errorf("without a profile, unconfined %t: %v", unconfined, got)
 		}
-		if got := seccomp(c, nil).ProfileType; got != runtimeapi.SecurityProfile_RuntimeDefault {
-			t.Errorf("a sandbox without a profile: %v", got)
+		c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr("p.json")}}
+		if got := linuxSandbox(c).SecurityContext.Seccomp; got.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
+			t.Errorf("a sandbox, unconfined %t: %v", unconfined, got)
 		}
 	}
 }
@@ -193,7 +194,7 @@ func TestSandbox(t *testing.T) {
 	c.Pod.Spec.DNSConfig = &corev1.PodDNSConfig{
 		Nameservers: []string{"9.9.9.9", "1.1.1.1"}, Searches: []string{"x"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr("5")}},
 	}
-	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net/core/somaxconn", Value: "1"}}, RunAsGroup: ptr[int64](7)}
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net/core/somaxconn", Value: "1"}, {Name: "net/ipv4/conf/eth0.1/forwarding", Value: "1"}}, RunAsGroup: ptr[int64](7)}
 	got := Sandbox(c)
 	if got.Hostname != strings.Repeat("a", 62) {
 		t.Errorf("hostname %q", got.Hostname)
@@ -210,7 +211,7 @@ func TestSandbox(t *testing.T) {
 	if p := got.PortMappings[0]; p.HostPort != 8080 || p.Protocol != runtimeapi.Protocol_UDP {
 		t.Errorf("port %v", p)
 	}
-	if got.Linux.Sysctls["net.core.somaxconn"] != "1" || got.Linux.SecurityContext.RunAsGroup != nil {
+	if got.Linux.Sysctls["net.core.somaxconn"] != "1" || got.Linux.Sysctls["net.ipv4.conf.eth0/1.forwarding"] != "1" || got.Linux.SecurityContext.RunAsGroup != nil {
 		t.Errorf("linux %v", got.Linux)
 	}
 	c.Pod.Spec.DNSPolicy, c.Pod.Spec.HostNetwork = corev1.DNSNone, true

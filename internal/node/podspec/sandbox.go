@@ -4,10 +4,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/sysctl"
 )
 
 // Sandbox is the configuration of the pod's sandbox. Whoever makes it has asked
@@ -82,7 +83,9 @@ func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
 	spec := &c.Pod.Spec
 	security := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(c),
-		Seccomp:          seccomp(c, nil),
+		// The pod's own profile is for its containers: it may allow less than a runtime's own
+		// process needs.
+		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	for i := range spec.Containers {
 		security.Privileged = security.Privileged || isTrue(containerSecurity(&spec.Containers[i]).Privileged)
@@ -103,7 +106,7 @@ func linuxSandbox(c *Context) *runtimeapi.LinuxPodSandboxConfig {
 	security.SupplementalGroups, security.SupplementalGroupsPolicy = groups(sc)
 	security.SelinuxOptions = selinux(sc.SELinuxOptions)
 	for _, s := range sc.Sysctls {
-		linux.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+		linux.Sysctls[sysctl.Dotted(s.Name)] = s.Value
 	}
 	return linux
 }
@@ -141,17 +144,16 @@ func groups(sc *corev1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGrou
 	return list, policy
 }
 
-// seccomp picks the container's profile, else the pod's, else the node's default. A
-// sandbox, which is no container, has the handler's default in the end.
+// seccomp picks the container's profile, else the pod's, else the node's default.
 func seccomp(c *Context, own *corev1.SecurityContext) *runtimeapi.SecurityProfile {
 	p := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-	if c.Node.SeccompUnconfined && own != nil {
+	if c.Node.SeccompUnconfined {
 		p.Type = corev1.SeccompProfileTypeUnconfined
 	}
 	if sc := c.Pod.Spec.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		p = sc.SeccompProfile
 	}
-	if own != nil && own.SeccompProfile != nil {
+	if own.SeccompProfile != nil {
 		p = own.SeccompProfile
 	}
 	switch p.Type {

@@ -73,7 +73,7 @@ func New(patterns []string) (Allowed, error) {
 		if !shape.MatchString(p) {
 			return Allowed{}, fmt.Errorf("%q is not the name of a kernel parameter such as net.core.somaxconn or net.ipv4.*", p)
 		}
-		p = dotted(p)
+		p = Dotted(p)
 		if namespaceOf(p) == none {
 			return Allowed{}, fmt.Errorf("%q is not known to be a pod's own, so that pods would set it for the whole machine; "+
 				"those that can be allowed begin with net., kernel.shm, kernel.msg, kernel.sem or fs.mqueue", p)
@@ -83,9 +83,9 @@ func New(patterns []string) (Allowed, error) {
 	return a, nil
 }
 
-// dotted is a name with dots between its parts. One that was given with slashes may
+// Dotted is a name with dots between its parts. One that was given with slashes may
 // have dots within a part, as names of interfaces have.
-func dotted(name string) string {
+func Dotted(name string) string {
 	first := strings.IndexAny(name, "./")
 	if first < 0 || name[first] == '.' {
 		return name
@@ -107,7 +107,7 @@ func (a Allowed) Check(pod *corev1.Pod) error {
 		return nil
 	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		if err := a.check(dotted(s.Name), &pod.Spec); err != nil {
+		if err := a.check(Dotted(s.Name), &pod.Spec); err != nil {
 			return fmt.Errorf("forbidden sysctl: %w", err)
 		}
 	}

@@ -256,8 +256,8 @@ func TestUserNamespace(t *testing.T) {
 	s.await("the other one", func() bool { return s.runs("b", 0) })
 }
 
-// TestUnsupported refuses pods that could never have their volumes or resource claims, by
-// their names.
+// TestUnsupported refuses pods that could never have their volumes, resource claims or
+// groups, by their names.
 func TestUnsupported(t *testing.T) {
 	s := newSite(t)
 	s.boot()
@@ -271,10 +271,14 @@ func TestUnsupported(t *testing.T) {
 	s.bindWith("n", "c", func(p *corev1.Pod) {
 		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c-extended-resources"}
 	})
+	s.bindWith("n", "d", func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyStrict)}
+	})
 	for name, want := range map[string][2]string{
 		"a": {"UnsupportedVolume", "volume v: volumes of kind nfs are not supported; "},
 		"b": {"UnsupportedResourceClaims", "the pod has resource claims (gpu, nic), "},
 		"c": {"UnsupportedResourceClaims", "the pod has resource claims (c-extended-resources), "},
+		"d": {"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node, "},
 	} {
 		s.await("the refusal of "+name, func() bool { return s.status(name).Phase == corev1.PodFailed })
 		if st := s.status(name); st.Reason != want[0] || !strings.Contains(st.Message, want[1]) || len(s.fake.Calls("run "+name)) > 0 {
