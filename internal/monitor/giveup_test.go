@@ -3,6 +3,7 @@ package monitor_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	monitorv1 "fairlead.run/api/monitor/v1"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/failpoint"
 )
 
 // hanging is a start whose runtime command hangs, with one process in its group
@@ -49,7 +51,7 @@ func (n *node) awaitHang(id string) {
 func (n *node) giveUpUntil(id string, failed <-chan error) {
 	n.t.Helper()
 	n.eventually("the start fails", func() bool {
-		if err := n.GiveUp(n.ctx, id); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+		if err := n.GiveUp(n.ctx, id); err != nil && !errors.Is(err, errdefs.ErrNotFound) && !errors.Is(err, errdefs.ErrPrecondition) {
 			n.t.Errorf("give up: %v", err)
 		}
 		select {
@@ -71,17 +73,24 @@ func (n *node) giveUpUntil(id string, failed <-chan error) {
 	}
 }
 
+// sleepers are the command lines of what lives of a command that hangs.
+func (n *node) sleepers() (all []string) {
+	found, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range found {
+		env, err := os.ReadFile(f)
+		if err == nil && strings.Contains(string(env), "FAIRLEAD_TEST_HANGS="+n.dir+"\x00") {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+			all = append(all, string(line))
+		}
+	}
+	return all
+}
+
 // wantNoSleepers checks that nothing of a command that hangs is left.
 func (n *node) wantNoSleepers() {
 	n.t.Helper()
-	lines, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, f := range lines {
-		env, err := os.ReadFile(f)
-		if err != nil || !strings.Contains(string(env), "FAIRLEAD_TEST_HANGS="+n.dir+"\x00") {
-			continue
-		}
-		what, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
-		n.t.Errorf("%s: %q is left", filepath.Dir(f), what)
+	for _, line := range n.sleepers() {
+		n.t.Errorf("%q is left", line)
 	}
 }
 
@@ -112,13 +121,66 @@ func TestGiveUpAnExec(t *testing.T) {
 	req := n.exec("e", "")
 	req.Command, req.Timeout = n.hanging("e").Command, time.Hour
 	req.Env = append(req.Env, "FAIRLEAD_TEST_HANGS="+n.dir)
+	failed := n.execute(req)
+	n.awaitHang("e")
+	n.giveUpUntil("e", failed)
+}
+
+func (n *node) execute(req monitorv1.ExecRequest) <-chan error {
 	failed := make(chan error, 1)
 	go func() {
 		_, _, err := n.Exec(n.ctx, req, [3]*os.File{})
 		failed <- err
 	}()
-	n.awaitHang("e")
-	n.giveUpUntil("e", failed)
+	return failed
+}
+
+// leaving is an exec that starts one process which leaves parent and session, and
+// another one that does not.
+func (n *node) leaving(id string) monitorv1.ExecRequest {
+	mark := monitorv1.MinMark + rand.Uint64N(monitorv1.MinMark)
+	req := n.exec(id, fmt.Sprintf("prlimit --pid $$ --rttime=%d; (setsid sleep 98762 &); sleep 98763", mark))
+	req.Mark = mark
+	req.Env = append(req.Env, "FAIRLEAD_TEST_HANGS="+n.dir)
+	return req
+}
+
+func (n *node) awaitSleepers() {
+	n.t.Helper()
+	n.eventually("the command runs", func() bool {
+		all := strings.Join(n.sleepers(), "\n")
+		return strings.Contains(all, "sleep\x0098762") && strings.Contains(all, "sleep\x0098763")
+	})
+}
+
+// A client may go after its command has begun and before the runtime's has ended.
+func TestGiveUpAnExecThatHasBegun(t *testing.T) {
+	t.Parallel()
+	for name, pidFile := range map[string]string{"the pid is known": "e.pid", "the pid is not": "none.pid"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			req := n.leaving("e")
+			req.Command = append([]string{"/bin/sh", "-c", `"$0" "$@" && sleep 98761`}, req.Command...)
+			req.PIDFile = filepath.Join(n.dir, pidFile)
+			failed := n.execute(req)
+			n.awaitSleepers()
+			n.giveUpUntil("e", failed)
+		})
+	}
+	t.Run("the runtime has ended", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		gate := filepath.Join(dir, "gate")
+		n := newNode(t, failpoint.MonitorEnv+"=monitor.start.command-ended=wait:"+gate+"!"+filepath.Join(dir, "once"))
+		failed := n.execute(n.leaving("e"))
+		n.awaitSleepers()
+		n.eventually("it is given up", func() bool { return n.GiveUp(n.ctx, "e") == nil })
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.giveUpUntil("e", failed)
+	})
 }
 
 // So is one that an earlier process of the monitor has begun.

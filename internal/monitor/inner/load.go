@@ -156,7 +156,7 @@ func (in *Inner) holdProcess(p *process) {
 // end of: the runtime command is the outer process's child now, or has ended.
 func (in *Inner) resumeStart(ctx context.Context, p *process) error {
 	spec, who := p.rec.Spec, p.rec.Command
-	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Deadline: spec.Deadline}
+	c := &launch.Command{Argv: []string{"(unknown)"}, PIDFile: spec.PIDFile, Left: launch.Left{Mark: spec.Mark, Anywhere: spec.Anywhere}, Deadline: spec.Deadline}
 	old := launch.Old{Mark: markOf(p.id, spec), PIDFile: spec.PIDFile, Deadline: spec.Deadline, Quit: p.quit, Exit: in.records.Exit}
 	pid, err := old.Result(ctx, c, who)
 	if err != nil {

@@ -110,7 +110,7 @@ func (in *Inner) undoStart(p *process) {
 	p.pidfd, p.master = nil, -1
 	p.mu.Unlock()
 	if pidfd != nil {
-		_ = linux.SignalProcess(pidfd, unix.SIGKILL)
+		_ = p.signalAll(unix.SIGKILL)
 		_ = pidfd.Close()
 		in.link.Drop(handover.KeyPidfd + p.id)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/monitor/cgroup"
 	"fairlead.run/internal/monitor/linux"
 	"fairlead.run/internal/monitor/record"
 	"fairlead.run/internal/sealed"
@@ -46,10 +47,17 @@ type Command struct {
 	Stdio      [3]int
 	PIDFile    string
 	Mark       string // one more entry of the environment
+	Left       Left
 	RuntimeLog string // see monitorv1.StartRequest
 	Deadline   time.Time
 	Quit       <-chan struct{} // closed when nobody wants it any more
 	Began      time.Time       // set by Fork
+}
+
+// Left is how that is known which a process has started and which has left it.
+type Left struct {
+	Mark     uint64 // see monitorv1.ExecRequest.Mark
+	Anywhere bool   // and not in its cgroups alone
 }
 
 // Running is a command that was started.
@@ -192,18 +200,20 @@ func (c *Command) ReadPID() (int, error) {
 	return pid, nil
 }
 
-// KillLeft kills the process that a failed command may have left.
+// KillLeft kills the process that a failed command may have left, with all that
+// that has started. It may have ended, and the command need not have told its pid.
 func (c *Command) KillLeft() {
-	pid, err := c.ReadPID()
-	if err != nil {
-		return
+	left := linux.Leader{Mark: c.Left.Mark, Same: func(int) bool { return true }}
+	if pid, err := c.ReadPID(); err == nil {
+		if s, err := linux.ReadStat(pid); err == nil {
+			where := cgroup.Of(pid)
+			left.PID, left.Start = pid, s.Start
+			left.Same = func(other int) bool { return c.Left.Anywhere || cgroup.Of(other) == where }
+		}
 	}
-	f, err := linux.OpenProcess(pid, 0)
-	if err != nil {
-		return
+	if left.PID != 0 || left.Mark != 0 {
+		_, _ = left.Signal(unix.SIGKILL) // who asked is told of the failure before it
 	}
-	_ = linux.SignalProcess(f, unix.SIGKILL)
-	_ = f.Close()
 }
 
 // maxQuote is how much of a runtime's own words an error carries, in bytes.

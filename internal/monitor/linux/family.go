@@ -7,7 +7,7 @@ import (
 
 // Leader is a process, and what those have in common with it that belong to it.
 type Leader struct {
-	PID   int
+	PID   int // 0 if only the mark is known
 	Start uint64
 	// Mark, unless it is 0, is the mark of the process and of all that it has
 	// started.
@@ -36,7 +36,7 @@ func (l Leader) Family() ([]Stat, error) {
 		if s.Start < l.Start || member[s.PID] {
 			continue
 		}
-		session := s.Session == l.PID && (lives || l.Same(s.PID))
+		session := l.PID != 0 && s.Session == l.PID && (lives || l.Same(s.PID))
 		if session || l.Mark != 0 && Mark(s.PID) == l.Mark && l.Same(s.PID) {
 			member[s.PID] = true
 		}

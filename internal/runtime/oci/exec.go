@@ -108,6 +108,9 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 	if err = h.askExec(ctx, x, req, stdio); err == nil {
 		return x, nil
 	}
+	if x.inside != nil { // it may have begun before it was given up
+		x.inside(context.WithoutCancel(ctx))
+	}
 	if said := readLog(log); said != "" && !errors.Is(err, errdefs.ErrExhausted) && !errors.Is(err, errdefs.ErrDeadline) && ctx.Err() == nil {
 		err = explain(said, process.Args, process.Env)
 	}
