@@ -88,11 +88,11 @@ func (in *Inner) awaitEnd(ctx context.Context, p *process) {
 			return
 		case <-time.After(pause):
 		}
-		// As long as it is a zombie, its parent will record it.
-		if s, err := linux.ReadStat(who.PID); err == nil && s.Start == who.Start {
-			continue
+		// As long as it is a zombie, its parent will record it. This process does so
+		// before it frees a child.
+		if s, err := linux.ReadStat(who.PID); (err != nil || s.Start != who.Start) && !p.hasEnded() {
+			in.resolve(p, pidfd, at)
 		}
-		in.resolve(p, pidfd, at)
 	}
 }
 

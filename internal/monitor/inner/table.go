@@ -148,7 +148,7 @@ func (t *table) identify(p *process, who record.Ident, since time.Time) (linux.E
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range slices.Backward(t.unknown) {
-		if e.PID == who.PID && (who.Start == e.Start || who.Start == 0 && !e.At.Before(since)) {
+		if e.Of(who.PID, who.Start, since) {
 			return e, true
 		}
 	}
@@ -157,19 +157,19 @@ func (t *table) identify(p *process, who record.Ident, since time.Time) (linux.E
 }
 
 // Expect registers a runtime command. It may have ended already.
-func (t *table) Expect(pid int) <-chan linux.Ended {
+func (t *table) Expect(who record.Ident, since time.Time) <-chan linux.Ended {
 	done := make(chan linux.Ended, 1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, e := range t.unknown {
-		if e.PID == pid {
+		if e.Of(who.PID, who.Start, since) {
 			t.unknown = slices.Delete(t.unknown, i, i+1)
 			t.records.DropExit(record.Ident{PID: e.PID, Start: e.Start})
 			done <- e
 			return done
 		}
 	}
-	t.commands[pid] = done
+	t.commands[who.PID] = done
 	return done
 }
 

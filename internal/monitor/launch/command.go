@@ -24,8 +24,8 @@ import (
 
 // Children are told of the commands that are started, and tell how they end.
 type Children interface {
-	// Expect registers a command, which may have ended already.
-	Expect(pid int) <-chan linux.Ended
+	// Expect registers a command that has begun since a time, and may have ended already.
+	Expect(who record.Ident, since time.Time) <-chan linux.Ended
 	// Kill kills a command with its process group, unless it has ended.
 	Kill(pid int)
 }
@@ -107,7 +107,7 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 	if s, err := linux.ReadStat(pid); err == nil {
 		who.Start = s.Start
 	}
-	return Running{Who: who, Done: l.Children.Expect(pid)}, nil
+	return Running{Who: who, Done: l.Children.Expect(who, c.Began)}, nil
 }
 
 // reapGrace is how long the end of a command may take to be noticed.

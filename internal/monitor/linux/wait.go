@@ -18,6 +18,12 @@ type Ended struct {
 	Found bool `json:",omitempty"`
 }
 
+// Of says whether this is the end of the process that had the pid since a time and
+// has this start. A start of zero is not compared. Others have had the pid before.
+func (e Ended) Of(pid int, start uint64, since time.Time) bool {
+	return e.PID == pid && (start == e.Start || start == 0 && !e.At.Before(since))
+}
+
 // The values of si_code for SIGCHLD.
 const cldExited = 1
 
