@@ -212,3 +212,31 @@ func TestCRIOServesWhatWasWritten(t *testing.T) {
 		}
 	}
 }
+
+// The same for an uninstall: the edit stays, what is uninstalled is there again, and the
+// result does not say in one breath that this was done and that it could not be.
+func TestEditUnderARemoval(t *testing.T) {
+	releases(t, func(t *testing.T, n *node) {
+		const file = "etc/containerd/config.toml"
+		n.install(bundle(t, "test", "1", "1"))
+		edited := false
+		n.onRestart = func() {
+			if !edited {
+				edited = true
+				n.write(file, strings.Replace(n.read(file), n.table("foreign"), "# an admin was here\n", 1))
+			}
+		}
+		i := n.installer()
+		i.options.Wait = time.Second
+		r := i.Uninstall(t.Context(), "test")
+		if r.State != payload.Failed || r.Reason != payload.HandlerNotServed || !strings.Contains(r.Message, errAside.Error()) || strings.Contains(r.Message, "could not be undone") || !strings.Contains(r.Message, "foreign") {
+			t.Fatalf("%+v", r)
+		}
+		n.serves("runc", "test")
+		if text := n.read(file); !strings.Contains(text, "# an admin was here") {
+			t.Fatalf("it is now\n%s", text)
+		}
+		n.uninstall("test")
+		n.serves("runc")
+	})
+}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -61,6 +60,7 @@ type turn struct {
 	seen      cri.Seen // before the change
 	restarted bool
 	changed   bool // something was written, so that a failure has to be undone
+	undone    bool // that was tried, and back is why it is not as before
 	back      error
 	warnings  []string
 }
@@ -469,20 +469,8 @@ func (t *turn) result(n int, s Source, err error) payload.InstallResult {
 	if err == nil {
 		return r
 	}
-	r.Handlers, r.Reason, r.Message = nil, fault.Of(err), err.Error()
-	switch {
-	case !t.changed:
-		r.State = payload.Refused
-	case errors.Is(t.back, errAside):
-		r.State = payload.Failed
-		r.Message += "; " + t.back.Error()
-	case t.back != nil:
-		r.State = payload.Failed
-		r.Message += "; and it could not be undone: " + t.back.Error()
-	default:
-		r.State = payload.RolledBack
-	}
-	r.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), maxText)], "")
+	r.Handlers, r.Reason = nil, fault.Of(err)
+	r.State, r.Message = t.failure(err)
 	return r
 }
 

@@ -127,9 +127,6 @@ func begin(r *journal.Record, turn, place int, seen cri.Seen) error {
 // fail undoes what a turn has done, notes the failure, and returns what is to be
 // reported.
 func (t *turn) fail(ctx context.Context, cause error) error {
-	// The undo has time of its own: the reason may be that there was none left.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*(t.options.Wait+2*time.Minute))
-	defer cancel()
 	t.log.Error("the change failed and is undone", "err", cause)
 	var records []*journal.Record
 	for _, in := range t.all {
@@ -151,12 +148,37 @@ func (t *turn) fail(ctx context.Context, cause error) error {
 	if len(records) == 0 {
 		return nil // it failed after the last word was written
 	}
-	t.back = t.undo(ctx, records, t.restarted)
+	t.putBack(ctx, records)
+	return cause
+}
+
+// putBack undoes what a turn has written, and keeps in back what came of it.
+func (t *turn) putBack(ctx context.Context, records []*journal.Record) {
+	// It has time of its own: the reason may be that there was none left.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*(t.options.Wait+2*time.Minute))
+	defer cancel()
+	t.undone, t.back = true, t.undo(ctx, records, t.restarted)
 	if errors.Is(t.back, errdefs.ErrUnavailable) && t.others(records) {
 		// It may be of a turn that was cut off before this one that it does not start.
 		_, t.back = t.settle(ctx)
 	}
-	return cause
+}
+
+// failure is how a turn ended that failed, and what is told of that.
+func (t *turn) failure(err error) (payload.State, string) {
+	state, text := payload.Failed, err.Error()
+	switch {
+	case !t.changed:
+		state = payload.Refused
+	case !t.undone:
+	case t.back == nil:
+		state = payload.RolledBack
+	case errors.Is(t.back, errAside):
+		text += "; " + t.back.Error()
+	default:
+		text += "; and it could not be undone: " + t.back.Error()
+	}
+	return state, strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
 // others says whether changes other than these are in flight.

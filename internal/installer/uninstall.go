@@ -18,12 +18,11 @@ import (
 )
 
 var (
-	removing   = failpoint.Register("install.removing")
-	unhooked   = failpoint.Register("install.unhooked")
-	unserved   = failpoint.Register("install.unserved")
-	deleted    = failpoint.Register("install.deleted")
-	forgotten  = failpoint.Register("install.forgotten")
-	errLeftPut = errors.New("the handlers were put back")
+	removing  = failpoint.Register("install.removing")
+	unhooked  = failpoint.Register("install.unhooked")
+	unserved  = failpoint.Register("install.unserved")
+	deleted   = failpoint.Register("install.deleted")
+	forgotten = failpoint.Register("install.forgotten")
 )
 
 // Remove takes away what a payload brings. What is not installed is removed already, so
@@ -53,16 +52,8 @@ func (i *Installer) Uninstall(ctx context.Context, name string, others ...string
 	if err == nil {
 		return r
 	}
-	r.Reason, r.Message = fault.Of(err), err.Error()
-	r.Message = r.Message[:min(len(r.Message), maxText)]
-	switch {
-	case !u.changed:
-		r.State = payload.Refused
-	case errors.Is(err, errLeftPut):
-		r.State = payload.RolledBack
-	default:
-		r.State = payload.Failed
-	}
+	r.Reason = fault.Of(err)
+	r.State, r.Message = u.failure(err)
 	return r
 }
 
@@ -179,7 +170,9 @@ func (u *removal) unhook(ctx context.Context) error {
 		err = u.runtime.InUse(ctx, u.handlers()) // one may have come in the last moment
 	}
 	if err != nil {
-		return u.putBack(ctx, err)
+		u.log.Error("the removal failed and is undone", "err", err)
+		u.putBack(ctx, []*journal.Record{u.record})
+		return err
 	}
 	return failpoint.Hit(unhooked)
 }
@@ -213,17 +206,6 @@ func (u *removal) forgetful(ctx context.Context) error {
 		return err
 	}
 	return u.await(ctx, gone)
-}
-
-// putBack undoes the change of the configuration.
-func (u *removal) putBack(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.options.Wait+2*time.Minute)
-	defer cancel()
-	u.log.Error("the removal failed and is undone", "err", cause)
-	if err := u.undo(ctx, []*journal.Record{u.record}, u.restarted); err != nil {
-		return fmt.Errorf("%w; and it could not be undone: %w", cause, err)
-	}
-	return &fault.Error{Reason: fault.Of(cause), Err: fmt.Errorf("%w: %w", errLeftPut, cause)}
 }
 
 // delete removes all files of the type. It can be repeated.

@@ -95,3 +95,18 @@ func TestUninstallOfWhatIsNotInstalled(t *testing.T) {
 		t.Errorf("it is %v and was %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
 	}
 }
+
+// A pod that comes at the last moment has what it runs on again.
+func TestRemovalUnderALatePod(t *testing.T) {
+	n := newNode(t, 2)
+	n.install(bundle(t, "test", "1", "1"))
+	before := n.tree("etc")
+	n.onRestart = func() {
+		n.sandboxes = []*runtimeapi.PodSandbox{{Id: "late", RuntimeHandler: "test", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "n", Name: "late"}}}
+	}
+	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.RolledBack || r.Reason != payload.InUse || !strings.Contains(r.Message, "n/late") {
+		t.Errorf("%+v", r)
+	}
+	n.serves("runc", "foreign", "test")
+	n.same(before, "etc")
+}

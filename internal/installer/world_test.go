@@ -372,7 +372,7 @@ func (n *node) install(dirs ...string) []payload.InstallResult {
 func (n *node) uninstall(kinds ...string) {
 	n.Helper()
 	for _, k := range kinds {
-		if r := n.installer().Uninstall(n.Context(), k); r.State != payload.Removed {
+		if r := n.installer().Remove(n.Context(), k); r.State != payload.Removed {
 			n.Fatalf("%+v", r)
 		}
 	}
