@@ -468,7 +468,8 @@ func (a *app) installMonitorCommand(f *installFlags) *cobra.Command {
 		Use:   "monitor",
 		Short: "Restart the node's containerd or CRI-O when it does not answer",
 		Long: "Ask the node's containerd or CRI-O for its status, and restart it when it has not answered for a while, ever\n" +
-			"more rarely if that does not help. CRI-O is restarted, too, and not sent SIGHUP. What was done is left in\n" +
+			"more rarely if that does not help. CRI-O is restarted, too, and not sent SIGHUP. While an installer is at work on\n" +
+			"the node the restart is left to that one, for ten minutes at most. What was done is left in\n" +
 			"/run/fairlead-installer/monitor.json, and the node's pods of fairlead install make events of it. deploy/systemd\n" +
 			"has a unit for this. Where Gardener's own monitor runs, leave this one off.",
 		Args: args(),
@@ -480,7 +481,7 @@ func (a *app) installMonitorCommand(f *installFlags) *cobra.Command {
 			if m.Restarter, err = i.Reviver(); err != nil {
 				return err
 			}
-			m.Ask, m.Log = i.Answers, log
+			m.Ask, m.KeepAway, m.Log = i.Answers, i.KeepAway, log
 			m.Report = func(e monitor.Event) error { return monitor.Append(i.Events(), e) }
 			return m.Run(cmd.Context())
 		},

@@ -217,6 +217,10 @@ func (i *Installer) lock(ctx context.Context) (func(), error) {
 	}, nil
 }
 
+// KeepAway keeps installers away from the node until it is given back, and writes nothing.
+// It wraps errdefs.ErrUnavailable while one is at work.
+func (i *Installer) KeepAway() (giveBack func(), err error) { return i.journal.KeepAway() }
+
 // describe writes what kind of node this is, for others.
 func (i *Installer) describe() error {
 	config := i.dist.CRIO.Main

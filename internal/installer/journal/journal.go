@@ -141,7 +141,7 @@ type Journal struct {
 // lock ends with the process, or by calling unlock.
 func (j Journal) Lock(done <-chan struct{}) (unlock func(), err error) {
 	for {
-		f, err := j.tryLock()
+		f, err := j.tryLock(os.O_CREATE | os.O_RDWR)
 		if err != nil {
 			return nil, fmt.Errorf("lock the installer's journal: %w", err)
 		}
@@ -150,19 +150,41 @@ func (j Journal) Lock(done <-chan struct{}) (unlock func(), err error) {
 		}
 		select {
 		case <-done:
-			return nil, fmt.Errorf("lock %s: another installer is at work on this node: %w", j.Dir, errdefs.ErrUnavailable)
+			return nil, j.busy()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
+// KeepAway keeps installers away as Lock does, for one who installs nothing: it does not
+// wait, and needs no right to write in the folder. Where no installer has been there is
+// nothing to lock, and one that comes then is not kept away.
+func (j Journal) KeepAway() (giveBack func(), err error) {
+	f, err := j.tryLock(os.O_RDONLY)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return func() {}, nil
+	case err != nil:
+		return nil, fmt.Errorf("lock the installer's journal: %w", err)
+	case f == nil:
+		return nil, j.busy()
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func (j Journal) busy() error {
+	return fmt.Errorf("lock %s: another installer is at work on this node: %w", j.Dir, errdefs.ErrUnavailable)
+}
+
 // tryLock is the locked file, or nil if somebody has the lock.
-func (j Journal) tryLock() (*os.File, error) {
-	if err := os.MkdirAll(j.Dir, 0o700); err != nil {
-		return nil, err
+func (j Journal) tryLock(flags int) (*os.File, error) {
+	if flags&os.O_CREATE != 0 {
+		if err := os.MkdirAll(j.Dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	path := filepath.Join(j.Dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -157,6 +157,39 @@ func TestLock(t *testing.T) {
 	again()
 }
 
+func TestKeepAway(t *testing.T) {
+	j := Journal{Dir: filepath.Join(t.TempDir(), "journal")}
+	giveBack, err := j.KeepAway()
+	if err != nil {
+		t.Fatalf("where no installer has been: %v", err)
+	}
+	giveBack()
+	if _, err := os.Stat(j.Dir); !os.IsNotExist(err) {
+		t.Errorf("it has made the folder: %v", err)
+	}
+	unlock, err := j.Lock(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.KeepAway(); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("while an installer is at work: %v", err)
+	}
+	unlock()
+	if giveBack, err = j.KeepAway(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	close(over)
+	if _, err := j.Lock(over); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("an installer that is to be kept away: %v", err)
+	}
+	giveBack()
+	if unlock, err = j.Lock(over); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
 func TestRestarts(t *testing.T) {
 	j := Journal{Dir: t.TempDir()}
 	if got := j.LastRestart(); !got.IsZero() {

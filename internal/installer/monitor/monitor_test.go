@@ -79,6 +79,55 @@ func TestRestartsAndBacksOff(t *testing.T) {
 	}
 }
 
+func TestARestartIsLeftToAnInstaller(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		until time.Duration // as long as an installer is at work
+		err   error         // why they are not kept away
+		want  string
+	}{
+		{"until it has ended", 3 * time.Minute, errDown, "[3m0s 5m0s 9m0s]"},
+		{"for ten minutes", time.Hour, errDown, "[11m0s]"},
+		{"not if it is not known", time.Hour, errors.New("read-only file system"), "[1m0s 3m0s 7m0s]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, held := time.Now(), 0
+				ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+				defer cancel()
+				var got []time.Duration
+				restarter := restarts(func() {
+					if got = append(got, time.Since(began)); time.Since(began) >= c.until && held != 1 {
+						t.Error("restarted while installers are not kept away")
+					}
+				})
+				m := Monitor{
+					Restarter: restarter, Log: slog.New(slog.DiscardHandler), Ask: func(context.Context) error { return errDown },
+					KeepAway: func() (func(), error) {
+						if time.Since(began) < c.until {
+							return nil, c.err
+						}
+						held++
+						return func() { held-- }, nil
+					},
+				}
+				if err := m.Run(ctx); err != nil || fmt.Sprint(got) != c.want || held != 0 {
+					t.Fatalf("%v: restarted at %v, want %s; %d were not given back", err, got, c.want, held)
+				}
+			})
+		})
+	}
+}
+
+type restarts func()
+
+func (restarts) String() string { return "test" }
+
+func (r restarts) Restart(context.Context) error {
+	r()
+	return nil
+}
+
 func TestAnAnswerBeginsAnew(t *testing.T) {
 	got := run(t, &counter{}, 10*time.Minute, func(since time.Duration) error {
 		if since == 2*time.Minute {
