@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/oom"
+	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/shutdown"
 )
 
@@ -18,10 +19,11 @@ type downer struct{ k *Keeper }
 // Running implements shutdown.Node.
 func (d downer) Running() []*corev1.Pod { return d.k.weighedAll(running(d.k.pods)) }
 
-// End implements shutdown.Node. The pods of one machine start again when it does, or when
-// the shutdown is called off: nobody else would start others in their place.
+// End implements shutdown.Node. The pods of one machine, and static ones, start again when
+// the node does, or when the shutdown is called off: nobody else would start others in
+// their place.
 func (d downer) End(ctx context.Context, e shutdown.Ending) error {
-	why := agent.Refusal{Reason: shutdown.Reason, Message: shutdown.Message, Disrupts: shutdown.Message, Again: d.k.cfg.Manifests}
+	why := agent.Refusal{Reason: shutdown.Reason, Message: shutdown.Message, Disrupts: shutdown.Message, Again: d.k.cfg.Manifests || priority.Static(e.Pod)}
 	if !d.k.pods.Evict(e.Pod.UID, int64(e.Grace/time.Second), why) {
 		return errors.New("it is gone already")
 	}

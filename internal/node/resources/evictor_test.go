@@ -182,15 +182,23 @@ func TestNothingIsMeasured(t *testing.T) {
 	}
 }
 
-// TestShutdown has pods end with the node: for good in a cluster, and until the next boot
-// on one machine. Meanwhile the node is not ready.
+// TestShutdown has pods end with the node: for good in a cluster, unless they are static,
+// and until the next boot on one machine. Meanwhile the node is not ready.
 func TestShutdown(t *testing.T) {
-	for manifests, want := range map[bool]string{
-		false: "p1 in 5s: Terminated, disrupts true, again false", true: "p1 in 5s: Terminated, disrupts true, again true",
+	for _, tt := range []struct {
+		manifests, static bool
+		want              string
+	}{
+		{false, false, "p1 in 5s: Terminated, disrupts true, again false"},
+		{false, true, "p1 in 5s: Terminated, disrupts true, again true"},
+		{true, true, "p1 in 5s: Terminated, disrupts true, again true"},
 	} {
-		k := keeper(manifests)
+		k, pod := keeper(tt.manifests), burstable(1, "1")
+		if tt.static {
+			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		}
 		said := told(k)
-		pods := &kept{some: some{burstable(1, "1")}}
+		pods := &kept{some: some{pod}}
 		k.pods = pods
 		d := downer{k}
 		d.ShuttingDown(true)
@@ -200,14 +208,14 @@ func TestShutdown(t *testing.T) {
 		if err := d.End(t.Context(), shutdown.Ending{Pod: d.Running()[0], Grace: 5 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(pods.ended, []string{want}) || len(*said) != 2 {
-			t.Errorf("%q, want %q; told %q", pods.ended, want, *said)
+		if !slices.Equal(pods.ended, []string{tt.want}) || len(*said) != 2 {
+			t.Errorf("%q, want %q; told %q", pods.ended, tt.want, *said)
 		}
 		d.ShuttingDown(false)
 		if got := k.NotReady(); len(got) > 0 {
 			t.Errorf("%q", got)
 		}
-		if !slices.Equal(pods.ended, []string{want, "all resume"}) {
+		if !slices.Equal(pods.ended, []string{tt.want, "all resume"}) {
 			t.Errorf("%q: they do not run again when it is called off", pods.ended)
 		}
 	}
