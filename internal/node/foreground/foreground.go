@@ -52,7 +52,7 @@ func Resolve(set *handlers.Set, pods []*manifest.Pod, classes map[string]*nodev1
 	seen := map[string]bool{} // replicas fail alike: once is enough
 	for _, p := range pods {
 		choice, err := set.Resolve(p, classes)
-		if why := set.CheckGroups(p.Pod); err == nil && why != nil {
+		if _, why := set.CheckSecurity(p.Pod); err == nil && why != nil {
 			err = fmt.Errorf("%s: %w", p.Origin, why)
 		}
 		if err != nil {

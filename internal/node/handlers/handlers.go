@@ -59,6 +59,7 @@ type Set struct {
 	known bool
 	// strictGroups says that the runtime heeds supplementalGroupsPolicy (KEP-3619).
 	strictGroups bool
+	appArmor     bool // is enabled in the kernel
 }
 
 // How long to wait for the trials of handlers: longer than the daemon lets one
@@ -118,7 +119,7 @@ func ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*Set, err
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its handlers: %w", err)
 	}
-	s := &Set{known: len(status.GetRuntimeHandlers()) > 0, strictGroups: status.GetFeatures().GetSupplementalGroupsPolicy()}
+	s := &Set{known: len(status.GetRuntimeHandlers()) > 0, strictGroups: status.GetFeatures().GetSupplementalGroupsPolicy(), appArmor: appArmorEnabled()}
 	found := map[string]Handler{}
 	// Fairlead says more than the CRI has fields for; other runtimes do not.
 	var details map[string]struct {

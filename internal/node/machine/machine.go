@@ -272,9 +272,9 @@ func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, 
 	if err != nil {
 		return agent.Placement{}, err
 	}
-	if err := set.CheckGroups(pod); err != nil {
+	if reason, err := set.CheckSecurity(pod); err != nil {
 		m.forget()
-		return agent.Placement{}, &agent.Refusal{Reason: handlers.ReasonGroups, Message: err.Error(), Again: true}
+		return agent.Placement{}, &agent.Refusal{Reason: reason, Message: err.Error(), Again: true}
 	}
 	choice, err := set.Resolve(p, objects.Classes)
 	switch {

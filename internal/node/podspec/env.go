@@ -206,8 +206,8 @@ func lines(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// ResourceValue resolves a resourceFieldRef. A limit that is not set is what
-// the node has. In a volume the container is the one that the reference names.
+// ResourceValue resolves a resourceFieldRef. A limit that is not set is the pod's
+// (KEP-2837), or else what the node has. In a volume the container is the one that the reference names.
 func ResourceValue(c *Context, ct *corev1.Container, r *corev1.ResourceFieldSelector) (string, error) {
 	if r.ContainerName != "" && r.ContainerName != ct.Name {
 		ct = findContainer(c.Pod, r.ContainerName)
@@ -220,13 +220,15 @@ func ResourceValue(c *Context, ct *corev1.Container, r *corev1.ResourceFieldSele
 	if list != "limits" && list != "requests" || !downward(name) {
 		return "", fmt.Errorf("resource %q is not known; a container has limits and requests of cpu, memory, ephemeral-storage and hugepages-SIZE: %w", r.Resource, errdefs.ErrInvalidArgument)
 	}
-	q, set := ct.Resources.Limits[name]
+	q := ct.Resources.Limits[name]
 	if list == "requests" {
 		if request, ok := ct.Resources.Requests[name]; ok {
 			q = request
 		}
-	} else if !set {
-		q = c.Node.allocatable(name)
+	} else if q.IsZero() {
+		if q = limit(c.Pod, ct, name); q.IsZero() || pages(name) {
+			q = c.Node.allocatable(name)
+		}
 	}
 	divisor := r.Divisor
 	if divisor.IsZero() {
@@ -244,6 +246,10 @@ func downward(name corev1.ResourceName) bool {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return true
 	}
+	return pages(name)
+}
+
+func pages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
@@ -252,7 +258,7 @@ func downward(name corev1.ResourceName) bool {
 func (n *Node) allocatable(name corev1.ResourceName) resource.Quantity {
 	q, known := n.Allocatable[name]
 	switch {
-	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+	case pages(name):
 		return resource.Quantity{}
 	case known:
 		return q

@@ -42,11 +42,11 @@ func (objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error)
 
 func ptr[T any](v T) *T { return &v }
 
-func testContext(ct corev1.Container) *Context {
+func testContext(cts ...corev1.Container) *Context {
 	return &Context{
 		Pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u", Labels: map[string]string{"app": "x"}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{ct}},
+			Spec:       corev1.PodSpec{Containers: cts},
 		},
 		Node:    Node{Name: "n1", IPs: Fixed([]string{"10.0.0.1"}), MemoryBytes: 8 << 30, CPUs: 4, SeccompRoot: "/s", DNS: Fixed(DNS{Servers: []string{"9.9.9.9"}, Options: []string{"ndots:1", "edns0"}})},
 		Objects: objects{}, IPs: []string{"10.1.0.2", "fd00::2"},
@@ -142,6 +142,48 @@ func TestResources(t *testing.T) {
 				t.Errorf("class of service is %s", q)
 			}
 		})
+	}
+}
+
+// TestPodLimits has a container that says nothing of a resource get what the pod may have
+// of it: as its limit, its share of the processors, and what it is told of itself.
+func TestPodLimits(t *testing.T) {
+	c := testContext(corev1.Container{Name: "own", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
+		Limits:   corev1.ResourceList{"cpu": resource.MustParse("200m"), "memory": resource.MustParse("1Gi"), "hugepages-2Mi": resource.MustParse("2Mi")},
+	}}, corev1.Container{Name: "none"}, corev1.Container{Name: "zero", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("0")}, Limits: corev1.ResourceList{"memory": resource.MustParse("0")},
+	}})
+	c.Node.HugePageSizes = []string{"1GB", "2MB"}
+	c.Pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{
+		"cpu": resource.MustParse("2"), "memory": resource.MustParse("3Gi"), "hugepages-2Mi": resource.MustParse("8Mi"),
+	}}
+	for i, want := range []string{
+		"102 shares, 20000 us, 1 GiB, pages 1GB=0 2MB=2097152, told 200 and 1",
+		"2048 shares, 200000 us, 3 GiB, pages 1GB=0 2MB=8388608, told 2000 and 3",
+		"2 shares, 200000 us, 3 GiB, pages 1GB=0 2MB=8388608, told 2000 and 3",
+	} {
+		ct := &c.Pod.Spec.Containers[i]
+		r := Resources(c, ct)
+		got := fmt.Sprintf("%d shares, %d us, %d GiB, pages", r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes>>30)
+		for _, p := range r.HugepageLimits {
+			got += fmt.Sprintf(" %s=%d", p.PageSize, p.Limit)
+		}
+		cpu, err := ResourceValue(c, ct, &corev1.ResourceFieldSelector{Resource: "limits.cpu", Divisor: resource.MustParse("1m")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := ResourceValue(c, ct, &corev1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1Gi")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got += ", told " + cpu + " and " + memory; got != want {
+			t.Errorf("container %s: %s; want %s", ct.Name, got, want)
+		}
+	}
+	// Of huge pages a container is told what is its own alone, as by a kubelet.
+	if got, err := ResourceValue(c, &c.Pod.Spec.Containers[1], &corev1.ResourceFieldSelector{Resource: "limits.hugepages-2Mi"}); got != "0" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -162,7 +162,7 @@ func TestPodLevel(t *testing.T) {
 	if q := QOS(c.Pod); q != corev1.PodQOSBurstable {
 		t.Error(q)
 	}
-	for i, want := range []string{"102 200000 4294967296 688", "2 200000 4294967296 813"} { // 3 GiB to spare for two: 2.5 and 1.5 of 8 GiB
+	for i, want := range []string{"102 200000 4294967296 688", "2048 200000 4294967296 813"} { // 3 GiB to spare for two: 2.5 and 1.5 of 8 GiB
 		r := Resources(c, &c.Pod.Spec.Containers[i])
 		if got := fmt.Sprint(r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes, r.OomScoreAdj); got != want {
 			t.Errorf("%s, want %s", got, want)

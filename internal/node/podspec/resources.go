@@ -30,7 +30,7 @@ func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResou
 	cpu, memory := limit(c.Pod, ct, corev1.ResourceCPU), limit(c.Pod, ct, corev1.ResourceMemory)
 	out := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          cpuPeriod,
-		CpuShares:          shares(cpuRequest(ct)),
+		CpuShares:          shares(cpuShare(c.Pod, ct)),
 		CpuQuota:           quota(milli(&cpu)),
 		MemoryLimitInBytes: memory.Value(),
 		OomScoreAdj:        oomScore(c, ct),
@@ -51,7 +51,7 @@ func Resources(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerResou
 
 // limit is a container's, or the pod's where the container has none (KEP-2837).
 func limit(pod *corev1.Pod, ct *corev1.Container, name corev1.ResourceName) resource.Quantity {
-	if q, ok := ct.Resources.Limits[name]; ok {
+	if q := ct.Resources.Limits[name]; !q.IsZero() {
 		return q
 	}
 	if pod.Spec.Resources != nil {
@@ -60,13 +60,19 @@ func limit(pod *corev1.Pod, ct *corev1.Container, name corev1.ResourceName) reso
 	return resource.Quantity{}
 }
 
-// hugepages are the limits for each size that the node has or the container asks for.
+// hugepages are the limits for each size that the node has or the container asks for. It
+// may use those of the pod of a size of which it has none (KEP-2837).
 func hugepages(c *Context, ct *corev1.Container) []*runtimeapi.HugepageLimit {
 	limits := map[string]uint64{}
 	for _, size := range c.Node.HugePageSizes {
 		limits[size] = 0
 	}
-	for name, q := range ct.Resources.Limits {
+	all := corev1.ResourceList{}
+	if r := c.Pod.Spec.Resources; r != nil {
+		maps.Copy(all, r.Limits)
+	}
+	maps.Copy(all, ct.Resources.Limits)
+	for name, q := range all {
 		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		if bytes, err := resource.ParseQuantity(size); ok && err == nil {
 			limits[pageSize(bytes.Value())] = uint64(max(q.Value(), 0))
@@ -115,6 +121,16 @@ func cpuRequest(ct *corev1.Container) int64 {
 		return milli(&q)
 	}
 	return milli(ct.Resources.Limits.Cpu())
+}
+
+// cpuShare is what a container asks for, or its limit, or the pod's limit where it says
+// neither, as for a kubelet: it would else have next to nothing beside the others.
+func cpuShare(pod *corev1.Pod, ct *corev1.Container) int64 {
+	if q, ok := ct.Resources.Requests[corev1.ResourceCPU]; ok {
+		return milli(&q)
+	}
+	q := limit(pod, ct, corev1.ResourceCPU)
+	return milli(&q)
 }
 
 func memoryRequest(ct *corev1.Container) int64 {

@@ -167,8 +167,8 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	if err != nil {
 		return p, fmt.Errorf("ask the runtime for its handlers: %w", err)
 	}
-	if err := set.CheckGroups(pod); err != nil {
-		return p, &agent.Refusal{Reason: handlers.ReasonGroups, Message: err.Error()}
+	if reason, err := set.CheckSecurity(pod); err != nil {
+		return p, &agent.Refusal{Reason: reason, Message: err.Error()}
 	}
 	if why := set.Check(p.Handler); why != nil {
 		return p, fmt.Errorf("RuntimeClass %q asks for the runtime handler %q, %w", p.Class, p.Handler, why)
