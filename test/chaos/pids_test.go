@@ -24,26 +24,39 @@ import (
 
 // pidLimit is a cgroup in which process ids can run out.
 type pidLimit struct {
-	t   *testing.T
-	dir string
+	t        *testing.T
+	top, dir string // of the hierarchy, and its own
+	threads  bool   // can be in it without their process
 }
 
 // newPidLimit makes one without a limit. It goes when what is in it has gone, so it
 // has to be made before the node.
 func newPidLimit(t *testing.T) *pidLimit {
 	t.Helper()
-	const top = "/sys/fs/cgroup/pids"
-	if _, err := os.Stat(top + "/cgroup.procs"); err != nil {
-		t.Skip("needs the pids controller of cgroup v1: with v2, processes in a cgroup of the test's would lose their other limits")
-	}
-	l := &pidLimit{t, filepath.Join(top, fmt.Sprintf("%s-%d", t.Name(), os.Getpid()))}
+	top, threads := pidsHierarchy()
+	l := &pidLimit{t, top, filepath.Join(top, fmt.Sprintf("%s-%d", t.Name(), os.Getpid())), threads}
 	if err := os.Mkdir(l.dir, 0o755); err != nil {
 		t.Skipf("needs root, to make a cgroup: %v", err)
 	}
 	t.Cleanup(func() {
 		node.Eventually(t, "the cgroup of the test is empty", func() bool { return os.Remove(l.dir) == nil })
 	})
+	if !threads {
+		if err := os.WriteFile(filepath.Join(top, "cgroup.subtree_control"), []byte("+pids"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return l
+}
+
+// pidsHierarchy is where process ids are limited, and whether a thread can be elsewhere in
+// it than its process, as with cgroup v1.
+func pidsHierarchy() (top string, threads bool) {
+	const v1 = "/sys/fs/cgroup/pids"
+	if _, err := os.Stat(v1 + "/cgroup.procs"); err == nil {
+		return v1, true
+	}
+	return "/sys/fs/cgroup", false
 }
 
 func (l *pidLimit) write(file, text string) {
@@ -102,24 +115,28 @@ func (l *pidLimit) inhabit(processes int) (end func()) {
 	return end
 }
 
-// within calls f, whose processes begin in it.
+// within calls f, whose processes begin in it. With cgroup v2 the test is in it meanwhile.
 func (l *pidLimit) within(f func()) {
 	l.t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	file, id, key := "cgroup.procs", os.Getpid(), "0::"
+	if l.threads {
+		file, id, key = "tasks", unix.Gettid(), ":pids:"
+	}
 	own, err := os.ReadFile("/proc/thread-self/cgroup")
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	var home string
 	for line := range strings.Lines(string(own)) {
-		if _, path, ok := strings.Cut(strings.TrimSpace(line), ":pids:"); ok {
+		if _, path, ok := strings.Cut(strings.TrimSpace(line), key); ok {
 			home = path
 		}
 	}
-	l.write("tasks", strconv.Itoa(unix.Gettid()))
+	l.write(file, strconv.Itoa(id))
 	defer func() {
-		if err := os.WriteFile("/sys/fs/cgroup/pids"+home+"/tasks", []byte(strconv.Itoa(unix.Gettid())), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(l.top, home, file), []byte(strconv.Itoa(id)), 0o644); err != nil {
 			l.t.Fatal(err)
 		}
 	}()
