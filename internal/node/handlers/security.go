@@ -39,7 +39,9 @@ func wantsStrictGroups(pod *corev1.Pod) bool {
 
 // asksForAppArmor is what of a pod asks for a profile, or empty.
 func asksForAppArmor(pod *corev1.Pod) string {
-	asks := func(p *corev1.AppArmorProfile) bool { return p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined }
+	asks := func(p *corev1.AppArmorProfile) bool {
+		return p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined
+	}
 	if sc := pod.Spec.SecurityContext; sc != nil && asks(sc.AppArmorProfile) {
 		return "the pod"
 	}

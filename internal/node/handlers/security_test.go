@@ -45,7 +45,9 @@ func TestStrictGroups(t *testing.T) {
 // TestAppArmor refuses a pod that asks for a profile where the kernel has none, whatever
 // the handler, and no other.
 func TestAppArmor(t *testing.T) {
-	profile := func(kind corev1.AppArmorProfileType) *corev1.AppArmorProfile { return &corev1.AppArmorProfile{Type: kind} }
+	profile := func(kind corev1.AppArmorProfileType) *corev1.AppArmorProfile {
+		return &corev1.AppArmorProfile{Type: kind}
+	}
 	local, byDefault, off := profile(corev1.AppArmorProfileTypeLocalhost), profile(corev1.AppArmorProfileTypeRuntimeDefault), profile(corev1.AppArmorProfileTypeUnconfined)
 	for _, tt := range []struct {
 		name                 string

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,6 +93,37 @@ func TestRun(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestPlain asks a hook by HTTP that says HTTPS of a server without it, and leaves the
+// credentials away.
+func TestPlain(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+r.Header.Get("Authorization")+r.Header.Get("X"))
+	}))
+	defer server.Close()
+	host, text, _ := net.SplitHostPort(server.Listener.Addr().String())
+	number, _ := strconv.Atoi(text)
+	h := &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
+		Scheme: corev1.URISchemeHTTPS, Host: host, Path: "/a", Port: intstr.FromInt(number),
+		HTTPHeaders: []corev1.HTTPHeader{{Name: "authorization", Value: "secret"}, {Name: "x", Value: "x"}},
+	}}
+	var told []string
+	target := &probe.Target{Container: &corev1.Container{}, Plain: func(address string) { told = append(told, address) }}
+	if err := Run(t.Context(), target, h); err != nil {
+		t.Error(err)
+	}
+	if want := []string{server.Listener.Addr().String()}; !slices.Equal(told, want) || !slices.Equal(asked, []string{"/ax"}) {
+		t.Errorf("told %q, want %q; asked %q", told, want, asked)
+	}
+	target.Plain = nil
+	if err := Run(t.Context(), target, h); err != nil {
+		t.Error(err)
+	}
+	if len(h.HTTPGet.HTTPHeaders) != 2 || h.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+		t.Errorf("the hook was changed: %v", h.HTTPGet)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,10 +54,27 @@ func sameHost(r *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// Hook sends the request of a hook. Any answer will do.
+// Hook sends the request of a hook. Any answer will do. A server that does not speak HTTPS is
+// asked once more by HTTP and without credentials, as by a kubelet: hooks were sent by HTTP
+// whatever their scheme in old releases of Kubernetes, and some are left that rely on it.
 func (t *Target) Hook(ctx context.Context, a *corev1.HTTPGetAction) error {
 	_, err := t.get(ctx, a, hooking)
-	return err
+	if !errors.Is(err, http.ErrSchemeMismatch) {
+		return err
+	}
+	plain := a.DeepCopy()
+	plain.Scheme = corev1.URISchemeHTTP
+	plain.HTTPHeaders = slices.DeleteFunc(plain.HTTPHeaders, func(h corev1.HTTPHeader) bool {
+		return http.CanonicalHeaderKey(h.Name) == "Authorization"
+	})
+	resp, failed := t.get(ctx, plain, hooking)
+	if failed != nil {
+		return err
+	}
+	if t.Plain != nil {
+		t.Plain(resp.Request.URL.Host)
+	}
+	return nil
 }
 
 // get sends the request of an httpGet action and reads the beginning of the

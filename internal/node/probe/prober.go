@@ -30,6 +30,8 @@ type Target struct {
 	ID        string
 	Host      string // the pod's address; empty if it has none
 	Executor  Executor
+	// Plain is told the address of a hook by HTTPS that was asked by HTTP. It may be nil.
+	Plain func(address string)
 }
 
 // Port is the number of a port of the container, which may be given by its name.

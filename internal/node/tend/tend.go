@@ -43,6 +43,7 @@ const (
 	ProbeWarning    = "ProbeWarning"
 	Unhealthy       = "Unhealthy"
 	PostStartFailed = "FailedPostStartHook"
+	HTTPFallback    = "LifecycleHTTPFallback"
 	PreStopFailed   = "FailedPreStopHook"
 )
 
@@ -181,6 +182,9 @@ func (p *Pod) startHook(ctx context.Context, t *probe.Target, h *corev1.Lifecycl
 // without, and is not to end for it.
 func (p *Pod) target(ctx context.Context, a Attempt) probe.Target {
 	t := probe.Target{Container: a.Container.DeepCopy(), ID: a.ID, Executor: p.Runtime}
+	t.Plain = func(address string) {
+		p.Told(Note{a.Container.Name, HTTPFallback, "its HTTPS lifecycle hook " + address + " answered by HTTP, and was asked again by HTTP; set scheme: HTTP for it"})
+	}
 	if addresses := p.Spec.Addresses(); len(addresses) > 0 {
 		t.Host = addresses[0]
 	}
