@@ -85,6 +85,8 @@ type Installer struct {
 	runtime    cri.Client
 	restarter  restart.Restarter
 	kubelet    *kubelet.Kubelet
+	// named says that the user has said which runtime is meant.
+	named bool
 }
 
 // New finds out what node this is.
@@ -103,6 +105,7 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 			return nil, err
 		}
 	}
+	i.named = o.Distribution != "" || o.Socket != ""
 	i.binaryPath = cmp.Or(o.BinaryPath, said.BinaryPath, i.system.BinaryPath)
 	o.Socket, o.Config = cmp.Or(o.Socket, said.Socket), cmp.Or(o.Config, said.Config)
 	i.options = o

@@ -80,6 +80,9 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 	if t.seen, err = t.settle(ctx); err != nil {
 		return err
 	}
+	if err := t.used(); err != nil {
+		return err
+	}
 	if t.number, err = t.nextTurn(); err != nil {
 		return err
 	}
@@ -101,6 +104,20 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 		return t.fail(ctx, err)
 	}
 	return t.collect(ctx)
+}
+
+// used refuses a runtime that the node's kubelet does not use, as nobody would get what is
+// installed. Where the user has named that runtime it is meant, and only told.
+func (t *turn) used() error {
+	text := t.dist.Unused(t.root(), t.kubelet)
+	switch {
+	case text == "":
+		return nil
+	case !t.named:
+		return fault.New(payload.UnsupportedNode, "%s", text)
+	}
+	t.warnings = append(t.warnings, text)
+	return nil
 }
 
 // preflight reads a source and says why it cannot be installed, before anything is

@@ -71,10 +71,10 @@ type exam struct {
 func Examine(ctx context.Context, n Node) []Finding {
 	n.proc = cmp.Or(n.proc, "/proc")
 	e := &exam{Node: n}
-	seen := e.kubelet()
+	k := e.kubelet()
 	e.kernel()
 	err := e.detect()
-	if !seen {
+	if k == nil {
 		e.noKubelet()
 	}
 	if err != nil {
@@ -82,6 +82,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 		e.leftovers()
 		return e.all
 	}
+	e.unused(k)
 	e.socket(ctx)
 	if e.dist.Runtime == "crio" {
 		e.crio()
@@ -110,15 +111,15 @@ func (e *exam) add(f Finding) { e.all = append(e.all, f) }
 
 func (e *exam) path(p string) string { return filepath.Join("/", e.Root, p) }
 
-// kubelet says whether one was found.
-func (e *exam) kubelet() bool {
+// kubelet is that of the node, as far as it is known; nil if none was found.
+func (e *exam) kubelet() *kubelet.Kubelet {
 	k, err := kubelet.Find(e.proc, e.Root)
 	switch {
 	case errors.Is(err, errdefs.ErrNotFound):
-		return false
+		return nil
 	case err != nil:
 		e.add(Finding{Error, "kubelet", "kubelet", err.Error(), "correct the kubelet's configuration"})
-		return true
+		return &k
 	}
 	if e.Choice.Endpoint == "" {
 		e.Choice.Endpoint = k.Endpoint
@@ -128,7 +129,15 @@ func (e *exam) kubelet() bool {
 		e.add(Finding{Warning, "kubelet", "kubelet", what, fix})
 	}
 	e.add(Finding{OK, "kubelet", "kubelet", fmt.Sprintf("it uses %s, and rotates logs at %s, %d files", cmp.Or(k.Endpoint, "a socket that is not known"), k.LogSize, k.LogFiles), ""})
-	return true
+	return &k
+}
+
+// unused tells of a kubelet that uses another runtime than the one that is looked at.
+func (e *exam) unused(k *kubelet.Kubelet) {
+	if text := e.dist.Unused(e.path("/"), k); text != "" {
+		what, fix, _ := strings.Cut(text, "; ")
+		e.add(Finding{Warning, "kubelet", e.dist.Socket, what, fix})
+	}
 }
 
 func (e *exam) noKubelet() {

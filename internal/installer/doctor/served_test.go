@@ -146,3 +146,24 @@ func TestNoKubelet(t *testing.T) {
 		check(t, Examine(t.Context(), Node{Root: t.TempDir(), proc: t.TempDir(), Choice: profile.Choice{Name: name}}), want)
 	}
 }
+
+// What is configured where the kubelet does not look is told of.
+func TestRuntimeThatTheKubeletDoesNotUse(t *testing.T) {
+	n := serve(t, containerdServing("runc"), containerdSocket, "/usr/bin/containerd")
+	uses := func(endpoint string) []Finding {
+		write(t, n.Root, "proc/7/comm", "kubelet\n", 0o644)
+		write(t, n.Root, "proc/7/cmdline", "kubelet\x00--container-runtime-endpoint="+endpoint+"\x00", 0o644)
+		return Examine(t.Context(), n)
+	}
+	n.Choice.Name = "containerd"
+	const what = "the kubelet uses unix:///run/crio/crio.sock, and what is worked on here is containerd"
+	check(t, uses("unix:///run/crio/crio.sock"), wanted{Warning, "kubelet", "/" + containerdSocket, what})
+	n.Choice.Name, n.Override.Socket = "", "/run/containerd/other.sock"
+	check(t, uses("unix:///"+containerdSocket), wanted{Warning, "kubelet", n.Override.Socket, "the kubelet uses unix:///" + containerdSocket})
+	n.Override.Socket = ""
+	for _, f := range uses("unix:///var/" + containerdSocket) {
+		if f.Code == "kubelet" && f.Level != OK {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -22,8 +22,9 @@ import (
 
 // Kubelet is what was found.
 type Kubelet struct {
-	// PID is the process.
-	PID int
+	// PID is the process, and Root where its files are seen from here.
+	PID  int
+	Root string
 	// Endpoint is the CRI socket that it uses: the one that it was told, or its default.
 	// It is "" with --container-runtime, as older ones that know that have no default, and
 	// where that may be in a file that is not seen.
@@ -92,7 +93,7 @@ func args(line []byte) []string {
 
 // read takes the flags over the drop-ins, and these over the file, as the kubelet does.
 func read(pid int, line []string, root string) (Kubelet, error) {
-	k := Kubelet{PID: pid}
+	k := Kubelet{PID: pid, Root: root}
 	flags := flags(line)
 	var c config
 	for _, source := range []struct {

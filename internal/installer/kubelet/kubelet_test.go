@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 			}
 		}
 		got, err := Find(proc, root)
-		c.want.PID = 7
+		c.want.PID, c.want.Root = 7, root
 		if err != nil || got != c.want {
 			t.Errorf("%s: %+v %v, want %+v", name, got, err, c.want)
 		}
@@ -97,6 +97,7 @@ func TestDropIns(t *testing.T) {
 			}
 		}
 		got, err := read(0, append([]string{"kubelet", "--config-dir", "/d"}, strings.Fields(c.flags)...), root)
+		c.want.Root = root
 		if err != nil || got != c.want {
 			t.Errorf("%s: %+v %v, want %+v", name, got, err, c.want)
 		}

@@ -146,18 +146,31 @@ func (d Distribution) there(root string) bool {
 	return d.Name != "k3s" && d.Name != "rke2" || exists(root, filepath.Dir(d.Containerd.Main))
 }
 
-// same says whether two paths are the same socket: /run may be /var/run as well.
+// same says whether the endpoint of a kubelet is a socket: its path may be written in
+// another way, or lead there by a link.
 func same(root, endpoint, socket string) bool {
-	path := strings.TrimPrefix(endpoint, "unix://")
-	if path == socket || strings.TrimPrefix(path, "/var") == socket {
+	if plain(endpoint) == plain(socket) {
 		return true
 	}
-	a, err := os.Stat(inroot.Join(root, path))
+	a, err := os.Stat(inroot.Join(root, plain(endpoint)))
 	if err != nil {
 		return false
 	}
-	b, err := os.Stat(inroot.Join(root, socket))
+	b, err := os.Stat(inroot.Join(root, plain(socket)))
 	return err == nil && os.SameFile(a, b)
+}
+
+// plain is the path of an endpoint: /run may be /var/run as well.
+func plain(endpoint string) string {
+	path := endpoint
+	if rest, ok := strings.CutPrefix(endpoint, "unix:"); ok {
+		path = strings.TrimPrefix(rest, "//")
+	}
+	path = filepath.Clean(path)
+	if below, ok := strings.CutPrefix(path, "/var/run/"); ok {
+		return "/run/" + below
+	}
+	return path
 }
 
 func exists(root, path string) bool {
