@@ -235,6 +235,9 @@ type Place struct {
 	Line int
 	// Type and Path are what it says of the shim.
 	Type, Path string
+	// Program and Config are what its options say: the program that runc's shim starts in
+	// the place of runc, and the configuration of the runtime, for other shims.
+	Program, Config string
 }
 
 // Handlers are those that the configuration names, by name.
@@ -246,6 +249,8 @@ func (c *Config) Handlers() map[string]Place {
 			p := Place{File: f.path, Line: f.doc.Line(at...)}
 			p.Type, _ = f.doc.Get(append(at, "runtime_type")...).(string)
 			p.Path, _ = f.doc.Get(append(at, "runtime_path")...).(string)
+			p.Program, _ = f.doc.Get(append(at, "options", "BinaryName")...).(string)
+			p.Config, _ = f.doc.Get(append(at, "options", "ConfigPath")...).(string)
 			all[name] = p
 		}
 	}

@@ -129,14 +129,22 @@ func (c *Config) Handlers() map[string]string {
 }
 
 // Program is what the configuration has as the runtime of a handler, or "".
-func (c *Config) Program(handler string) string {
-	program := ""
+func (c *Config) Program(handler string) string { return c.setting(handler, "runtime_path") }
+
+// RuntimeConfig is what the configuration has as that of a handler's runtime, or "".
+func (c *Config) RuntimeConfig(handler string) string {
+	return c.setting(handler, "runtime_config_path")
+}
+
+// setting is that of a handler's last description.
+func (c *Config) setting(handler, key string) string {
+	value := ""
 	for _, f := range c.files {
 		if f.doc.Get(at(handler)...) != nil {
-			program, _ = f.doc.Get(at(handler, "runtime_path")...).(string)
+			value, _ = f.doc.Get(at(handler, key)...).(string)
 		}
 	}
-	return program
+	return value
 }
 
 // Pending are handlers that are served and would not be after CRI-O has read its

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -253,6 +252,7 @@ func (e *exam) containerd() {
 		p := configured[name]
 		e.handler(name, fmt.Sprintf("%s:%d", p.File, p.Line))
 		e.shim(name, p)
+		e.options(name, p)
 	}
 }
 
@@ -302,51 +302,6 @@ func (e *exam) handler(name, where string) {
 	}
 }
 
-// shim looks for the program of a handler.
-func (e *exam) shim(name string, p containerd.Place) {
-	program := p.Path
-	if program == "" {
-		program = p.Type
-	}
-	if filepath.IsAbs(program) {
-		if !runnable(e.path(program)) {
-			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
-		}
-	}
-	parts := strings.Split(p.Type, ".")
-	if filepath.IsAbs(p.Type) || len(parts) < 3 {
-		return
-	}
-	binary := "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
-	if e.onPath(binary) {
-		return
-	}
-	if p.Path != "" {
-		e.add(Finding{Warning, "binary", name, binary + " is not on PATH: containerd 1.6 does not use runtime_path, and 2.x loses running containers of this handler when it is restarted", "have the shim's path as runtime_type, or put a link to it into /usr/local/bin"})
-		return
-	}
-	e.add(Finding{Error, "binary", name, binary + " is not on PATH", "install it, or take the handler out"})
-}
-
-func (e *exam) onPath(name string) bool {
-	if e.Root == "" || filepath.Clean(e.Root) == "/" {
-		if _, err := exec.LookPath(name); err == nil {
-			return true
-		}
-	}
-	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin"} {
-		if runnable(e.path(filepath.Join(dir, name))) {
-			return true
-		}
-	}
-	return false
-}
-
-func runnable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
 func (e *exam) crio() {
 	c, err := crio.Load(e.dist.CRIO)
 	if err != nil {
@@ -377,9 +332,10 @@ func (e *exam) crio() {
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		e.handler(name, configured[name])
-		if program := c.Program(name); filepath.IsAbs(program) && !runnable(e.path(program)) {
+		if program := c.Program(name); filepath.IsAbs(program) && !e.runnable(program) {
 			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
 		}
+		e.runtimeConfig(name, c.RuntimeConfig(name), "runtime_config_path in "+configured[name])
 	}
 }
 

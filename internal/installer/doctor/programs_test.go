@@ -1,0 +1,65 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"fairlead.run/internal/installer/profile"
+)
+
+// containerd serves a handler whose options name files that are not there.
+func TestOptions(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "usr/bin/containerd-shim-runc-v2", "", 0o755)
+	write(t, root, "usr/bin/containerd-shim-kata-v2", "", 0o755)
+	write(t, root, "opt/good", "", 0o755)
+	write(t, root, "opt/good.toml", "", 0o644)
+	// A link is followed as the node means it.
+	if err := os.Symlink("/opt/good", filepath.Join(root, "usr/bin/linked")); err != nil {
+		t.Fatal(err)
+	}
+	handlers := ""
+	for name, c := range map[string][2]string{
+		"good":     {"io.containerd.runc.v2", `BinaryName = "/opt/good"`},
+		"linked":   {"io.containerd.runc.v2", `BinaryName = "/usr/bin/linked"`},
+		"named":    {"io.containerd.runc.v2", `BinaryName = "linked"`},
+		"empty":    {"io.containerd.runc.v2", `BinaryName = ""`},
+		"unheeded": {"io.containerd.runc.v2", `ConfigPath = "/opt/none.toml"`},
+		"kata":     {"io.containerd.kata.v2", `ConfigPath = "/opt/good.toml"`},
+		"gone":     {"io.containerd.runc.v2", `BinaryName = "/opt/gone"`},
+		"text":     {"io.containerd.runc.v2", `BinaryName = "/opt/good.toml"`},
+		"nowhere":  {"io.containerd.runc.v2", `BinaryName = "nowhere"`},
+		"bare":     {"io.containerd.kata.v2", `ConfigPath = "/opt/none.toml"`},
+		"folder":   {"/opt/good", `ConfigPath = "/opt"`},
+	} {
+		handlers += "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes." + name + "]\n  runtime_type = \"" + c[0] + "\"\n  [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes." + name + ".options]\n    " + c[1] + "\n"
+	}
+	write(t, root, profile.ContainerdMain, "version = 3\n"+handlers, 0o644)
+	all := Examine(t.Context(), Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: "containerd"}})
+	check(
+		t, all, wanted{Error, "binary", "gone", "BinaryName /opt/gone is not there"}, wanted{Error, "binary", "text", "BinaryName /opt/good.toml"},
+		wanted{Error, "binary", "nowhere", "BinaryName nowhere is not on PATH"}, wanted{Error, "config", "bare", "/opt/none.toml"}, wanted{Error, "config", "folder", "/opt, is no file"},
+	)
+	for _, f := range all {
+		for _, well := range []string{"good", "linked", "named", "empty", "unheeded", "kata"} {
+			if f.Object == well {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+}
+
+// CRI-O leaves such a handler out.
+func TestRuntimeConfigOfCRIO(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "opt/good.toml", "", 0o644)
+	write(t, root, "etc/crio/crio.conf.d/10-x.conf", "[crio.runtime.runtimes.good]\nruntime_type = \"vm\"\nruntime_config_path = \"/opt/good.toml\"\n[crio.runtime.runtimes.bare]\nruntime_type = \"vm\"\nruntime_config_path = \"/opt/none.toml\"\n", 0o644)
+	all := Examine(t.Context(), Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: "crio"}})
+	check(t, all, wanted{Error, "config", "bare", "/opt/none.toml"})
+	for _, f := range all {
+		if f.Object == "good" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
