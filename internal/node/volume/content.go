@@ -14,14 +14,8 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume/files"
 )
-
-// file is one file of a volume.
-type file struct {
-	data []byte
-	mode os.FileMode
-	user *int64 // nil for root
-}
 
 // The modes of Kubernetes' documentation.
 const (
@@ -42,20 +36,24 @@ func hasContent(v *corev1.Volume) bool {
 // an object that is gone: Update tells.
 func (s *Set) content(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	m := &mounted{path: s.memoryPath(v.Name), own: true, readOnly: true}
-	files, _, err := s.collect(ctx, v)
+	list, _, err := s.collect(ctx, v)
 	if err != nil {
-		if _, there := os.Stat(filepath.Join(m.path, dataLink)); there == nil {
+		if s.folder(m).Filled() {
 			return m, nil
 		}
 		return nil, err
 	}
-	_, err = publish(m.path, files, s.group())
+	_, err = s.folder(m).Publish(list)
 	return m, err
+}
+
+func (s *Set) folder(m *mounted) files.Folder {
+	return files.Folder{Path: m.path, Group: s.group()}
 }
 
 // collector gathers the files of one volume.
 type collector struct {
-	files map[string]file
+	files map[string]files.File
 	named map[string]bool // paths that somebody wrote down
 	mode  os.FileMode
 	next  time.Time // when to look again; zero for never
@@ -63,8 +61,8 @@ type collector struct {
 
 // collect returns the files of a volume, and when a token among them is to be
 // renewed.
-func (s *Set) collect(ctx context.Context, v *corev1.Volume) (map[string]file, time.Time, error) {
-	c := &collector{files: map[string]file{}, named: map[string]bool{}, mode: defaultMode}
+func (s *Set) collect(ctx context.Context, v *corev1.Volume) (map[string]files.File, time.Time, error) {
+	c := &collector{files: map[string]files.File{}, named: map[string]bool{}, mode: defaultMode}
 	mode, sources := projections(v)
 	c.mode = c.modeOf(mode)
 	for i, p := range sources {
@@ -174,7 +172,7 @@ func (c *collector) object(s origin) error {
 	}
 	if len(s.items) == 0 {
 		for k, v := range s.data {
-			if err := c.put(k, file{data: v, mode: c.mode}); err != nil {
+			if err := c.put(k, files.File{Data: v, Mode: c.mode}); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
@@ -187,7 +185,7 @@ func (c *collector) object(s origin) error {
 		if !ok {
 			return fmt.Errorf("%s has no key %q: %w", s.name, item.Key, errdefs.ErrNotFound)
 		}
-		if err := c.name(item.Path, file{data: v, mode: c.modeOf(item.Mode)}); err != nil {
+		if err := c.name(item.Path, files.File{Data: v, Mode: c.modeOf(item.Mode)}); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -197,7 +195,7 @@ func (c *collector) object(s origin) error {
 // name adds a file by a path that somebody wrote down: two of the same are a
 // mistake. Of files that come by the keys of objects, a later one replaces an
 // earlier one, as in a kubelet.
-func (c *collector) name(path string, f file) error {
+func (c *collector) name(path string, f files.File) error {
 	if c.named[filepath.Clean(path)] {
 		return fmt.Errorf("path %q is that of another file in the volume: %w", path, errdefs.ErrInvalidArgument)
 	}
@@ -205,7 +203,7 @@ func (c *collector) name(path string, f file) error {
 	return c.put(path, f)
 }
 
-func (c *collector) put(path string, f file) error {
+func (c *collector) put(path string, f files.File) error {
 	if !filepath.IsLocal(path) || filepath.Clean(path) == "." || strings.HasPrefix(path, "..") {
 		return fmt.Errorf("%q is not a relative path without ..: %w", path, errdefs.ErrInvalidArgument)
 	}
@@ -249,7 +247,7 @@ func (s *Set) downward(c *collector, items []corev1.DownwardAPIVolumeFile) error
 		if err != nil {
 			return fmt.Errorf("downward API, item %s: %w", item.Path, err)
 		}
-		if err := c.name(item.Path, file{data: []byte(value), mode: c.modeOf(item.Mode)}); err != nil {
+		if err := c.name(item.Path, files.File{Data: []byte(value), Mode: c.modeOf(item.Mode)}); err != nil {
 			return fmt.Errorf("downward API: %w", err)
 		}
 	}
@@ -326,9 +324,9 @@ func (s *Set) token(ctx context.Context, c *collector, p *corev1.ServiceAccountT
 		return fmt.Errorf("serviceAccountToken: %w", err)
 	}
 	c.due(t.refreshAt)
-	f := file{data: []byte(t.text), mode: c.mode, user: s.onlyUser()}
-	if f.user != nil || s.group() != nil {
-		f.mode = ownedToken
+	f := files.File{Data: []byte(t.text), Mode: c.mode, User: s.onlyUser()}
+	if f.User != nil || s.group() != nil {
+		f.Mode = ownedToken
 	}
 	return c.name(p.Path, f)
 }
@@ -386,10 +384,10 @@ func (s *Set) update(ctx context.Context, v *corev1.Volume, m *mounted) (changed
 	if !hasContent(v) {
 		return false, time.Time{}, nil
 	}
-	files, next, err := s.collect(ctx, v)
+	list, next, err := s.collect(ctx, v)
 	if err != nil {
 		return false, next, err
 	}
-	changed, err = publish(m.path, files, s.group())
+	changed, err = s.folder(m).Publish(list)
 	return changed, next, err
 }

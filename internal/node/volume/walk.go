@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -114,17 +113,4 @@ func (w *walk) enter(ctx context.Context, dir int, name string, depth int) error
 		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	return w.node(ctx, &node{fd: fd, parent: dir, name: name}, depth+1)
-}
-
-// ownedBy compares the owner of a file; a group of nil is not looked at.
-func ownedBy(info fs.FileInfo, user, group *int64) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return false
-	}
-	uid := int64(os.Geteuid())
-	if user != nil {
-		uid = *user
-	}
-	return int64(st.Uid) == uid && (group == nil || int64(st.Gid) == *group)
 }

@@ -1,4 +1,6 @@
-package volume
+// Package files makes files the content of a volume, all at once: whoever reads them sees
+// those of one version. Where they come from is not its concern.
+package files
 
 import (
 	"bytes"
@@ -8,8 +10,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
+
+// File is one file of a volume.
+type File struct {
+	Data []byte
+	Mode os.FileMode
+	User *int64 // nil for root
+}
+
+// Folder is a volume. It may be missing before Publish.
+type Folder struct {
+	Path  string
+	Group *int64 // that may read what the owners of files may; nil for none
+}
 
 // The names of the documented layout. A version of the files is a folder whose
 // name begins with ".."; dataLink names the one that is valid, and what a
@@ -27,26 +43,31 @@ const (
 
 // version is one set of files on its way to be what a volume shows.
 type version struct {
-	path  string // of the volume
+	Folder
 	root  *os.Root
-	files map[string]file
-	group *int64
-	fresh string // name of its folder
+	files map[string]File // by their paths
+	fresh string          // name of its folder
 }
 
-// publish makes files the content of a volume, all at once. What is there already
-// is not written again. It may be interrupted after any of its steps: a container
+// Filled says whether files were ever published there.
+func (f Folder) Filled() bool {
+	_, err := os.Stat(filepath.Join(f.Path, dataLink))
+	return err == nil
+}
+
+// Publish makes files, by their clean paths, the content of the volume, all at once. What is
+// there already is not written again. It may be interrupted after any of its steps: a container
 // sees the old files or the new ones, and the next call ends what was begun.
-func publish(dir string, files map[string]file, group *int64) (changed bool, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func (f Folder) Publish(files map[string]File) (changed bool, err error) {
+	if err := os.MkdirAll(f.Path, 0o755); err != nil {
 		return false, err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(f.Path)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = root.Close() }()
-	v := &version{path: dir, root: root, files: files, group: group}
+	v := &version{Folder: f, root: root, files: files}
 	steps := v.steps()
 	if same, err := v.same(); err != nil {
 		return false, fmt.Errorf("compare with what is there: %w", err)
@@ -79,7 +100,7 @@ func (v *version) stage() (err error) {
 	if err := v.own(".", 0o755, nil); err != nil {
 		return err
 	}
-	name, err := os.MkdirTemp(v.path, time.Now().UTC().Format(reserved+"2006_01_02_15_04_05."))
+	name, err := os.MkdirTemp(v.Path, time.Now().UTC().Format(reserved+"2006_01_02_15_04_05."))
 	if err != nil {
 		return err
 	}
@@ -95,7 +116,7 @@ func (v *version) stage() (err error) {
 	return nil
 }
 
-func (v *version) write(name string, f file) error {
+func (v *version) write(name string, f File) error {
 	dir := v.fresh
 	for step := range strings.SplitSeq(filepath.Dir(strings.TrimPrefix(name, v.fresh+"/")), "/") {
 		if step == "." {
@@ -109,18 +130,18 @@ func (v *version) write(name string, f file) error {
 			return err
 		}
 	}
-	if err := v.root.WriteFile(name, f.data, 0o600); err != nil {
+	if err := v.root.WriteFile(name, f.Data, 0o600); err != nil {
 		return err
 	}
-	return v.own(name, v.modeOf(f), f.user)
+	return v.own(name, v.modeOf(f), f.User)
 }
 
 // modeOf is the mode of a file. The pod's group may read what its owner may.
-func (v *version) modeOf(f file) os.FileMode {
-	if v.group != nil {
-		return f.mode | 0o440
+func (v *version) modeOf(f File) os.FileMode {
+	if v.Group != nil {
+		return f.Mode | 0o440
 	}
-	return f.mode
+	return f.Mode
 }
 
 func (v *version) own(name string, mode os.FileMode, user *int64) error {
@@ -128,8 +149,8 @@ func (v *version) own(name string, mode os.FileMode, user *int64) error {
 	if user != nil {
 		uid = int(*user)
 	}
-	if v.group != nil {
-		gid = int(*v.group)
+	if v.Group != nil {
+		gid = int(*v.Group)
 	}
 	if uid >= 0 || gid >= 0 {
 		if err := v.root.Lchown(name, uid, gid); err != nil {
@@ -253,20 +274,33 @@ func (v *version) same() (bool, error) {
 
 var errDiffers = errors.New("it is not the same")
 
-func (v *version) compare(path string, f file) error {
+func (v *version) compare(path string, f File) error {
 	info, err := v.root.Lstat(path)
 	if err != nil {
 		return err
 	}
-	if info.Mode() != v.modeOf(f) || info.Size() != int64(len(f.data)) || !ownedBy(info, f.user, v.group) {
+	if info.Mode() != v.modeOf(f) || info.Size() != int64(len(f.Data)) || !ownedBy(info, f.User, v.Group) {
 		return errDiffers
 	}
 	data, err := v.root.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(data, f.data) {
+	if !bytes.Equal(data, f.Data) {
 		return errDiffers
 	}
 	return nil
+}
+
+// ownedBy compares the owner of a file; a group of nil is not looked at.
+func ownedBy(info fs.FileInfo, user, group *int64) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	uid := int64(os.Geteuid())
+	if user != nil {
+		uid = *user
+	}
+	return int64(st.Uid) == uid && (group == nil || int64(st.Gid) == *group)
 }

@@ -1,4 +1,4 @@
-package volume
+package files
 
 import (
 	"errors"
@@ -12,12 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func texts(pairs ...string) map[string]file {
-	out := map[string]file{}
+func texts(pairs ...string) map[string]File {
+	out := map[string]File{}
 	for i := 0; i < len(pairs); i += 2 {
-		out[pairs[i]] = file{data: []byte(pairs[i+1]), mode: 0o640}
+		out[pairs[i]] = File{Data: []byte(pairs[i+1]), Mode: 0o640}
 	}
 	return out
+}
+
+func publish(dir string, files map[string]File) (changed bool, err error) {
+	return Folder{Path: dir}.Publish(files)
 }
 
 // shown is what a container sees: everything that can be opened by a name which
@@ -55,16 +59,16 @@ func shown(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func text(files map[string]file) map[string]string {
+func text(files map[string]File) map[string]string {
 	out := map[string]string{}
 	for name, f := range files {
-		out[name] = string(f.data)
+		out[name] = string(f.Data)
 	}
 	return out
 }
 
 // layout is what is in the folder itself, without versions that are not valid.
-func checkLayout(t *testing.T, dir string, files map[string]file) {
+func checkLayout(t *testing.T, dir string, files map[string]File) {
 	t.Helper()
 	want := map[string]bool{dataLink: true}
 	for name := range files {
@@ -95,16 +99,16 @@ func TestPublishMayBeInterrupted(t *testing.T) {
 	newer := texts("same", "1", "changed", "new", "added", "new", "dir/a", "new", "dir/c", "new", "newdir/y", "new")
 	const steps = 6
 	for done := range steps + 1 {
-		for name, next := range map[string]map[string]file{"again": newer, "back": older, "other": texts("x", "y")} {
+		for name, next := range map[string]map[string]File{"again": newer, "back": older, "other": texts("x", "y")} {
 			dir := filepath.Join(t.TempDir(), "v")
-			if _, err := publish(dir, older, nil); err != nil {
+			if _, err := publish(dir, older); err != nil {
 				t.Fatal(err)
 			}
 			root, err := os.OpenRoot(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := &version{path: dir, root: root, files: newer}
+			v := &version{Folder: Folder{Path: dir}, root: root, files: newer}
 			if len(v.steps()) != steps {
 				t.Fatalf("%d steps", len(v.steps()))
 			}
@@ -115,7 +119,7 @@ func TestPublishMayBeInterrupted(t *testing.T) {
 				checkMix(t, i, shown(t, dir), text(older), text(newer))
 			}
 			_ = root.Close()
-			if _, err := publish(dir, next, nil); err != nil {
+			if _, err := publish(dir, next); err != nil {
 				t.Fatalf("after %d steps, %s: %v", done, name, err)
 			}
 			if got := shown(t, dir); !maps.Equal(got, text(next)) {
@@ -162,7 +166,7 @@ func TestPublishAfterHalfAVersion(t *testing.T) {
 		}
 	}
 	files := texts("a", "1", "b/c", "2")
-	if changed, err := publish(dir, files, nil); err != nil || !changed {
+	if changed, err := publish(dir, files); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	if got := shown(t, dir); !maps.Equal(got, text(files)) {
@@ -174,27 +178,27 @@ func TestPublishAfterHalfAVersion(t *testing.T) {
 func TestPublishWritesNothingThatIsThere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "v")
 	files := texts("a", "1", "b/c", "2")
-	if changed, err := publish(dir, files, nil); err != nil || !changed {
+	if changed, err := publish(dir, files); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	valid, _ := os.Readlink(filepath.Join(dir, dataLink))
-	if changed, err := publish(dir, files, nil); err != nil || changed {
+	if changed, err := publish(dir, files); err != nil || changed {
 		t.Fatal(changed, err)
 	}
 	if now, _ := os.Readlink(filepath.Join(dir, dataLink)); now != valid {
 		t.Error("it was written again")
 	}
-	for what, next := range map[string]map[string]file{
-		"data": texts("a", "2", "b/c", "2"), "mode": {"a": {data: []byte("1"), mode: 0o600}, "b/c": files["b/c"]},
+	for what, next := range map[string]map[string]File{
+		"data": texts("a", "2", "b/c", "2"), "mode": {"a": {Data: []byte("1"), Mode: 0o600}, "b/c": files["b/c"]},
 		"less": texts("a", "1"), "more": texts("a", "1", "b/c", "2", "d", "3"), "none": {},
 	} {
-		if changed, err := publish(dir, next, nil); err != nil || !changed {
+		if changed, err := publish(dir, next); err != nil || !changed {
 			t.Errorf("%s: %v %v", what, changed, err)
 		}
 		if got := slices.Sorted(maps.Keys(shown(t, dir))); !slices.Equal(got, slices.Sorted(maps.Keys(next))) {
 			t.Errorf("%s: %v", what, got)
 		}
-		if changed, err := publish(dir, files, nil); err != nil || !changed {
+		if changed, err := publish(dir, files); err != nil || !changed {
 			t.Errorf("back from %s: %v %v", what, changed, err)
 		}
 	}
@@ -202,18 +206,20 @@ func TestPublishWritesNothingThatIsThere(t *testing.T) {
 
 // There may be no room. What was begun is taken back, and what was there stays.
 func TestPublishThatFailsLeavesNothing(t *testing.T) {
-	needRoot(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Unmount(dir, 0) }()
 	small := texts("a", "1")
-	if _, err := publish(dir, small, nil); err != nil {
+	if _, err := publish(dir, small); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := publish(dir, texts("a", "2", "large", strings.Repeat("x", 1<<20)), nil); !errors.Is(err, unix.ENOSPC) {
+		if _, err := publish(dir, texts("a", "2", "large", strings.Repeat("x", 1<<20))); !errors.Is(err, unix.ENOSPC) {
 			t.Error(err)
 		}
 		checkLayout(t, dir, small)
@@ -221,7 +227,7 @@ func TestPublishThatFailsLeavesNothing(t *testing.T) {
 	if got := shown(t, dir); !maps.Equal(got, text(small)) {
 		t.Error(got)
 	}
-	if changed, err := publish(dir, texts("a", "3"), nil); err != nil || !changed {
+	if changed, err := publish(dir, texts("a", "3")); err != nil || !changed {
 		t.Error(changed, err)
 	}
 }
@@ -238,7 +244,7 @@ func TestPublishReplacesPlainFiles(t *testing.T) {
 		}
 	}
 	files := texts("a", "1", "b/c", "2")
-	if changed, err := publish(dir, files, nil); err != nil || !changed {
+	if changed, err := publish(dir, files); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	checkLayout(t, dir, files)
