@@ -338,35 +338,3 @@ func (e *exam) crio() {
 		e.runtimeConfig(name, c.RuntimeConfig(name), "runtime_config_path in "+configured[name])
 	}
 }
-
-// foreign are what other installers leave on nodes.
-var foreign = []struct{ pattern, who string }{
-	{"/opt/kata", "kata-deploy"},
-	{"/etc/containerd/conf.d/*kata*", "kata-deploy"},
-	{"/opt/kata-artifacts", "kata-deploy"},
-	{"/etc/containerd/config.toml.bak*", "another installer"},
-	{"/etc/containerd/conf.d/99-nvidia.toml", "the NVIDIA toolkit"},
-	{"/etc/crio/crio.conf.d/*kata*", "kata-deploy"},
-	{"/var/bin/containerruntimes", "Gardener"},
-}
-
-func (e *exam) leftovers() {
-	for _, f := range foreign {
-		found, err := filepath.Glob(e.path(f.pattern))
-		if err != nil {
-			continue // the patterns are ours, and sound
-		}
-		for _, path := range found {
-			e.add(Finding{Warning, "leftover", path, "it looks like something of " + f.who, "remove it by the means of " + f.who + " if that is not used any more"})
-		}
-	}
-	for _, pattern := range []string{"/etc/containerd/.fairlead-tmp-*", "/etc/crio/.fairlead-tmp-*"} {
-		found, err := filepath.Glob(e.path(pattern))
-		if err != nil {
-			continue
-		}
-		for _, path := range found {
-			e.add(Finding{Warning, "leftover", path, "an installer was killed while it wrote this", "run fairlead install again, or remove it"})
-		}
-	}
-}

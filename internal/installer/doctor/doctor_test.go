@@ -3,6 +3,7 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,5 +116,53 @@ func TestCRIOWithRunsc(t *testing.T) {
 func TestNoRuntime(t *testing.T) {
 	if all := Examine(t.Context(), Node{Root: t.TempDir(), proc: t.TempDir()}); !has(all, Error, "runtime", "node", "no socket") {
 		t.Errorf("%+v", all)
+	}
+}
+
+// What installers leave is where the distribution has its configuration.
+func TestLeftovers(t *testing.T) {
+	const tmp = "/.fairlead-tmp-1"
+	for name, c := range map[string]struct {
+		distribution, config string
+		left                 []string
+	}{
+		"containerd":           {distribution: "containerd", left: []string{"etc/containerd" + tmp, "etc/systemd/system" + tmp, "etc/containerd/config.toml.bak.1", "etc/containerd/conf.d/kata-deploy.toml", "etc/containerd/conf.d/99-nvidia.toml"}},
+		"containerd elsewhere": {distribution: "containerd", config: "/opt/containerd/config.toml", left: []string{"opt/containerd" + tmp}},
+		"crio":                 {distribution: "crio", left: []string{"etc/crio" + tmp, "etc/crio/crio.conf.d/99-kata-deploy"}},
+		"crio elsewhere":       {distribution: "crio", config: "/opt/crio.conf", left: []string{"opt" + tmp, "opt/crio.conf.d/99-kata-deploy"}},
+		"k3s":                  {distribution: "k3s", left: []string{"var/lib/rancher/k3s/agent/etc/containerd" + tmp, "var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/kata-deploy.toml", "var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl.bak"}},
+		"rke2":                 {distribution: "rke2", left: []string{"var/lib/rancher/rke2/agent/etc/containerd" + tmp}},
+		"k0s":                  {distribution: "k0s", left: []string{"etc/k0s" + tmp, "etc/k0s/containerd.d/kata-deploy.toml", "etc/k0s/containerd.d/99-nvidia.toml"}},
+		"microk8s":             {distribution: "microk8s", left: []string{"var/snap/microk8s/7000/args" + tmp, "var/snap/microk8s/7000/args/containerd-template.toml.bak"}},
+		"none is known":        {left: []string{"etc/containerd" + tmp, "etc/k0s" + tmp}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, path := range c.left {
+				write(t, root, path, "", 0o644)
+			}
+			if name == "microk8s" {
+				// A snap's folder is behind a link, which means a folder of the node.
+				if err := os.Symlink("/var/snap/microk8s/7000", filepath.Join(root, "var/snap/microk8s/current")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// What an admin has there is none of it.
+			write(t, root, "etc/k0s/k0s.yaml.bak", "", 0o644)
+			write(t, root, "etc/systemd/system/x.service.d/kata.conf", "", 0o644)
+			write(t, root, "etc/containerd/conf.d/mine.toml", "", 0o644)
+			n := Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: c.distribution}, Override: profile.Override{Config: c.config}}
+			all := Examine(t.Context(), n)
+			for _, path := range c.left {
+				if !has(all, Warning, "leftover", filepath.Join(root, path), "") {
+					t.Errorf("%s is not told of", path)
+				}
+			}
+			for _, f := range all {
+				if f.Code == "leftover" && !slices.Contains(c.left, strings.TrimPrefix(f.Object, root+"/")) {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
 	}
 }

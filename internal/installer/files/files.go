@@ -121,7 +121,7 @@ func (r Root) Sweep(changes []Change) error {
 	for _, c := range changes {
 		at := r.Real(c.Path)
 		for _, dir := range []string{filepath.Dir(at), filepath.Dir(filepath.Dir(at))} {
-			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			found, err := filepath.Glob(filepath.Join(dir, Temporary))
 			if err != nil {
 				return fmt.Errorf("look for leftovers in %s: %w", dir, err)
 			}
@@ -136,17 +136,17 @@ func (r Root) Sweep(changes []Change) error {
 	return nil
 }
 
-// pattern is that of temporary files.
-const pattern = ".fairlead-tmp-*"
+// Temporary is the pattern of names of files that are being written.
+const Temporary = ".fairlead-tmp-*"
 
 // temporary is a file on the same file system as path and outside of its folder
 // if that is one of drop-ins.
 func temporary(path string) (*os.File, error) {
 	dir := filepath.Dir(path)
 	if filepath.Ext(dir) == ".d" {
-		return os.CreateTemp(filepath.Dir(dir), pattern)
+		return os.CreateTemp(filepath.Dir(dir), Temporary)
 	}
-	return os.CreateTemp(dir, pattern)
+	return os.CreateTemp(dir, Temporary)
 }
 
 // fill writes a new file with the mode and owner of the old one, flushes and

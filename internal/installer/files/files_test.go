@@ -74,7 +74,7 @@ func TestNothingIsWrittenOverAnEdit(t *testing.T) {
 		r.wants(t, "/etc/x", "new")
 		r.wants(t, "/etc/y", "")
 	}
-	if left, _ := filepath.Glob(r.Real("/etc") + "/" + pattern); len(left) > 0 {
+	if left, _ := filepath.Glob(r.Real("/etc") + "/" + Temporary); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
 }

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,6 +73,24 @@ func Names() []string {
 		all = append(all, d.Name)
 	}
 	return all
+}
+
+// Folders are those in which the runtimes of the known distributions have their
+// configuration, and that of one more, which may have been said to be elsewhere. What is
+// written into them by steps is in them as well.
+func Folders(more Distribution) []string {
+	all := map[string]bool{}
+	for _, d := range append(slices.Clone(distributions), more) {
+		for _, file := range []string{d.Containerd.Main, d.Containerd.Template, d.CRIO.Main} {
+			all[filepath.Dir(file)] = true
+		}
+		for _, dir := range []string{d.Containerd.DropIns, d.CRIO.DropIns} {
+			all[dir], all[filepath.Dir(dir)] = true, true
+		}
+	}
+	delete(all, "")
+	delete(all, filepath.Dir("")) // of files that are none
+	return slices.Sorted(maps.Keys(all))
 }
 
 // Choice is what is known of the distribution.

@@ -107,6 +107,9 @@ type Process struct {
 	Write func(path string) error
 }
 
+// Starters is where systemd is told to start containerd with another file.
+const Starters = "/etc/systemd/system"
+
 // StartedAs is the distribution with the configuration that its containerd really reads.
 // One that is on a read-only file system, as on coreos, is the origin of a file in /etc,
 // and systemd is to start containerd with that.
@@ -120,7 +123,7 @@ func (d Distribution) StartedAs(p Process) (Distribution, error) {
 	}
 	var err error
 	if p.Unit != "" {
-		d.Containerd.Starter = filepath.Join("/etc/systemd/system", p.Unit+".d", "50-fairlead.conf")
+		d.Containerd.Starter = filepath.Join(Starters, p.Unit+".d", "50-fairlead.conf")
 		if d.Containerd.Start, err = containerd.Starter(withConfig(p.Args, d.Containerd.Main)); err != nil {
 			return d, err
 		}

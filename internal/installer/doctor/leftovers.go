@@ -1,0 +1,60 @@
+package doctor
+
+import (
+	"path/filepath"
+
+	"fairlead.run/internal/installer/files"
+	"fairlead.run/internal/installer/profile"
+)
+
+// leftover is something that is there under a name, and who has left it.
+type leftover struct{ pattern, who string }
+
+// foreign are what other installers leave on nodes.
+var foreign = []leftover{
+	{"/opt/kata", "kata-deploy"},
+	{"/opt/kata-artifacts", "kata-deploy"},
+	{"/var/bin/containerruntimes", "Gardener"},
+}
+
+// beside are what they leave in the folders of a runtime's configuration.
+var beside = []leftover{
+	{"*.d/*kata*", "kata-deploy"},
+	{"*.toml*.bak*", "another installer"},
+	{"*.d/99-nvidia.*", "the NVIDIA toolkit"},
+}
+
+func (e *exam) leftovers() {
+	for _, f := range foreign {
+		e.foreign(e.path(f.pattern), f.who)
+	}
+	for _, dir := range profile.Folders(e.dist) {
+		dir = e.real(dir)
+		for _, f := range beside {
+			e.foreign(filepath.Join(dir, f.pattern), f.who)
+		}
+		e.halfWritten(dir)
+	}
+	e.halfWritten(e.real(profile.Starters))
+}
+
+func (e *exam) halfWritten(dir string) {
+	for _, path := range found(filepath.Join(dir, files.Temporary)) {
+		e.add(Finding{Warning, "leftover", path, "an installer was killed while it wrote this", "run fairlead install again, or remove it"})
+	}
+}
+
+func (e *exam) foreign(pattern, who string) {
+	for _, path := range found(pattern) {
+		e.add(Finding{Warning, "leftover", path, "it looks like something of " + who, "remove it by the means of " + who + " if that is not used any more"})
+	}
+}
+
+// found are the files of a pattern. These are ours, and sound.
+func found(pattern string) []string {
+	all, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	return all
+}
