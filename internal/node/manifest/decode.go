@@ -31,6 +31,7 @@ var errTooMany = invalid("more faults follow; the first %d are shown", maxFaults
 type decoder struct {
 	objects *Objects
 	faults  []error
+	static  bool // see DecodeStatic
 }
 
 // target is one object while it is decoded.
@@ -241,11 +242,19 @@ func (d *decoder) claim(t *target, kind string, meta *metav1.ObjectMeta, what st
 func (d *decoder) pod(doc *document, table []Field, _ string) {
 	pod := &corev1.Pod{}
 	t := &target{doc, "Pod", &pod.ObjectMeta}
+	if d.static {
+		table = staticFields
+	}
 	if !d.into(t, table, pod) {
 		return
 	}
 	before := len(d.faults)
-	for _, why := range check.Pod("", pod) {
+	wrong := check.Pod("", pod)
+	if d.static {
+		wrong = check.Static(pod)
+		*pod = asWritten(pod)
+	}
+	for _, why := range wrong {
 		d.fault(t, why)
 	}
 	if len(d.faults) == before && d.add(t) {

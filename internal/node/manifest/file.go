@@ -28,6 +28,18 @@ func (p Problem) Event() string { return cmp.Or(p.Reason, "InvalidManifest") }
 // to a line, each starting with where it is.
 func DecodeFile(s Source) (*File, error) {
 	d := decoder{objects: newObjects()}
+	return d.file(s)
+}
+
+// DecodeStatic is as DecodeFile for static pods of a node of a cluster: a Pod may have
+// all fields that Kubernetes has, as those that an API server binds to the node. Which of
+// them the node cannot do is for the node to say.
+func DecodeStatic(s Source) (*File, error) {
+	d := decoder{objects: newObjects(), static: true}
+	return d.file(s)
+}
+
+func (d *decoder) file(s Source) (*File, error) {
 	d.source(s)
 	if err := d.err(); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -11,7 +12,29 @@ import (
 // isList says whether the document is what kubectl get writes for several
 // objects.
 func (d *document) isList() bool {
-	return d.tree["apiVersion"] == "v1" && d.tree["kind"] == "List"
+	return d.tree["apiVersion"] == "v1" && (d.tree["kind"] == "List" || d.tree["kind"] == podList)
+}
+
+// podList is a list of pods alone, which need not say that they are pods. It is what a
+// kubelet takes from an address.
+const podList = "PodList"
+
+// asPod has an item of a PodList say what it is.
+func (d *document) asPod() error {
+	for name, value := range map[string]any{"apiVersion": "v1", "kind": "Pod"} {
+		if isZero(d.tree[name]) {
+			d.tree[name] = value
+		}
+	}
+	if d.tree["apiVersion"] != "v1" || d.tree["kind"] != "Pod" {
+		return d.fault(d.lineOf("kind"), "is not a Pod of v1; a %s holds only these: write kind: List for objects of several kinds", podList)
+	}
+	text, err := json.Marshal(d.tree)
+	if err != nil {
+		return d.fault(d.first(), "cannot be written as JSON: %v", err)
+	}
+	d.json = text
+	return nil
 }
 
 // items are the objects of a List, each with the lines that it stands at. The
@@ -36,6 +59,11 @@ func (d *document) items() ([]*document, error) {
 		var ok bool
 		if item.tree, ok = tree.(map[string]any); !ok {
 			return nil, item.fault(item.first(), "is not an object: it must start with apiVersion, kind and metadata")
+		}
+		if d.tree["kind"] == podList {
+			if err := item.asPod(); err != nil {
+				return nil, err
+			}
 		}
 		out[i] = item
 	}

@@ -42,6 +42,16 @@ type Pod struct {
 	OwnerKind string
 }
 
+// asWritten is what somebody has written of a static pod: the rest of its metadata, and
+// its status, are those of another pod.
+func asWritten(p *corev1.Pod) corev1.Pod {
+	return corev1.Pod{
+		TypeMeta:   p.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, Labels: p.Labels, Annotations: p.Annotations},
+		Spec:       p.Spec,
+	}
+}
+
 // Workload is an object whose pods come and go. One of Job, CronJob and StatefulSet
 // is set. What pods it is to have is for package workload to say.
 type Workload struct {

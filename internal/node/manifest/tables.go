@@ -34,6 +34,10 @@ var tables = map[string][]Field{
 	"node.k8s.io/v1alpha1 RuntimeClass": classFields("spec."),
 }
 
+// staticFields is the table of a static pod of a node: all fields, of which status says
+// nothing.
+var staticFields = []Field{{Path: "apiVersion"}, {Path: "kind"}, {Path: "metadata"}, {Path: "spec"}, {Path: "status"}}
+
 const ignored = "ignored, as the whole object is, with a note"
 
 // namespaced is the table of a kind whose own labels nothing here reads.

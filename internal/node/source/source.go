@@ -14,6 +14,14 @@ import "fairlead.run/internal/node/manifest"
 // the rest as it is.
 type Problem = manifest.Problem
 
+// Decoder reads what a source holds: of one machine, or static pods of a node.
+func Decoder(static bool) func(manifest.Source) (*manifest.File, error) {
+	if static {
+		return manifest.DecodeStatic
+	}
+	return manifest.DecodeFile
+}
+
 // Set is the whole of what a source holds at one time. The objects are shared with
 // other sets, and must not be changed.
 type Set struct {

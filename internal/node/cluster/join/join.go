@@ -147,7 +147,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.agent = n.newAgent(cfg, goods)
 	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
-	cfg.Static.Keep, cfg.Static.Log = filepath.Join(cfg.Root, "static"), cfg.Log
+	cfg.Static.Keep, cfg.Static.Static, cfg.Static.Log = filepath.Join(cfg.Root, "static"), true, cfg.Log
 	if n.sources, err = gather.New(cfg.Static, n.manifests); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ import (
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/test/apiserver"
 )
@@ -67,6 +68,7 @@ type site struct {
 	health string // address
 	ips    []string
 	served Served
+	static gather.Config
 	stop   func()
 }
 
@@ -92,7 +94,7 @@ func (s *site) boot() *Node {
 		Resources: resources.Settings{ // whatever the machine of the tests runs short of
 			Cgroups: resources.Cgroups{Off: true}, Capacity: capacity.Settings{MaxPods: 110}, Eviction: resources.Eviction{Settings: eviction.Settings{Hard: map[string]string{}}},
 		},
-		Root: s.dir + "/lib", State: s.dir + "/run", Shared: s.shared, Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
+		Static: s.static, Root: s.dir + "/lib", State: s.dir + "/run", Shared: s.shared, Logs: s.dir + "/logs", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,6 +1,8 @@
 package join
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +59,21 @@ func TestBoundFirst(t *testing.T) {
 	if g.bind(podsNamed("a")); run != "a; unread: file" {
 		t.Error(run)
 	}
+}
+
+// TestStaticPod runs one as kubeadm and others write them: critical, with tolerations, and
+// in a file whatever it is called.
+func TestStaticPod(t *testing.T) {
+	s := newSite(t)
+	s.static.Folder = t.TempDir()
+	text := `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": {
+		"priority": 2000001000, "priorityClassName": "system-node-critical", "tolerations": [{"operator": "Exists"}],
+		"containers": [{"name": "c", "image": "i:1", "imagePullPolicy": "IfNotPresent"}]}, "status": {}}`
+	if err := os.WriteFile(filepath.Join(s.static.Folder, "etcd.manifest"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.boot()
+	s.await("the mirror of the static pod, running", func() bool { return s.runs("etcd-n", 0) })
 }
 
 // TestOnlyPods refuses what is the API server's to keep, each once.

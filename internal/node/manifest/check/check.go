@@ -80,9 +80,30 @@ func Keys[T any](data map[string]T, more map[string][]byte) string {
 	return ""
 }
 
-// Pod holds a pod against the rules of Kubernetes, as far as fields are
-// concerned that Fairlead honours. Paths start with prefix.
+// Pod holds a pod of one machine against the rules of Kubernetes, as far as fields
+// are concerned that Fairlead honours there. Paths start with prefix.
 func Pod(prefix string, pod *corev1.Pod) []string {
+	f := common(prefix, pod)
+	for i, v := range pod.Spec.Volumes {
+		if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == corev1.StorageMediumDefault {
+			f.add(fmt.Sprintf("%sspec.volumes[%d].emptyDir.sizeLimit", prefix, i), "is honoured for medium Memory and HugePages only")
+		}
+	}
+	return f
+}
+
+// Static holds a static pod of a node of a cluster against these rules. What they do
+// not cover changes nothing, or is refused when the pod comes to the node.
+func Static(pod *corev1.Pod) []string {
+	f := common("", pod)
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		f.add("spec.ephemeralContainers", "are added to pods that run, and no part of a manifest; remove them")
+	}
+	return f
+}
+
+// common are the rules for all pods.
+func common(prefix string, pod *corev1.Pod) faults {
 	var f faults
 	spec, path := &pod.Spec, prefix+"spec"
 	checkLabels(&f, prefix+"metadata", &pod.ObjectMeta)

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,14 +29,9 @@ func checkVolumes(f *faults, path string, volumes []corev1.Volume) {
 }
 
 func checkVolume(f *faults, at string, v *corev1.Volume) {
-	kinds := 0
 	if v.EmptyDir != nil {
-		kinds++
 		if l := v.EmptyDir.SizeLimit; l != nil {
 			checkBytes(f, at+".emptyDir.sizeLimit", *l)
-			if v.EmptyDir.Medium == corev1.StorageMediumDefault {
-				f.add(at+".emptyDir.sizeLimit", "is honoured for medium Memory and HugePages only")
-			}
 		}
 		if text, ok := strings.CutPrefix(string(v.EmptyDir.Medium), string(corev1.StorageMediumHugePagesPrefix)); ok {
 			if size, err := resource.ParseQuantity(text); err != nil || size.Sign() <= 0 {
@@ -44,45 +40,48 @@ func checkVolume(f *faults, at string, v *corev1.Volume) {
 		}
 	}
 	if h := v.HostPath; h != nil {
-		kinds++
 		checkHostPath(f, at+".hostPath", h)
 	}
 	if i := v.Image; i != nil {
-		kinds++
 		checkImage(f, at+".image.reference", i.Reference)
 		oneOf(f, at+".image.pullPolicy", i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 	}
 	if v.ConfigMap != nil {
-		kinds++
 		checkItems(f, at+".configMap", v.ConfigMap.Items, v.ConfigMap.DefaultMode)
 		required(f, at+".configMap.name", v.ConfigMap.Name)
 	}
 	if v.Secret != nil {
-		kinds++
 		checkItems(f, at+".secret", v.Secret.Items, v.Secret.DefaultMode)
 		required(f, at+".secret.secretName", v.Secret.SecretName)
 	}
 	if c := v.PersistentVolumeClaim; c != nil {
-		kinds++
 		required(f, at+".persistentVolumeClaim.claimName", c.ClaimName)
 	}
 	if v.DownwardAPI != nil {
-		kinds++
 		checkDownward(f, at+".downwardAPI", v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
 	}
 	if v.Projected != nil {
-		kinds++
 		checkMode(f, at+".projected.defaultMode", v.Projected.DefaultMode)
 		for i, s := range v.Projected.Sources {
 			checkProjection(f, fmt.Sprintf("%s.projected.sources[%d]", at, i), s)
 		}
 	}
-	switch {
+	switch kinds := kindsOf(v.VolumeSource); {
 	case kinds == 0:
 		f.add(at, "names no kind of volume: one of emptyDir, hostPath, image, configMap, secret, downwardAPI, projected, persistentVolumeClaim is required")
 	case kinds > 1:
 		f.add(at, "names more than one kind of volume")
 	}
+}
+
+// kindsOf counts the kinds that a volume names, also those that nothing here is checked of.
+func kindsOf(s corev1.VolumeSource) (n int) {
+	for _, kind := range reflect.ValueOf(s).Fields() {
+		if !kind.IsNil() {
+			n++
+		}
+	}
+	return n
 }
 
 func checkHostPath(f *faults, at string, h *corev1.HostPathVolumeSource) {
@@ -186,10 +185,11 @@ func knownField(path string, volume bool) bool {
 }
 
 func checkResourceField(f *faults, at string, r *corev1.ResourceFieldSelector) {
-	switch r.Resource {
-	case "limits.cpu", "limits.memory", "requests.cpu", "requests.memory":
-	default:
-		f.add(at+".resource", "%q is not one of limits.cpu, limits.memory, requests.cpu, requests.memory", r.Resource)
+	list, word, _ := strings.Cut(r.Resource, ".")
+	name := corev1.ResourceName(word)
+	known := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isPages(name)
+	if list != "limits" && list != "requests" || !known {
+		f.add(at+".resource", "%q is not one of limits or requests of cpu, memory, ephemeral-storage and hugepages-SIZE, such as limits.cpu", r.Resource)
 	}
 	if r.Divisor.Sign() < 0 {
 		f.add(at+".divisor", "%s is negative", r.Divisor.String())

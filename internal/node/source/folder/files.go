@@ -27,6 +27,7 @@ const (
 // files are what is known of the files of a folder.
 type files struct {
 	folder  string
+	decode  func(manifest.Source) (*manifest.File, error)
 	keep    *keep.Copies
 	entries map[string]*entry
 	dirty   map[string]bool      // files with events since they were read
@@ -43,8 +44,9 @@ type entry struct {
 	problem error             // with what was read last
 }
 
-func newFiles(folder string, kept keep.Folder) files {
-	return files{folder: folder, keep: keep.Of(folder, kept), entries: map[string]*entry{}, dirty: map[string]bool{}, writing: map[string]time.Time{}}
+func newFiles(c Config) files {
+	folder := filepath.Clean(c.Path)
+	return files{folder: folder, decode: source.Decoder(c.Static), keep: keep.Of(folder, c.Keep), entries: map[string]*entry{}, dirty: map[string]bool{}, writing: map[string]time.Time{}}
 }
 
 // restore takes up what an earlier agent has kept, and says whether that is
@@ -52,7 +54,7 @@ func newFiles(folder string, kept keep.Folder) files {
 func (f *files) restore() bool {
 	for _, c := range f.keep.Load() {
 		name := filepath.Base(c.Name)
-		good, err := manifest.DecodeFile(manifest.Source{Name: c.Name, Data: c.Data})
+		good, err := f.decode(manifest.Source{Name: c.Name, Data: c.Data})
 		if err != nil || filepath.Dir(c.Name) != f.folder {
 			f.keep.Remove(c.Name)
 			continue
@@ -136,7 +138,7 @@ func (f *files) file(name string, now time.Time) taken {
 		return taken{wait: settle}
 	}
 	delete(f.writing, name)
-	changed := f.decode(name, data)
+	changed := f.renew(name, data)
 	e = f.entries[name]
 	e.stamp, e.doubt = was, within(now.Sub(was.changed), fresh)
 	return taken{changed: changed}
@@ -161,8 +163,8 @@ func (f *files) busy(name string, at stamp, now time.Time) time.Duration {
 // back, too.
 func within(age, limit time.Duration) bool { return age >= 0 && age < limit }
 
-// decode takes a new version, and says whether that changes anything.
-func (f *files) decode(name string, data []byte) bool {
+// renew takes a new version, and says whether that changes anything.
+func (f *files) renew(name string, data []byte) bool {
 	path := filepath.Join(f.folder, name)
 	sum := sha256.Sum256(data)
 	e := f.entry(name)
@@ -171,7 +173,7 @@ func (f *files) decode(name string, data []byte) bool {
 		e.problem = nil
 		return mended
 	}
-	good, err := manifest.DecodeFile(manifest.Source{Name: path, Data: data})
+	good, err := f.decode(manifest.Source{Name: path, Data: data})
 	if err != nil {
 		return f.bad(name, err)
 	}

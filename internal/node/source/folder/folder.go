@@ -34,7 +34,10 @@ type Config struct {
 	// Keep is where the last good version of each file is kept for the next agent.
 	// No other source may use it.
 	Keep keep.Folder
-	Log  *slog.Logger
+	// Static has the folder read as a kubelet does: all its files but hidden ones hold
+	// static pods of a node.
+	Static bool
+	Log    *slog.Logger
 }
 
 // Source is one folder.
@@ -43,7 +46,8 @@ type Source struct {
 	log     *slog.Logger
 	set     func(source.Set)
 	files   files
-	most    int // files
+	static  bool // see Config
+	most    int  // files
 	watch   *watch
 	place   place // that was read last
 	known   bool  // whether the files are those of the folder, or of an earlier agent
@@ -57,7 +61,7 @@ type place struct{ device, inode uint64 }
 // New makes a source that calls set, from the goroutine of Run, at the beginning
 // and whenever anything has changed.
 func New(c Config, set func(source.Set)) *Source {
-	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, files: newFiles(filepath.Clean(c.Path), c.Keep)}
+	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, static: c.Static, files: newFiles(c)}
 }
 
 // Run follows the folder until ctx ends. It returns nil then, and never before.
@@ -170,7 +174,7 @@ func (s *Source) names() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries = slices.DeleteFunc(entries, func(name string) bool { return !isManifest(name) })
+	entries = slices.DeleteFunc(entries, func(name string) bool { return !s.isManifest(name) })
 	if len(entries) == 0 && len(s.files.entries) > 0 && s.place.device != 0 && here.device != s.place.device {
 		return nil, fmt.Errorf("it is empty and on another file system than before, so that something seems not to be mounted; mount it, or put a file there")
 	}
@@ -179,8 +183,8 @@ func (s *Source) names() ([]string, error) {
 	return entries, nil
 }
 
-func isManifest(name string) bool {
-	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+func (s *Source) isManifest(name string) bool {
+	return !strings.HasPrefix(name, ".") && (s.static || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))))
 }
 
 func (s *Source) unwatch() {

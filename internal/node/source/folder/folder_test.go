@@ -34,10 +34,15 @@ type running struct {
 // start runs a source on a folder until the test ends or stop is called.
 func start(t *testing.T, dir string, kept keep.Folder) (r *running, stop func()) {
 	t.Helper()
-	r = &running{t: t, dir: dir, sets: make(chan source.Set)}
+	return startWith(t, Config{Path: dir, Keep: kept, Log: slog.New(slog.DiscardHandler)})
+}
+
+func startWith(t *testing.T, c Config) (r *running, stop func()) {
+	t.Helper()
+	r = &running{t: t, dir: c.Path, sets: make(chan source.Set)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	s := New(Config{Path: dir, Keep: kept, Log: slog.New(slog.DiscardHandler)}, func(s source.Set) {
+	s := New(c, func(s source.Set) {
 		select {
 		case r.sets <- s:
 		case <-ctx.Done():
@@ -96,6 +101,30 @@ func (r *running) do(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// TestStatic reads a folder as a kubelet does: whatever its files are called, and with
+// all fields of a Pod, also from what an earlier agent has kept.
+func TestStatic(t *testing.T) {
+	c := Config{Path: t.TempDir(), Keep: keep.Folder(t.TempDir()), Static: true, Log: slog.New(slog.DiscardHandler)}
+	critical := func(name string) string {
+		return strings.Replace(pod(name), "spec: {", "spec: {priorityClassName: system-node-critical, ", 1)
+	}
+	r, stop := startWith(t, c)
+	r.wait("")
+	r.write("etcd.manifest", critical("a"))
+	r.wait("a")
+	r.write("plain", critical("b"))
+	r.wait("a b")
+	r.do(os.Mkdir(filepath.Join(r.dir, "folder"), 0o700))
+	r.write(".hidden", pod("c"))
+	r.write("d.json", pod("d"))
+	r.wait("d a b")
+	r.write("plain", "broken")
+	r.wait("d a b", "stays in force")
+	stop()
+	r, _ = startWith(t, c)
+	r.wait("d a b", "stays in force")
 }
 
 // TestFiles changes one file after the other.
@@ -223,7 +252,7 @@ func TestHalfWritten(t *testing.T) {
 // time after the last write.
 func TestNeverClosed(t *testing.T) {
 	now := time.Now()
-	f := newFiles(t.TempDir(), "")
+	f := newFiles(Config{Path: t.TempDir(), Keep: ""})
 	path := filepath.Join(f.folder, "a.yaml")
 	if err := os.WriteFile(path, []byte(pod("a")), 0o600); err != nil {
 		t.Fatal(err)

@@ -30,8 +30,9 @@ type Config struct {
 	Input io.Reader // standard input; nil for none
 	// Keep is where the last good versions of manifests are kept, which is below a
 	// persistent folder. Nobody else may use it.
-	Keep string
-	Log  *slog.Logger
+	Keep   string
+	Static bool // folder and address hold static pods of a node
+	Log    *slog.Logger
 }
 
 // Address serves manifests. The zero value is none.
@@ -72,11 +73,11 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 		if err := first(c.Folder, kept); err != nil {
 			return nil, err
 		}
-		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Log: c.Log}, merged.From(source.File)).Run)
+		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Static: c.Static, Log: c.Log}, merged.From(source.File)).Run)
 	}
 	if c.URL != "" {
 		s, err := url.New(url.Config{
-			URL: c.URL, Header: c.Header, Interval: c.Interval, Keep: keep.Folder(filepath.Join(c.Keep, "manifests.http")),
+			URL: c.URL, Header: c.Header, Interval: c.Interval, Keep: keep.Folder(filepath.Join(c.Keep, "manifests.http")), Static: c.Static,
 		}, merged.From(source.Address))
 		if err != nil {
 			return nil, err

@@ -37,7 +37,8 @@ type Config struct {
 	Interval time.Duration
 	// Keep is where the last good version is kept for the next agent. No other source
 	// may use it.
-	Keep keep.Folder
+	Keep   keep.Folder
+	Static bool // it serves static pods of a node
 }
 
 // Source is one address.
@@ -108,7 +109,7 @@ func (s *Source) Run(ctx context.Context) error {
 // restore takes up what an earlier agent has kept.
 func (s *Source) restore() {
 	for _, c := range s.copies.Load() {
-		f, err := manifest.DecodeFile(manifest.Source{Name: s.name, Data: c.Data})
+		f, err := source.Decoder(s.Static)(manifest.Source{Name: s.name, Data: c.Data})
 		if err == nil && c.Name == s.URL {
 			s.good, s.sum, s.tag = f, sha256.Sum256(c.Data), c.Tag
 		} else {
@@ -160,7 +161,7 @@ func (s *Source) ask(ctx context.Context) (changed bool, err error) {
 		s.bad = nil
 		return false, nil
 	}
-	f, err := manifest.DecodeFile(manifest.Source{Name: s.name, Data: data})
+	f, err := source.Decoder(s.Static)(manifest.Source{Name: s.name, Data: data})
 	if s.bad = err; err != nil {
 		return false, err
 	}

@@ -29,6 +29,31 @@ type server struct {
 	tags   []string // of the requests since the answer was set
 }
 
+// TestStatic takes a list of pods with all their fields, as a kubelet does.
+func TestStatic(t *testing.T) {
+	s := serve(t)
+	s.set(text(`{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"},"spec":{"priority":1,"containers":[{"name":"c","image":"i"}]}}]}`, ""))
+	c := Config{URL: s.URL, Interval: time.Hour, Keep: keep.Folder(t.TempDir()), Static: true}
+	for _, served := range []bool{true, false} { // then from what was kept
+		if !served {
+			s.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		source, err := New(c, func(set source.Set) {
+			if set.Objects == nil || len(set.Objects.Pods) != 1 || *set.Objects.Pods[0].Spec.Priority != 1 || len(set.Problems) > 0 != !served {
+				t.Errorf("served %v: %+v", served, set)
+			}
+			cancel()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := source.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func serve(t *testing.T) *server {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
