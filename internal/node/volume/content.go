@@ -38,17 +38,17 @@ func (s *Set) content(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	m := &mounted{path: s.memoryPath(v.Name), own: true, readOnly: true}
 	list, _, err := s.collect(ctx, v)
 	if err != nil {
-		if s.folder(m).Filled() {
+		if s.folder(v, m).Filled() {
 			return m, nil
 		}
 		return nil, err
 	}
-	_, err = s.folder(m).Publish(list)
+	_, err = s.folder(v, m).Publish(list)
 	return m, err
 }
 
-func (s *Set) folder(m *mounted) files.Folder {
-	return files.Folder{Path: m.path, Group: s.group()}
+func (s *Set) folder(v *corev1.Volume, m *mounted) files.Folder {
+	return files.Folder{Path: m.path, Group: s.group(), Places: s.places(v.Name)}
 }
 
 // collector gathers the files of one volume.
@@ -388,6 +388,6 @@ func (s *Set) update(ctx context.Context, v *corev1.Volume, m *mounted) (changed
 	if err != nil {
 		return false, next, err
 	}
-	changed, err = s.folder(m).Publish(list)
+	changed, err = s.folder(v, m).Publish(list)
 	return changed, next, err
 }

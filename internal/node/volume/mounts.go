@@ -32,6 +32,9 @@ func (s *Set) Mounts(ctx context.Context, ct *corev1.Container) ([]*runtimeapi.M
 			return nil, fmt.Errorf("mount volume %s in container %s: %w", m.Name, ct.Name, err)
 		}
 	}
+	if err := s.makePlaces(ctx, ct, out); err != nil {
+		return nil, fmt.Errorf("mounts of container %s: %w", ct.Name, err)
+	}
 	return out, nil
 }
 

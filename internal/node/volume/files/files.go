@@ -25,6 +25,9 @@ type File struct {
 type Folder struct {
 	Path  string
 	Group *int64 // that may read what the owners of files may; nil for none
+	// Places are names at which containers have something else mounted. What MakePlace has
+	// made there stays: a folder that is deleted takes the mounts on it with it.
+	Places map[string]bool
 }
 
 // The names of the documented layout. A version of the files is a folder whose
@@ -40,6 +43,31 @@ const (
 	linkTemp = "..link_tmp"
 	reserved = ".."
 )
+
+// MakePlace makes a folder or an empty file in a volume, to mount something else on. Below the
+// volume's own files there is nothing to make: each version of them is another folder.
+func MakePlace(volume, path string, dir bool) error {
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	first, _, _ := strings.Cut(path, "/")
+	if info, err := root.Lstat(first); strings.HasPrefix(first, reserved) || err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return nil
+	}
+	if dir {
+		return root.MkdirAll(path, 0o755)
+	}
+	if err := root.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
 
 // version is one set of files on its way to be what a volume shows.
 type version struct {
@@ -190,7 +218,7 @@ func (v *version) tops() map[string]bool {
 func (v *version) link() error {
 	for name := range v.tops() {
 		to := filepath.Join(dataLink, name)
-		if is, err := v.root.Readlink(name); err == nil && is == to {
+		if is, err := v.root.Readlink(name); err == nil && is == to || v.isPlace(name) {
 			continue
 		}
 		if err := v.symlink(to, linkTemp); err != nil {
@@ -208,11 +236,20 @@ func (v *version) link() error {
 	return nil
 }
 
+// isPlace says whether something was made there that others are mounted on.
+func (v *version) isPlace(name string) bool {
+	if !v.Places[name] {
+		return false
+	}
+	info, err := v.root.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink == 0
+}
+
 // unlink takes away links whose files are gone.
 func (v *version) unlink() error {
 	tops := v.tops()
 	return v.each(func(name string) error {
-		if strings.HasPrefix(name, reserved) || tops[name] {
+		if strings.HasPrefix(name, reserved) || tops[name] || v.isPlace(name) {
 			return nil
 		}
 		return v.root.RemoveAll(name)
