@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	config "fairlead.run/api/config/v1alpha1"
+	"fairlead.run/internal/dirwatch"
 )
 
 // Source is where the configuration of a daemon can be read again.
@@ -34,7 +35,7 @@ const (
 )
 
 const confEvents = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
-	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ATTRIB | unix.IN_ONLYDIR
+	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ATTRIB
 
 // Follow calls changed when the configuration may have changed since it was read
 // first, until ctx ends. Each time it watches before that, so that what changes
@@ -73,12 +74,8 @@ func watchPaths(paths []string) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), "configuration events")
 	for _, path := range paths {
 		dir, err := filepath.Abs(path)
-		for err == nil {
-			_, err = unix.InotifyAddWatch(fd, dir, confEvents)
-			if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) || dir == "/" {
-				break
-			}
-			dir, err = filepath.Dir(dir), nil
+		if err == nil {
+			dir, err = dirwatch.Add(fd, dir, confEvents)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("watch %s for changes of the configuration: %w", dir, err), f.Close())

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/dirwatch"
 )
 
 // dirEvents are all the ways in which a configuration can change.
@@ -76,21 +78,14 @@ func (d *Driver) openWatch() (*os.File, error) {
 	if d.cfg.Conflist != "" {
 		dir = filepath.Dir(d.cfg.Conflist)
 	}
+	if at, err := dirwatch.Add(fd, dir, dirEvents); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch %s: %w", at, err), f.Close())
+	}
 	d.mu.Lock()
 	list := d.current.list
 	d.mu.Unlock()
 	if list != nil { // an optional folder: without it there is nothing to see
 		_, _ = unix.InotifyAddWatch(fd, filepath.Join(dir, list.Name), dirEvents)
-	}
-	for {
-		_, err = unix.InotifyAddWatch(fd, dir, dirEvents)
-		if !errors.Is(err, unix.ENOENT) || dir == "/" {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), f.Close())
 	}
 	return f, nil
 }
