@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -28,6 +29,13 @@ const maxMessage = 16 << 20
 
 // dialTimeout is how long the first answer may take.
 const dialTimeout = 5 * time.Second
+
+// reconnect is how long it is waited before a runtime that is away is tried again. What gRPC
+// does by itself comes to two minutes, which pods would wait once the runtime is back.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: dialTimeout,
+}
 
 // wanted is the version of the CRI that is spoken here, and no other.
 const wanted = "v1"
@@ -134,6 +142,7 @@ func open(ctx context.Context, socket string, options ...grpc.DialOption) (*grpc
 	_ = probe.Close()
 	conn, err := grpc.NewClient("unix://"+path, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(reconnect),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	}, options...)...)
 	if err != nil {

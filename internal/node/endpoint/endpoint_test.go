@@ -7,7 +7,10 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -130,6 +133,50 @@ func TestDialImages(t *testing.T) {
 	_ = e.Close()
 	if _, err := DialImages(t.Context(), serve(t, func(*grpc.Server) {})); !errors.Is(err, errdefs.ErrPrecondition) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestReconnect is there soon after a runtime that was away is back, however long that was.
+func TestReconnect(t *testing.T) {
+	path := serve(t, func(s *grpc.Server) { runtimeapi.RegisterRuntimeServiceServer(s, fake{}) })
+	var away atomic.Bool
+	var mu sync.Mutex
+	var open []net.Conn
+	tried := 0
+	e, err := Dial(t.Context(), path, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if away.Load() {
+			tried++
+			return nil, errors.New("away")
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		open = append(open, conn)
+		return conn, err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	away.Store(true)
+	mu.Lock()
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+	mu.Unlock()
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		_, _ = e.Identify(t.Context())
+	}
+	away.Store(false)
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err = e.Identify(t.Context()); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil || tried < 8 {
+		t.Errorf("%v after %d attempts in 6 s", err, tried)
 	}
 }
 
