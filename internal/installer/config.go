@@ -104,7 +104,7 @@ func (i *Installer) asStarted() (profile.Distribution, error) {
 		return i.dist, nil
 	}
 	p := profile.Process{Write: i.writable}
-	if p.Args, err = profile.ReadCommand("/proc", pid); err != nil {
+	if p.Start, err = profile.ReadStart("/proc", pid); err != nil {
 		return i.dist, nil
 	}
 	if s, ok := i.restarter.(restart.Systemd); ok {

@@ -190,7 +190,7 @@ func dropIn(t *testing.T, args ...string) (path, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err = d.StartedAs(profile.Process{Args: args, Unit: "containerd.service"})
+	d, err = d.StartedAs(profile.Process{Start: profile.Start{Args: args}, Unit: "containerd.service"})
 	if err != nil {
 		t.Fatal(err)
 	}

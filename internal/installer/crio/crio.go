@@ -28,7 +28,7 @@ type Layout struct {
 	// Root is in front of every path, for a container that sees the node there.
 	Root string
 	// Main is the file that is read first, and DropIns the folder that is read
-	// after it, in the order of names.
+	// after it, in the order of names. Without a name there is none.
 	Main, DropIns string
 }
 
@@ -62,24 +62,12 @@ type Change struct {
 // Load reads the configuration.
 func Load(l Layout) (*Config, error) {
 	c := &Config{Layout: l}
-	paths := []string{l.Main}
-	top := inroot.Join(l.Root, l.DropIns)
-	err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		if path == top {
-			return &fs.PathError{Op: "read", Path: l.DropIns, Err: syscall.ENOTDIR}
-		}
-		path = filepath.Join(l.DropIns, strings.TrimPrefix(path, top))
-		paths = append(paths, path)
-		if filepath.Ext(e.Name()) != ".conf" && filepath.Ext(e.Name()) != ".toml" || strings.HasPrefix(e.Name(), ".") {
-			c.Temporary = append(c.Temporary, path)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	paths, err := c.dropIns()
+	if err != nil {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
+	}
+	if l.Main != "" {
+		paths = append([]string{l.Main}, paths...)
 	}
 	for _, path := range paths {
 		if err := c.add(path); err != nil {
@@ -87,6 +75,33 @@ func Load(l Layout) (*Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// dropIns are the files in the folder of drop-ins, and in those in that.
+func (c *Config) dropIns() ([]string, error) {
+	if c.DropIns == "" {
+		return nil, nil
+	}
+	var all []string
+	top := inroot.Join(c.Root, c.DropIns)
+	err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if path == top {
+			return &fs.PathError{Op: "read", Path: c.DropIns, Err: syscall.ENOTDIR}
+		}
+		path = filepath.Join(c.DropIns, strings.TrimPrefix(path, top))
+		all = append(all, path)
+		if filepath.Ext(e.Name()) != ".conf" && filepath.Ext(e.Name()) != ".toml" || strings.HasPrefix(e.Name(), ".") {
+			c.Temporary = append(c.Temporary, path)
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	return all, err
 }
 
 func (c *Config) add(path string) error {
@@ -112,6 +127,9 @@ func (c *Config) add(path string) error {
 	c.files = append(c.files, file{path: path, doc: doc})
 	return nil
 }
+
+// Files is how many files were read.
+func (c *Config) Files() int { return len(c.files) }
 
 func at(more ...string) []string {
 	return append([]string{"crio", "runtime", "runtimes"}, more...)
@@ -185,6 +203,12 @@ func NeedsMonitor(runtimeType string) bool { return runtimeType == "" || runtime
 // Plan says which files to change for a type; without handlers, all of it is taken
 // out. Owned are handlers that were written for it before.
 func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
+	switch {
+	case c.DropIns == "" && len(handlers) == 0:
+		return nil, nil
+	case c.DropIns == "":
+		return nil, fault.New(payload.UnsupportedNode, "CRI-O is started without a folder of drop-ins, in which handlers could be added; start it with --config-dir and a folder, or without that flag")
+	}
 	path := filepath.Join(c.DropIns, "99-fairlead-"+kind+".conf")
 	old, err := os.ReadFile(inroot.Join(c.Root, path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -60,7 +60,7 @@ type exam struct {
 	all  []Finding
 	dist profile.Distribution
 	seen cri.Seen
-	// blind is why it was not seen how containerd was started, or nil, and told says that
+	// blind is why it was not seen how the runtime was started, or nil, and told says that
 	// it is started with a file that has to be there.
 	blind error
 	told  bool
@@ -181,44 +181,6 @@ func (e *exam) socket(ctx context.Context) {
 	}
 }
 
-// started has the file looked at that containerd is started with, which is not always
-// the one of the distribution. What the user has said comes before it.
-func (e *exam) started() error {
-	if e.Override.Config != "" {
-		return nil
-	}
-	args, err := e.command()
-	if err != nil {
-		e.blind = err
-		return nil
-	}
-	_, said := profile.Config(args)
-	e.told = said && !e.dist.Containerd.Generated
-	// Nothing is written, so that it does not matter whether it could be.
-	e.dist, err = e.dist.StartedAs(profile.Process{Args: args, Write: func(string) error { return nil }})
-	return err
-}
-
-// command is containerd's command line: that of its process or, if there is none to be
-// seen, the one by which systemd would start it.
-func (e *exam) command() ([]string, error) {
-	pid, err := cri.Client{Socket: e.path(e.dist.Socket)}.PID()
-	if err == nil {
-		var args []string
-		if args, err = profile.ReadCommand(e.proc, pid); err == nil {
-			return args, nil
-		}
-	}
-	unit, other := e.dist.Unit(e.path("/"), "")
-	if other == nil {
-		var args []string
-		if args, other = profile.UnitCommand(e.path("/"), unit); other == nil {
-			return args, nil
-		}
-	}
-	return nil, fmt.Errorf("%w; %w", err, other)
-}
-
 func (e *exam) containerd() {
 	err := e.started()
 	main := e.dist.Containerd.Main
@@ -240,7 +202,7 @@ func (e *exam) containerd() {
 	for _, text := range c.Ignored() {
 		e.add(Finding{Warning, "config", main, text + ", so that it may be read by nobody", "write the tables by the names of the file's version"})
 	}
-	e.read(c)
+	e.read(c.Main, len(c.Files()), fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())))
 	e.ctr()
 	if d := (containerd.Daemon{Loaded: e.seen.Loaded}); d.Loaded != nil {
 		if d.Major, d.Minor, err = e.seen.Release(); err == nil {
@@ -270,20 +232,6 @@ func (e *exam) ctr() {
 	e.add(Finding{Warning, "ctr", "ctr", "containerd's client is not on this node, which has to be asked by it when the CRI does not answer", "it comes with " + system.CtrFrom})
 }
 
-// read says which files there are.
-func (e *exam) read(c *containerd.Config) {
-	switch {
-	case len(c.Files()) > 0:
-		e.add(Finding{OK, "config", c.Main, fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())), ""})
-	case e.told:
-		e.add(Finding{Error, "config", c.Main, "containerd is started with it, and it is not there; containerd will not start again", "put the file back, or correct --config in the unit of containerd"})
-	case e.blind != nil:
-		e.add(Finding{Warning, "config", c.Main, "it is not there, and it is not seen which file containerd was started with: " + e.blind.Error(), "start containerd, look from the host's PID namespace, or name the file by --cri-config"})
-	default:
-		e.add(Finding{OK, "config", c.Main, "it is not there, so that containerd goes by what it has built in", ""})
-	}
-}
-
 // pending tells of handlers that the next restart takes away.
 func (e *exam) pending(names []string) {
 	for _, name := range names {
@@ -303,17 +251,39 @@ func (e *exam) handler(name, where string) {
 }
 
 func (e *exam) crio() {
+	err := e.started()
+	if err != nil {
+		e.add(Finding{Error, "config", e.dist.CRIO.Main, err.Error(), "start CRI-O with absolute paths, or name the file by --cri-config"})
+		return
+	}
 	c, err := crio.Load(e.dist.CRIO)
 	if err != nil {
 		e.add(Finding{Error, "config", e.dist.CRIO.Main, err.Error(), "correct the file"})
 		return
 	}
+	e.read(cmp.Or(c.Main, c.DropIns), c.Files(), fmt.Sprintf("%d files, with those in %s", c.Files(), cmp.Or(c.DropIns, "no folder")))
 	for _, text := range c.Broken {
 		e.add(Finding{Error, "config", e.dist.CRIO.DropIns, text + ": CRI-O keeps what it had, and will not start again", "correct the file, or take it away"})
 	}
 	for _, path := range c.Temporary {
 		e.add(Finding{Warning, "config", path, "it looks half written, and CRI-O reads it all the same", "take it away"})
 	}
+	e.monitored()
+	if len(c.Broken) == 0 {
+		e.pending(c.Pending(e.seen.Handlers))
+	}
+	configured := c.Handlers()
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		e.handler(name, configured[name])
+		if program := c.Program(name); filepath.IsAbs(program) && !e.runnable(program) {
+			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
+		}
+		e.runtimeConfig(name, c.RuntimeConfig(name), "runtime_config_path in "+configured[name])
+	}
+}
+
+// monitored looks at handlers that CRI-O serves and whose containers conmon watches over.
+func (e *exam) monitored() {
 	for _, name := range slices.Sorted(maps.Keys(e.seen.Loaded)) {
 		l := e.seen.Loaded[name]
 		if !crio.NeedsMonitor(l.Type) {
@@ -325,16 +295,5 @@ func (e *exam) crio() {
 		if filepath.Base(l.Path) == "runsc" {
 			e.add(Finding{Error, "handler", name, "below CRI-O no start of a container by runsc returns, so that pods on this handler hang", "have it of the type vm with gVisor's shim, as fairlead install writes it"})
 		}
-	}
-	if len(c.Broken) == 0 {
-		e.pending(c.Pending(e.seen.Handlers))
-	}
-	configured := c.Handlers()
-	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		e.handler(name, configured[name])
-		if program := c.Program(name); filepath.IsAbs(program) && !e.runnable(program) {
-			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
-		}
-		e.runtimeConfig(name, c.RuntimeConfig(name), "runtime_config_path in "+configured[name])
 	}
 }

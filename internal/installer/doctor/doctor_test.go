@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"fairlead.run/internal/installer/cri"
-	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/profile"
 )
 
@@ -94,8 +93,7 @@ func TestCRIO(t *testing.T) {
 // By SIGHUP, CRI-O forgets who watches over containers.
 func TestCRIOWithoutMonitors(t *testing.T) {
 	e := &exam{seen: cri.Seen{Loaded: map[string]cri.Loaded{"lost": {}, "watched": {Monitor: "/usr/bin/conmon"}, "shim": {Type: "vm"}}}}
-	e.dist.CRIO = crio.Layout{Root: t.TempDir(), Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"}
-	e.crio()
+	e.monitored()
 	if len(e.all) != 1 || !has(e.all, Error, "monitor", "lost", "SIGHUP") {
 		t.Errorf("%+v", e.all)
 	}
@@ -106,8 +104,7 @@ func TestCRIOWithRunsc(t *testing.T) {
 	e := &exam{seen: cri.Seen{Loaded: map[string]cri.Loaded{
 		"program": {Type: "oci", Path: "/usr/local/bin/runsc", Monitor: "/usr/bin/conmon"}, "shim": {Type: "vm", Path: "/usr/bin/containerd-shim-runsc-v2"},
 	}}}
-	e.dist.CRIO = crio.Layout{Root: t.TempDir(), Main: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d"}
-	e.crio()
+	e.monitored()
 	if len(e.all) != 1 || !has(e.all, Error, "handler", "program", "hang") {
 		t.Errorf("%+v", e.all)
 	}

@@ -137,6 +137,56 @@ func TestConfigurationOfAUnit(t *testing.T) {
 	check(t, Examine(t.Context(), n), wanted{Error, "socket", "/run/crio/crio.sock", ""})
 }
 
+// CRI-O is told its files by its process, its unit or variables.
+func TestConfigurationOfCRIO(t *testing.T) {
+	const (
+		unit   = "usr/lib/systemd/system/crio.service"
+		file   = "/opt/crio.conf"
+		folder = "/opt/crio.d"
+		socket = "run/crio/crio.sock"
+		usual  = "/etc/crio/crio.conf"
+	)
+	here := map[string]string{file: "", folder + "/10-x.conf": "[crio.runtime.runtimes.other]\nruntime_path = \"/opt/none\"\n"}
+	reads := []wanted{{OK, "config", file, "2 files, with those in " + folder}, {Error, "binary", "other", "/opt/none"}}
+	for name, c := range map[string]struct {
+		unit  string
+		files map[string]string
+		want  []wanted
+	}{
+		"nothing said":       {"[Service]\nExecStart=/usr/bin/crio $CRIO_CONFIG_OPTIONS\n", map[string]string{usual: ""}, []wanted{{OK, "config", usual, "1 files"}}},
+		"no file":            {"[Service]\nExecStart=/usr/bin/crio\n", nil, []wanted{{OK, "config", usual, "built in"}}},
+		"flags":              {"[Service]\nExecStart=/usr/bin/crio -c " + file + " \\\n  -d " + folder + "\n", here, reads},
+		"flags of a file":    {"[Service]\nEnvironmentFile=-/etc/sysconfig/crio\nExecStart=/usr/bin/crio $CRIO_CONFIG_OPTIONS\n", map[string]string{file: "", folder + "/x": here[folder+"/10-x.conf"], "etc/sysconfig/crio": "CRIO_CONFIG_OPTIONS=\"--config " + file + " --config-dir " + folder + "\"\n"}, reads},
+		"variables":          {"[Service]\nEnvironment=CONTAINER_CONFIG=" + file + " CONTAINER_CONFIG_DIR=" + folder + "\nExecStart=/usr/bin/crio\n", here, reads},
+		"variables by env":   {"[Service]\nExecStart=/usr/bin/env CONTAINER_CONFIG=" + file + " CONTAINER_CONFIG_DIR=" + folder + " /usr/bin/crio\n", here, reads},
+		"it is not there":    {"[Service]\nExecStart=/usr/bin/crio --config " + file + "\n", nil, []wanted{{Error, "config", file, "CRI-O will not start again"}}},
+		"nor by a variable":  {"[Service]\nEnvironment=CONTAINER_CONFIG=" + file + "\nExecStart=/usr/bin/crio\n", map[string]string{"etc/crio/crio.conf.d/x.conf": ""}, []wanted{{Error, "config", file, "CRI-O will not start again"}}},
+		"garbage":            {"[Service]\nExecStart=/usr/bin/crio --config " + file + "\n", map[string]string{file: "[[["}, []wanted{{Error, "config", "/etc/crio/crio.conf.d", file + ":1"}}},
+		"relative":           {"[Service]\nExecStart=/usr/bin/crio --config x.conf\n", nil, []wanted{{Error, "config", "x.conf", "no absolute path"}}},
+		"no file is to read": {"[Service]\nExecStart=/usr/bin/crio --config= -d " + folder + "\n", map[string]string{folder + "/10-x.conf": here[folder+"/10-x.conf"]}, []wanted{{OK, "config", folder, "1 files"}, {Error, "binary", "other", "/opt/none"}}},
+		"something else":     {"[Service]\nExecStart=/opt/start-it\n", nil, []wanted{{Warning, "config", usual, "/opt/start-it and names no crio"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			write(t, root, unit, c.unit, 0o644)
+			for path, text := range c.files {
+				write(t, root, path, text, 0o644)
+			}
+			check(t, Examine(t.Context(), Node{Root: root, proc: t.TempDir()}), append(c.want, wanted{Error, "socket", "/" + socket, ""})...)
+		})
+	}
+	// What runs counts before its unit, and what the user says before that.
+	n := serve(t, &critest.Runtime{Name: "cri-o", Release: "1.36.3", Handlers: []string{"crun"}}, socket, "/usr/bin/crio -d "+folder)
+	write(t, n.Root, "proc/"+strconv.Itoa(os.Getpid())+"/environ", "CONTAINER_CONFIG="+file+"\x00", 0o644)
+	write(t, n.Root, unit, "[Service]\nExecStart=/usr/bin/crio\n", 0o644)
+	for path, text := range here {
+		write(t, n.Root, path, text, 0o644)
+	}
+	check(t, Examine(t.Context(), n), reads...)
+	n.Override.Config = usual
+	check(t, Examine(t.Context(), n), wanted{OK, "config", usual, "it is not there"})
+}
+
 func TestNoKubelet(t *testing.T) {
 	for _, name := range profile.Names() {
 		want := wanted{Warning, "kubelet", "kubelet", "no kubelet is seen"}

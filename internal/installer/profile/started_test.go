@@ -80,11 +80,11 @@ func TestHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			args, err := ReadCommand(filepath.Join(root, "proc"), 7)
+			start, err := ReadStart(filepath.Join(root, "proc"), 7)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err = d.StartedAs(Process{Args: args, Unit: "containerd.service", Write: func(path string) error {
+			d, err = d.StartedAs(Process{Start: start, Unit: "containerd.service", Write: func(path string) error {
 				if h.sealed != "" && strings.HasPrefix(path, h.sealed) {
 					return syscall.EROFS
 				}
@@ -116,13 +116,91 @@ func TestStartedAsRefuses(t *testing.T) {
 		"not mounted": {[]string{"/usr/bin/containerd", "--config", "/opt/x.toml"}, "containerd.service", errors.New("is not mounted"), "is not mounted"},
 		"a bad word":  {[]string{"/usr/bin/containerd", "a\nb"}, "containerd.service", nil, "control character"},
 	} {
-		if _, err := d.StartedAs(Process{Args: c.args, Unit: c.unit, Write: func(string) error { return c.write }}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := d.StartedAs(Process{Start: Start{Args: c.args}, Unit: c.unit, Write: func(string) error { return c.write }}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, d := range distributions[1:] {
-		if got, err := d.StartedAs(Process{Args: []string{"x"}}); err != nil || got.Containerd.Main != d.Containerd.Main {
+		if got, err := d.StartedAs(Process{Start: Start{Args: []string{"x"}}}); err != nil || got.Containerd.Main != d.Containerd.Main || got.CRIO != d.CRIO {
 			t.Errorf("%s: %+v %v", d.Name, got, err)
 		}
+	}
+}
+
+// CRI-O takes a file and a folder, by flags or variables; flags count more.
+func TestCRIOStartedAs(t *testing.T) {
+	const file, folder = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
+	sealed := func(path string) error { return errors.New(path + " is sealed") }
+	for name, c := range map[string]struct {
+		line      string
+		env       map[string]string
+		write     func(string) error
+		main, dir string
+		said      bool
+		refused   string
+	}{
+		"nothing said":         {line: "crio", main: file, dir: folder},
+		"other flags":          {line: "crio --listen /config --registries-conf /c --selinux", main: file, dir: folder},
+		"a file":               {line: "crio --config /a.conf", main: "/a.conf", dir: folder, said: true},
+		"both":                 {line: "crio --config=/a.conf --config-dir=/a.d", main: "/a.conf", dir: "/a.d", said: true},
+		"short":                {line: "crio -c /a.conf -d /a.d", main: "/a.conf", dir: "/a.d", said: true},
+		"with one dash":        {line: "crio -config /a.conf -config-dir=/a.d", main: "/a.conf", dir: "/a.d", said: true},
+		"the last counts":      {line: "crio -c /b.conf -c /a.conf -d /b.d -d /a.d", main: "/a.conf", dir: "/a.d", said: true},
+		"a folder alone":       {line: "crio --config-dir /a.d", main: file, dir: "/a.d"},
+		"variables":            {line: "crio", env: map[string]string{"CONTAINER_CONFIG": "/a.conf", "CONTAINER_CONFIG_DIR": "/a.d"}, main: "/a.conf", dir: "/a.d", said: true},
+		"flags over variables": {line: "crio -c /a.conf -d /a.d", env: map[string]string{"CONTAINER_CONFIG": "/b.conf", "CONTAINER_CONFIG_DIR": "/b.d"}, main: "/a.conf", dir: "/a.d", said: true},
+		"no files at all":      {line: "crio --config= --config-dir=", said: true},
+		"relative":             {line: "crio -c a.conf", refused: "no absolute path"},
+		"a relative folder":    {line: "crio -d a.d", refused: "no absolute path"},
+		"sealed":               {line: "crio -d /a.d", write: sealed, refused: "/a.d is sealed"},
+		"its own":              {line: "crio -d " + folder, write: sealed, main: file, dir: folder},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := Detect(t.TempDir(), Choice{Name: "crio"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.write == nil {
+				c.write = func(string) error { return nil }
+			}
+			s := Start{Args: strings.Fields(c.line), Env: c.env}
+			got, err := d.StartedAs(Process{Start: s, Write: c.write})
+			if c.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), c.refused) {
+					t.Errorf("%+v %v", got.CRIO, err)
+				}
+				return
+			}
+			if err != nil || got.CRIO.Main != c.main || got.CRIO.DropIns != c.dir {
+				t.Errorf("%+v %v", got.CRIO, err)
+			}
+			if _, said := d.Config(s); said != c.said {
+				t.Errorf("said is %t", said)
+			}
+		})
+	}
+}
+
+// What a process was started with is in its folder of /proc.
+func TestReadStart(t *testing.T) {
+	proc := t.TempDir()
+	touch(t, proc, "7/cmdline", "7/environ")
+	for path, text := range map[string]string{"7/cmdline": "/usr/bin/crio\x00-c\x00/a b.conf\x00", "7/environ": "X=1\x00CONTAINER_CONFIG_DIR=/a=b.d\x00bare\x00"} {
+		if err := os.WriteFile(filepath.Join(proc, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := ReadStart(proc, 7)
+	if err != nil || strings.Join(s.Args, "|") != "/usr/bin/crio|-c|/a b.conf" || len(s.Env) != 2 || s.Env["CONTAINER_CONFIG_DIR"] != "/a=b.d" {
+		t.Errorf("%+v %v", s, err)
+	}
+	if err := os.Remove(filepath.Join(proc, "7/environ")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := ReadStart(proc, 7); err != nil || len(s.Args) != 3 || len(s.Env) != 0 {
+		t.Errorf("without a look at its variables: %+v %v", s, err)
+	}
+	if _, err := ReadStart(proc, 8); err == nil {
+		t.Error("a process that is none was read")
 	}
 }

@@ -33,17 +33,25 @@ const maxFile = 1 << 20
 const devNull = "/dev/null"
 
 // Command is the command line by which systemd starts a service: the last ExecStart of
-// its unit and drop-ins, below root, with variables and specifiers filled in. The error
-// is errdefs.ErrNotFound if there is no such unit.
-func Command(root, unit string) ([]string, error) {
-	args, err := command(root, unit)
-	if err != nil {
-		return nil, fmt.Errorf("look how %s is started: %w", unit, err)
+// its unit and drop-ins, below root, with variables and specifiers filled in. Env are the
+// variables that these files set. The error is errdefs.ErrNotFound if there is no such
+// unit.
+func Command(root, unit string) (args []string, env map[string]string, err error) {
+	s, err := load(root, unit)
+	if err == nil {
+		env, err = s.env()
 	}
-	return args, nil
+	if err == nil {
+		args, err = s.command(env)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look how %s is started: %w", unit, err)
+	}
+	return args, env, nil
 }
 
-func command(root, unit string) ([]string, error) {
+// load reads the files of a unit.
+func load(root, unit string) (*service, error) {
 	path, err := fragment(root, unit)
 	if err != nil {
 		return nil, err
@@ -59,7 +67,7 @@ func command(root, unit string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return s.command()
+	return &s, nil
 }
 
 // fragment is the file of a unit.
@@ -216,7 +224,7 @@ func logical(text string) []string {
 }
 
 // command makes words of the last ExecStart.
-func (s *service) command() ([]string, error) {
+func (s *service) command(env map[string]string) ([]string, error) {
 	if len(s.starts) == 0 {
 		return nil, fmt.Errorf("its files have no ExecStart: %w", errdefs.ErrInvalidArgument)
 	}
@@ -245,10 +253,6 @@ func (s *service) command() ([]string, error) {
 			args = append(args, w.text)
 		}
 		return args, nil
-	}
-	env, err := s.env()
-	if err != nil {
-		return nil, err
 	}
 	for _, w := range rest {
 		args = append(args, expand(w.text, env)...)

@@ -2,6 +2,7 @@ package unitfile
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,10 +64,21 @@ func TestCommand(t *testing.T) {
 		"no variables any more":           {map[string]string{vendor: "[Service]\nEnvironment=X=y\nEnvironment=\nExecStart=/bin/a ${X}\n"}, "/bin/a|"},
 		"files of variables":              {map[string]string{vendor: "[Service]\nEnvironment=X=y\nEnvironmentFile=-/etc/none\nEnvironmentFile=-/etc/a*\nExecStart=/bin/a $X ${Y}\n", "etc/ab": "# text\nX=z\nY='1 2'\n"}, "/bin/a|z|1 2"},
 	} {
-		got, err := Command(put(t, c.files), "a-b.service")
+		got, _, err := Command(put(t, c.files), "a-b.service")
 		if err != nil || strings.Join(got, "|") != c.want {
 			t.Errorf("%s: %q %v, want %q", name, got, err, c.want)
 		}
+	}
+}
+
+// What a service is started with counts whether its command line has it or not.
+func TestEnvironment(t *testing.T) {
+	root := put(t, map[string]string{
+		vendor: "[Service]\nEnvironment=X=1 Y=2\nEnvironmentFile=-/etc/a\nExecStart=:/bin/a $X\n", "etc/a": "Y='3 4'\n", admin + ".d/x.conf": "[Service]\nEnvironment=Z=\n",
+	})
+	_, env, err := Command(root, "a-b.service")
+	if want := map[string]string{"X": "1", "Y": "3 4", "Z": ""}; err != nil || !maps.Equal(env, want) {
+		t.Errorf("%q %v", env, err)
 	}
 }
 
@@ -83,7 +95,7 @@ func TestCommandRefused(t *testing.T) {
 		"a missing file":      {map[string]string{vendor: "[Service]\nEnvironmentFile=/etc/none\nExecStart=/bin/a $X\n"}, "/etc/none is not there"},
 		"a folder for a file": {map[string]string{admin + "/x": ""}, "no regular file"},
 	} {
-		got, err := Command(put(t, c.files), "a-b.service")
+		got, _, err := Command(put(t, c.files), "a-b.service")
 		if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a-b.service") {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
@@ -101,14 +113,14 @@ func FuzzCommand(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		root := put(t, map[string]string{vendor: "[Service]\nExecStart=" + text + "\n"})
-		_, _ = Command(root, "a-b.service") // whatever it makes of that
+		_, _, _ = Command(root, "a-b.service") // whatever it makes of that
 		args := append([]string{"/bin/a"}, strings.Split(text, ",")...)
 		starter, err := containerd.Starter(args)
 		if err != nil {
 			return
 		}
 		root = put(t, map[string]string{vendor: "[Service]\nExecStart=/bin/b\n", admin + ".d/x.conf": string(starter)})
-		if got, err := Command(root, "a-b.service"); err != nil || !slices.Equal(got, args) {
+		if got, _, err := Command(root, "a-b.service"); err != nil || !slices.Equal(got, args) {
 			t.Errorf("%q became %q: %v", args, got, err)
 		}
 	})
