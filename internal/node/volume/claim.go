@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,7 +157,7 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	source := pv.Spec.CSI
 	v := csi.Volume{
 		Driver: source.Driver, Handle: source.VolumeHandle, FSType: source.FSType, MountFlags: pv.Spec.MountOptions,
-		ReadOnly: readOnly || source.ReadOnly, Attributes: maps.Clone(source.VolumeAttributes),
+		ReadOnly: readOnly || source.ReadOnly, Attributes: source.VolumeAttributes,
 		AccessModes: pv.Spec.AccessModes, Target: s.target(pv.Name),
 	}
 	var err error
@@ -215,7 +214,7 @@ func (s *Set) inlineCSI(ctx context.Context, of *corev1.Volume) (*mounted, error
 		return nil, fmt.Errorf("CSI driver %s makes no volumes for single pods, as no CSIDriver object says so (volumeLifecycleModes); use a PersistentVolumeClaim: %w", source.Driver, errdefs.ErrInvalidArgument)
 	}
 	v := csi.Volume{
-		Driver: source.Driver, Inline: true, Attributes: maps.Clone(source.VolumeAttributes),
+		Driver: source.Driver, Inline: true, Attributes: source.VolumeAttributes,
 		Handle: fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(s.spec.Pod.UID)+"/"+of.Name))),
 		Target: s.target(of.Name), ReadOnly: source.ReadOnly != nil && *source.ReadOnly,
 	}
@@ -264,13 +263,11 @@ func (s *Set) publishCSI(ctx context.Context, v csi.Volume, driver *storagev1.CS
 	if driver != nil {
 		wants = driver.Spec
 	}
-	if v.Attributes == nil {
-		v.Attributes = map[string]string{}
-	}
+	v.PodInfo = map[string]string{}
 	if wants.PodInfoOnMount != nil && *wants.PodInfoOnMount {
 		pod := s.spec.Pod
-		v.Attributes[contextPod], v.Attributes[contextNamespace], v.Attributes[contextUID] = pod.Name, pod.Namespace, string(pod.UID)
-		v.Attributes[contextAccount], v.Attributes[contextEphemeral] = pod.Spec.ServiceAccountName, strconv.FormatBool(v.Inline)
+		v.PodInfo[contextPod], v.PodInfo[contextNamespace], v.PodInfo[contextUID] = pod.Name, pod.Namespace, string(pod.UID)
+		v.PodInfo[contextAccount], v.PodInfo[contextEphemeral] = pod.Spec.ServiceAccountName, strconv.FormatBool(v.Inline)
 	}
 	if err := s.giveTokens(ctx, &v, wants); err != nil {
 		return nil, err
@@ -323,7 +320,7 @@ func (s *Set) giveTokens(ctx context.Context, v *csi.Volume, wants storagev1.CSI
 		v.PublishSecrets[contextTokens] = string(data)
 		return nil
 	}
-	v.Attributes[contextTokens] = string(data)
+	v.PodInfo[contextTokens] = string(data)
 	return nil
 }
 

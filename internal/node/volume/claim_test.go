@@ -242,6 +242,9 @@ func TestClaimOfADriver(t *testing.T) {
 	if a := publish.GetVolumeContext(); a["a"] != "1" || a[contextPod] != "web" || a[contextUID] != "pod-uid" || a[contextEphemeral] != "false" {
 		t.Errorf("attributes %v", a)
 	}
+	if a := stage.GetVolumeContext(); len(a) != 1 || a["a"] != "1" {
+		t.Errorf("it is staged for all pods of the node, with attributes %v", a)
+	}
 	if u, err := usage(t.Context(), s); err != nil || len(u) != 1 || u[0].Claim != "data" || u[0].Capacity <= 0 {
 		t.Errorf("%+v %v", u, err)
 	}

@@ -63,6 +63,7 @@ type Volume struct {
 	MountFlags     []string
 	AccessModes    []corev1.PersistentVolumeAccessMode
 	Attributes     map[string]string // that the volume was created with
+	PodInfo        map[string]string // of the pod that it is published for; it is staged for any
 	// Attach waits until the volume is attached to this node, and returns what that has
 	// told for the driver; nil if it need not be. By then Attached has the volume.
 	Attach         func(context.Context) (map[string]string, error)

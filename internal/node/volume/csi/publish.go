@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,9 +121,12 @@ type request struct {
 
 // mount has the driver stage the volume, if it does that, and publish it.
 func (c *Client) mount(ctx context.Context, v Volume, q request) error {
+	told := map[string]string{}
+	maps.Copy(told, v.Attributes)
+	maps.Copy(told, v.PodInfo)
 	r := &spec.NodePublishVolumeRequest{
 		VolumeId: v.Handle, PublishContext: q.attachment, TargetPath: v.Target, VolumeCapability: v.capability(q.abilities),
-		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: v.Attributes,
+		Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: told,
 	}
 	if q.staged {
 		s := c.stage(v.Driver, v.Handle)
