@@ -342,7 +342,7 @@ func (t token) expires() time.Time {
 }
 
 // takesGroup says whether the files of a volume may be given to a group, by what
-// its driver has declared.
+// its driver has declared. An inline volume is one pod's alone.
 func takesGroup(policy *storagev1.FSGroupPolicy, v csi.Volume) bool {
 	if v.ReadOnly {
 		return false
@@ -350,7 +350,7 @@ func takesGroup(policy *storagev1.FSGroupPolicy, v csi.Volume) bool {
 	if policy != nil && *policy != storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy {
 		return *policy == storagev1.FileFSGroupPolicy
 	}
-	once := slices.Contains(v.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.AccessModes, corev1.ReadWriteOncePod)
+	once := v.Inline || slices.Contains(v.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.AccessModes, corev1.ReadWriteOncePod)
 	return v.FSType != "" && once
 }
 

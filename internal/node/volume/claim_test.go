@@ -449,6 +449,7 @@ func TestWhichVolumesTakeAGroup(t *testing.T) {
 		{nil, csi.Volume{AccessModes: once}, false},
 		{nil, csi.Volume{FSType: "ext4", AccessModes: once, ReadOnly: true}, false},
 		{policy(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy), csi.Volume{FSType: "ext4", AccessModes: once}, true},
+		{policy(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy), csi.Volume{FSType: "ext4", Inline: true}, true},
 		{policy(storagev1.FileFSGroupPolicy), csi.Volume{AccessModes: many}, true},
 		{policy(storagev1.NoneFSGroupPolicy), csi.Volume{FSType: "ext4", AccessModes: once}, false},
 	} {
