@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/volume/csi"
@@ -96,7 +97,29 @@ func (s *Set) boundTo(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*
 	if isBlock(pv.Spec.VolumeMode) {
 		return nil, errBlock
 	}
-	return pv, nil
+	return pv, s.reaches(pv)
+}
+
+// reaches refuses a volume that is for other nodes, for a pod that no scheduler has brought
+// here: the folder of a local one would be another one on this node. A pod that runs has its
+// volumes already, whatever the node's labels are by now.
+func (s *Set) reaches(pv *corev1.PersistentVolume) error {
+	a := pv.Spec.NodeAffinity
+	if s.around.Node == nil || a == nil || a.Required == nil || s.spec.Pod.Status.Phase == corev1.PodRunning {
+		return nil
+	}
+	node := s.around.Node()
+	if node == nil {
+		return fmt.Errorf("the labels of this node are not known yet, for the nodeAffinity of PersistentVolume %s: %w", pv.Name, errdefs.ErrUnavailable)
+	}
+	selector, err := nodeaffinity.NewNodeSelector(a.Required)
+	if err != nil {
+		return fmt.Errorf("nodeAffinity of PersistentVolume %s: %w", pv.Name, err)
+	}
+	if !selector.Match(node) {
+		return fmt.Errorf("PersistentVolume %s is not for this node, by its nodeAffinity; leave the choice of the node to the scheduler: %w", pv.Name, errdefs.ErrPrecondition)
+	}
+	return nil
 }
 
 func (s *Set) persistent(ctx context.Context, pv *corev1.PersistentVolume, readOnly bool) (*mounted, error) {

@@ -156,6 +156,35 @@ func TestClaimThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
+// A pod that names its node itself may come to one that its volume is not for, where the same
+// folder is another one.
+func TestClaimThatIsForOtherNodes(t *testing.T) {
+	has := bound(corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: t.TempDir()}})
+	has.pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"here"}}},
+	}}}}
+	labelled := func(name string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: name}}}
+	}
+	for _, tt := range []struct {
+		node  *corev1.Node
+		phase corev1.PodPhase
+		want  string
+	}{
+		{labelled("here"), "", ""},
+		{labelled("there"), "", "PersistentVolume pv is not for this node"},
+		{labelled("there"), corev1.PodRunning, ""},
+		{nil, "", "the labels of this node are not known yet"},
+	} {
+		c := claimPod(false)
+		c.Pod.Status.Phase = tt.phase
+		_, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has, Node: func() *corev1.Node { return tt.node }})
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
+
 func TestEphemeralClaims(t *testing.T) {
 	c := podContext(source(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}))
 	c.Pod.UID = "pod-uid"

@@ -54,6 +54,9 @@ type Around struct {
 	// Driver is the object of a CSI driver, or nil if the cluster has none. An error is
 	// that nobody knows yet.
 	Driver func(name string) (*storagev1.CSIDriver, error)
+	// Node is this node, as the cluster has it; nil if that is not known yet. Where it is nil
+	// itself, all PersistentVolumes are for this node.
+	Node func() *corev1.Node
 	// Attached waits until a volume is attached to this node, and returns what the
 	// attachment says for the driver. Nil where nothing is attached.
 	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)

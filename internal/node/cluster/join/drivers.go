@@ -68,7 +68,7 @@ func (n *Node) around(allocatable corev1.ResourceList) volume.Around {
 	return volume.Around{
 		Allocatable: allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()},
 		CSI: n.drivers.volumes, Pods: filepath.Join(n.cfg.Shared, podsFolder), Driver: cluster.Driver, Attached: cluster.Attached,
-		Grown: n.cluster.Objects().Grown,
+		Node: cluster.Node, Grown: n.cluster.Objects().Grown,
 	}
 }
 

@@ -78,6 +78,12 @@ func (l *latest) See(n *corev1.Node) {
 	l.changed = make(chan struct{})
 }
 
+// Node is the newest version that was seen, or nil. It is read only.
+func (l *latest) Node() *corev1.Node {
+	node, _ := l.now()
+	return node
+}
+
 func (l *latest) now() (*corev1.Node, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
