@@ -8,11 +8,14 @@
 //
 // The CRI does not number events. That some are missing shows in their order: nothing
 // starts, ends or goes that was not made before, and none tells of what is long past. A
-// stream that ends is one with a gap; Fairlead's ends for who cannot keep up with it.
+// stream that ends is one with a gap; Fairlead's ends for who cannot keep up with it. One
+// that goes on and does not tell what a list has is given up for a new one, and everything is
+// listed as without events until one comes.
 package changes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -58,8 +61,12 @@ type Watcher struct {
 	touched map[string]bool      // pods of which events have come since
 	doubted map[string]bool      // pods that it had changes of, and no event has come of since
 
-	gap chan struct{} // the events have one
+	silent bool          // events were missing, and none has come since
+	gap    chan struct{} // the events have one
 }
+
+// errSilent is why a stream is given up.
+var errSilent = errors.New("its stream of events does not tell what its lists have")
 
 // pod is the state of each sandbox and container of a pod, by id.
 type pod map[string]int32
@@ -113,19 +120,22 @@ func (w *Watcher) poll(ctx context.Context, until time.Duration) {
 
 // follow goes by events until there are no more.
 func (w *Watcher) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	stream, err := w.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return fmt.Errorf("follow the events of the runtime: %w", err)
 	}
 	var audit sync.WaitGroup
 	defer audit.Wait()
-	defer cancel()
-	audit.Go(func() { w.audit(ctx, stream) })
+	defer cancel(nil)
+	audit.Go(func() { cancel(w.audit(ctx, stream)) })
 	for {
 		event, err := stream.Recv()
 		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
 			return fmt.Errorf("follow the events of the runtime: %w", err)
 		}
 		w.take(event)
@@ -133,8 +143,9 @@ func (w *Watcher) follow(ctx context.Context) error {
 }
 
 // audit lists everything when the stream has begun, for what happened before it
-// did, and then now and then. Not all runtimes tell when it has.
-func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) {
+// did, and then now and then. Not all runtimes tell when it has. It ends with ctx, or when
+// the stream is to be given up.
+func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) error {
 	var header sync.WaitGroup
 	defer header.Wait()
 	begun := make(chan struct{})
@@ -153,27 +164,38 @@ func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[r
 		case err != nil && ctx.Err() == nil:
 			w.log.Warn("the runtime gives no list", "error", err)
 			wait = listEvery
-		case n > 0 && !first:
-			w.doubt(ctx)
+		case w.isSilent():
+			wait = listEvery
+		case n > 0 && !first && w.doubt(ctx):
+			return errSilent
 		}
 		w.pause(ctx, wait)
 	}
+	return ctx.Err()
 }
 
-// doubt counts what a list has found and nobody has told: an event may have been on its
+func (w *Watcher) isSilent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.silent
+}
+
+// doubt says whether a list has found what nobody has told: an event may have been on its
 // way.
-func (w *Watcher) doubt(ctx context.Context) {
+func (w *Watcher) doubt(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return
+		return false
 	case <-time.After(lag):
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	n := len(w.doubted)
-	w.mu.Unlock()
 	if n > 0 {
+		w.silent = true
 		w.log.Warn("the runtime told nothing of changes that a list has", "pods", n)
 	}
+	return n > 0
 }
 
 // pause waits for the next list. Because of gaps there are no more of these than without
@@ -209,7 +231,9 @@ func (w *Watcher) take(e *runtimeapi.ContainerEventResponse) {
 		return // of a pod that no list has had yet; the event that it began comes
 	}
 	delete(w.doubted, uid)
-	if at := time.Unix(0, e.GetCreatedAt()); at.After(w.listed) && e.GetPodSandboxStatus() != nil {
+	at := time.Unix(0, e.GetCreatedAt())
+	w.silent = w.silent && time.Since(at) > lag
+	if at.After(w.listed) && e.GetPodSandboxStatus() != nil {
 		if w.skips(uid, e) || time.Since(at) > lag {
 			select {
 			case w.gap <- struct{}{}:

@@ -283,6 +283,43 @@ func TestEventsDuringALists(t *testing.T) {
 	})
 }
 
+// TestHangingStream has a stream that goes on and tells nothing any more: it is given up for
+// another one, and until one tells of something changes are found as without events.
+func TestHangingStream(t *testing.T) {
+	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}
+	watched(t, f, true, func(said *heard, told func() []string) {
+		time.Sleep(2 * headerTime)
+		want(t, "at the beginning", told(), "a")
+		f.set("a", exited) // and nobody tells
+		time.Sleep(auditEvery + lag)
+		want(t, "the audit", told(), "a")
+		time.Sleep(firstPause + headerTime)
+		_, follows := f.asked()
+		if follows != 2 {
+			t.Errorf("asked %d times for events, want once more", follows)
+		}
+		for i := range 200 {
+			f.set("a", []runtimeapi.ContainerState{running, exited}[i%2])
+			time.Sleep(listEvery)
+			want(t, fmt.Sprint("change ", i), told(), "a")
+		}
+		if _, now := f.asked(); now != follows {
+			t.Errorf("asked for events %d times more, though lists have everything", now-follows)
+		}
+		time.Sleep(time.Millisecond)
+		f.set("a", running)
+		f.events <- f.event("a", running)
+		want(t, "events are back", told(), "a")
+		time.Sleep(listEvery)
+		lists, _ := f.asked()
+		time.Sleep(auditEvery / 2)
+		want(t, "nothing happens", told())
+		if now, _ := f.asked(); now != lists || said.Missed() != 1 {
+			t.Errorf("%d lists while there are events, missed %d", now-lists, said.Missed())
+		}
+	})
+}
+
 // TestEventOnItsWay takes no event for missing that comes a moment after a list has its
 // change.
 func TestEventOnItsWay(t *testing.T) {
