@@ -336,3 +336,93 @@ func TestGardenerOverheadsThatDiffer(t *testing.T) {
 		t.Errorf("%+v", b.Status)
 	}
 }
+
+// Gardener's resource manager holds a ManagedResource back until it has taken the classes
+// off the shoot. A runtime that comes back meanwhile is not there by the old one, and one
+// that goes is gone only with it.
+func TestGardenerWaitsForWhatGoes(t *testing.T) {
+	const finalizer = "resources.gardener.cloud/gardener-resource-manager"
+	w, act := seed(t, "gvisor")
+	name := metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}
+	secret := &corev1.Secret{ObjectMeta: name}
+	managed := of(t, `{"apiVersion":"resources.gardener.cloud/v1alpha1","kind":"ManagedResource","metadata":{"name":"`+name.Name+`","namespace":"`+shootNamespace+`"}}`)
+	all := []client.Object{managed, secret}
+	hold := func(with ...string) {
+		t.Helper()
+		for _, o := range all {
+			if !w.get(o) {
+				t.Fatalf("no %T", o)
+			}
+			o.SetFinalizers(with)
+			w.must(w.client.Update(t.Context(), o))
+		}
+	}
+	op := func(c *gardener.ContainerRuntime) string {
+		if !w.get(c) {
+			return "gone"
+		}
+		return fmt.Sprintf("%s %s: %s", c.Status.LastOperation.Type, c.Status.LastOperation.State, c.Status.LastOperation.Description)
+	}
+	c := inShoot("a")
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), config(t, "of-b", "reconcile", "b"), c)
+	act(c.Name)
+	hold(finalizer)
+	w.must(w.client.Delete(t.Context(), c))
+	act(c.Name)
+	w.wants("it goes", op(c), "Delete Processing: its entries are taken out; ManagedResource "+shootNamespace+"/"+name.Name+", which has its classes, is still there and waits for its finalizers: "+finalizer)
+	// Another pool wants it again: the first one need not wait any more.
+	b := inShoot("b")
+	w.create(b)
+	act(b.Name)
+	w.wants("it comes", op(b), "Create Processing: ManagedResource "+shootNamespace+"/"+name.Name+" is being deleted and waits for its finalizers: "+finalizer+"; it is made anew when it is gone")
+	if len(b.Status.State.Raw) == 0 {
+		t.Error("what is in the OperatingSystemConfig was forgotten")
+	}
+	if act(c.Name); w.get(c) {
+		t.Errorf("%s is still there: %s", c.Name, op(c))
+	}
+	// The one goes before the other.
+	w.get(managed)
+	managed.SetFinalizers(nil)
+	w.must(w.client.Update(t.Context(), managed))
+	act(b.Name)
+	w.wants("half of it is gone", op(b), "Create Processing: Secret "+shootNamespace+"/"+name.Name+" is being deleted and waits for its finalizers: "+finalizer+"; it is made anew")
+	if w.get(managed) {
+		t.Error("it is applied from what goes")
+	}
+	w.get(secret)
+	secret.SetFinalizers(nil)
+	w.must(w.client.Update(t.Context(), secret))
+	act(b.Name)
+	w.wants("all of it is gone", op(b), "Create Succeeded")
+	for _, o := range all {
+		if !w.get(o) || o.GetDeletionTimestamp() != nil {
+			t.Errorf("%T: it was not made anew", o)
+		}
+	}
+	// A shoot that is deleted by force is not waited for: its API server may be gone.
+	hold(finalizer)
+	w.must(w.client.Delete(t.Context(), b))
+	act(b.Name)
+	w.wants("it goes as well", op(b), "Delete Processing")
+	w.create(of(t, `{"apiVersion":"extensions.gardener.cloud/v1alpha1","kind":"Cluster","metadata":{"name":"`+shootNamespace+`"},"spec":{"shoot":{"metadata":{"annotations":{"confirmation.gardener.cloud/force-deletion":"true"}}}}}`))
+	if act(b.Name); w.get(b) {
+		t.Errorf("%s is still there: %s", b.Name, op(b))
+	}
+}
+
+// What Gardener takes away within seconds, and nobody tells of, is looked for as often.
+func TestGardenerLooksAgainSoon(t *testing.T) {
+	w := newWorld(t)
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup("gvisor"), Plugins: set, Now: func() time.Time { return w.now }})
+	c := inShoot("a")
+	c.Finalizers = []string{gardener.Finalizer}
+	managed := of(t, `{"apiVersion":"resources.gardener.cloud/v1alpha1","kind":"ManagedResource","metadata":{"name":"extension-runtime-gvisor-fairlead","namespace":"`+shootNamespace+`","finalizers":["a/b"]}}`)
+	w.create(c, managed)
+	w.must(w.client.Delete(t.Context(), c))
+	got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+	if err != nil || got.RequeueAfter == 0 || got.RequeueAfter > 5*time.Second {
+		t.Errorf("%+v %v", got, err)
+	}
+}

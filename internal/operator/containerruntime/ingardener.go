@@ -2,7 +2,9 @@ package containerruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -100,7 +102,11 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, fmt.Errorf("write what is in OperatingSystemConfigs: %w", err)
 	}
 	state := &runtime.RawExtension{Raw: text}
-	if err := e.manage(ctx, t); err != nil {
+	err = e.manage(ctx, t)
+	if errors.Is(err, errGoing) {
+		return outcome{progress: 90, says: anew(err), state: state, soon: true}, nil
+	}
+	if err != nil {
 		return outcome{}, err
 	}
 	if n == 0 {
@@ -189,20 +195,35 @@ func (e *inGardener) manage(ctx context.Context, t *task) error {
 		}
 		data["runtimeclass-"+c.Name+".yaml"] = text
 	}
-	name := resourceName(t.about.Type)
-	meta := metav1.ObjectMeta{Name: name, Namespace: t.object.Namespace, Labels: map[string]string{names.ManagedBy: names.Manager, names.Type: t.about.Type}}
-	if err := e.secret(ctx, &corev1.Secret{ObjectMeta: meta, Data: data}); err != nil {
+	mr, secret := managed(t.object.Namespace, t.about.Type)
+	err = e.client.Get(ctx, client.ObjectKeyFromObject(mr), mr)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get ManagedResource %s/%s: %w", mr.GetNamespace(), mr.GetName(), err)
+	}
+	if err := going(mr); err != nil {
 		return err
 	}
-	mr := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"secretRefs": []any{map[string]any{"name": name}}}}}
-	mr.SetGroupVersionKind(resourceKind)
-	mr.SetName(name)
-	mr.SetNamespace(t.object.Namespace)
-	mr.SetLabels(meta.Labels)
-	if err := e.client.Create(ctx, mr); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create ManagedResource %s/%s: %w", mr.GetNamespace(), name, err)
+	labels := map[string]string{names.ManagedBy: names.Manager, names.Type: t.about.Type}
+	secret.Labels, secret.Data = labels, data
+	if failed := e.secret(ctx, secret); failed != nil || err == nil {
+		return failed
+	}
+	mr.SetLabels(labels)
+	mr.Object["spec"] = map[string]any{"secretRefs": []any{map[string]any{"name": secret.Name}}}
+	if err := e.client.Create(ctx, mr); err != nil {
+		return fmt.Errorf("create ManagedResource %s/%s: %w", mr.GetNamespace(), mr.GetName(), err)
 	}
 	return nil
+}
+
+// managed are the objects by which Gardener applies the classes of a type, by their names.
+func managed(namespace, typ string) (*unstructured.Unstructured, *corev1.Secret) {
+	name := names.Object("extension-runtime", typ, "fairlead")
+	mr := &unstructured.Unstructured{Object: map[string]any{}}
+	mr.SetGroupVersionKind(resourceKind)
+	mr.SetNamespace(namespace)
+	mr.SetName(name)
+	return mr, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // manifest is a class as a shoot's API server takes it.
@@ -219,19 +240,26 @@ func manifest(class *nodev1.RuntimeClass, beta bool) ([]byte, error) {
 // firstV1 is the first release of Kubernetes with node.k8s.io/v1.
 var firstV1 = version.MajorMinor(1, 20)
 
-// beta says whether a shoot's API server has classes in v1beta1 only. Gardener tells of
-// a shoot in a Cluster of the name of its namespace; where there is none, it is of today.
-func (e *inGardener) beta(ctx context.Context, namespace string) (bool, error) {
+// shoot is what Gardener tells of the shoot of a namespace, in a Cluster of the same name;
+// it is empty where there is none.
+func (e *inGardener) shoot(ctx context.Context, namespace string) (map[string]any, error) {
 	cluster := &unstructured.Unstructured{}
 	cluster.SetGroupVersionKind(clusterKind)
-	err := e.client.Get(ctx, client.ObjectKey{Name: namespace}, cluster)
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	if err := client.IgnoreNotFound(e.client.Get(ctx, client.ObjectKey{Name: namespace}, cluster)); err != nil {
+		return nil, fmt.Errorf("get Cluster %s: %w", namespace, err)
 	}
+	shoot, _, _ := unstructured.NestedMap(cluster.Object, "spec", "shoot")
+	return shoot, nil
+}
+
+// beta says whether a shoot's API server has classes in v1beta1 only. One of which nobody
+// tells is of today.
+func (e *inGardener) beta(ctx context.Context, namespace string) (bool, error) {
+	shoot, err := e.shoot(ctx, namespace)
 	if err != nil {
-		return false, fmt.Errorf("get Cluster %s: %w", namespace, err)
+		return false, err
 	}
-	text, _, _ := unstructured.NestedString(cluster.Object, "spec", "shoot", "spec", "kubernetes", "version")
+	text, _, _ := unstructured.NestedString(shoot, "spec", "kubernetes", "version")
 	if text == "" {
 		return false, nil
 	}
@@ -248,6 +276,8 @@ func (e *inGardener) secret(ctx context.Context, want *corev1.Secret) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		err = e.client.Create(ctx, want)
+	case err == nil && have.DeletionTimestamp != nil:
+		return going(have)
 	case err == nil && !equality.Semantic.DeepEqual(have.Data, want.Data):
 		changed := have.DeepCopy()
 		changed.Data = want.Data
@@ -259,44 +289,72 @@ func (e *inGardener) secret(ctx context.Context, want *corev1.Secret) error {
 	return nil
 }
 
-func resourceName(typ string) string { return names.Object("extension-runtime", typ, "fairlead") }
-
-// remove takes the entries out again. What Gardener's machines run it knows itself: it
-// drains and replaces, or updates, them.
+// remove takes the entries out again, and waits until Gardener has taken the classes off
+// the shoot. What Gardener's machines run it knows itself: it drains and replaces, or
+// updates, them.
 func (e *inGardener) remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
-	return e.forget(ctx, c, typ)
-}
-
-func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
-	handlers, err := e.handlers(ctx, typ)
+	o, last, err := e.withdraw(ctx, c, typ)
+	if err != nil || !last {
+		return o, err
+	}
+	shoot, err := e.shoot(ctx, c.Namespace)
 	if err != nil {
 		return outcome{}, err
 	}
+	// Of a shoot that is deleted by force the API server may never answer, and gardenlet
+	// takes its ManagedResources away after the ContainerRuntimes.
+	text, _, _ := unstructured.NestedString(shoot, "metadata", "annotations", gardener.AnnotationForce)
+	if forced, _ := strconv.ParseBool(text); forced {
+		return o, nil
+	}
+	mr, secret := managed(c.Namespace, typ)
+	for _, one := range []client.Object{mr, secret} {
+		err := e.client.Get(ctx, client.ObjectKeyFromObject(one), one)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return outcome{}, fmt.Errorf("get %s: %w", called(one), err)
+		}
+		return outcome{progress: 50, says: fmt.Sprintf("its entries are taken out; %s, which has its classes, is still there%s", called(one), holding(one)), soon: true}, nil
+	}
+	return o, nil
+}
+
+// forget does not wait for the shoot.
+func (e *inGardener) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	o, _, err := e.withdraw(ctx, c, typ)
+	return o, err
+}
+
+// withdraw takes the entries out and, with the last object of a type, has the classes
+// taken away.
+func (e *inGardener) withdraw(ctx context.Context, c *gardener.ContainerRuntime, typ string) (o outcome, last bool, err error) {
+	handlers, err := e.handlers(ctx, typ)
+	if err != nil {
+		return outcome{}, false, err
+	}
 	// Whether or not there is a payload: tables of a release are known by their files.
 	if _, err := e.put(ctx, c, osc.Entries{Base: osc.Base(c.Spec.BinaryPath, typ), Handlers: handlers}); err != nil {
-		return outcome{}, err
+		return outcome{}, false, err
 	}
 	var all gardener.ContainerRuntimeList
 	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
-		return outcome{}, fmt.Errorf("list ContainerRuntimes: %w", err)
+		return outcome{}, false, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	for i := range all.Items {
 		if o := &all.Items[i]; o.UID != c.UID && o.DeletionTimestamp == nil && e.plugins.Canonical(o.Spec.Type) == typ {
-			return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, nil
+			return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, false, nil
 		}
 	}
-	mr := &unstructured.Unstructured{}
-	mr.SetGroupVersionKind(resourceKind)
-	mr.SetName(resourceName(typ))
-	mr.SetNamespace(c.Namespace)
+	mr, secret := managed(c.Namespace, typ)
 	if err := client.IgnoreNotFound(e.client.Delete(ctx, mr)); err != nil {
-		return outcome{}, fmt.Errorf("delete ManagedResource %s: %w", mr.GetName(), err)
+		return outcome{}, false, fmt.Errorf("delete ManagedResource %s: %w", mr.GetName(), err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: mr.GetName(), Namespace: c.Namespace}}
 	if err := client.IgnoreNotFound(e.client.Delete(ctx, secret)); err != nil {
-		return outcome{}, fmt.Errorf("delete Secret %s: %w", secret.Name, err)
+		return outcome{}, false, fmt.Errorf("delete Secret %s: %w", secret.Name, err)
 	}
-	return outcome{done: true, says: "its entries and classes are taken out"}, nil
+	return outcome{done: true, says: "its entries and classes are taken out"}, true, nil
 }
 
 // handlers are those of the type's payload, if there is one.

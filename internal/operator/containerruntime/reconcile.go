@@ -24,6 +24,9 @@ import (
 // before a runtime may go.
 const again = 30 * time.Second
 
+// soon is when to look again at what Gardener takes away, as often as its gardenlets look.
+const soon = 5 * time.Second
+
 // Reconciler acts on the ContainerRuntimes of one type.
 type Reconciler struct {
 	Client  client.Client
@@ -127,6 +130,8 @@ func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Ve
 		return reconcile.Result{RequeueAfter: again}, nil // it waits for a user
 	case failed != nil:
 		return reconcile.Result{}, fmt.Errorf("%s ContainerRuntime %s/%s: %w", v, c.Namespace, c.Name, failed)
+	case !o.done && o.soon:
+		return reconcile.Result{RequeueAfter: soon}, nil
 	case !o.done:
 		return reconcile.Result{RequeueAfter: again}, nil // nodes and pods are watched, and others not
 	}

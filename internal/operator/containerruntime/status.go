@@ -45,6 +45,7 @@ type outcome struct {
 	status     *runtime.RawExtension // what the type says of itself
 	state      *runtime.RawExtension // what who goes on elsewhere has to know
 	later      bool                  // something is left to be looked at again
+	soon       bool                  // what is waited for ends within seconds, and nobody tells of it
 }
 
 func sameStatus(a, b *gardener.ContainerRuntimeStatus) bool {
