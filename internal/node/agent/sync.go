@@ -139,6 +139,9 @@ func (w *worker) prepare(ctx context.Context) error {
 		if cancel(); err != nil {
 			return w.told("FailedMount", err)
 		}
+		if err := set.Refused(); err != nil {
+			w.event(corev1.EventTypeWarning, "VolumeGroupIncomplete", err.Error())
+		}
 		w.volumes, w.stage = set, prepared
 		w.measured.Store(set)
 	}

@@ -244,6 +244,27 @@ func TestSetGroup(t *testing.T) {
 	}
 }
 
+// A server may not let root give files away, as NFS that squashes it. The pod has the volume
+// all the same, and is told.
+func TestGroupThatIsRefused(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "f"), "")
+	if err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	c := claimPod(false)
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	s, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: bound(corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Refused(); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "2 files of "+dir+" could not be given to group 2000 (fsGroup) with its rights, the first of them: change the group of f") {
+		t.Error(err)
+	}
+}
+
 // usage measures all parts of a set that are there.
 func usage(ctx context.Context, s *Set) ([]Usage, error) {
 	var out []Usage

@@ -107,6 +107,7 @@ type Set struct {
 	volumes map[string]*mounted
 	frozen  map[string]map[string][]byte // of immutable objects, by kind and name
 	tokens  map[request]token
+	refused map[string]error // by folder; see Refused
 }
 
 // mounted is a volume as it is on this machine.
@@ -134,7 +135,7 @@ func Prepare(ctx context.Context, c *podspec.Context, dirs Dirs, around Around) 
 	}
 	s := &Set{
 		dirs: dirs, spec: c, around: around, list: c.Pod.Spec.Volumes, volumes: map[string]*mounted{},
-		frozen: map[string]map[string][]byte{}, tokens: map[request]token{},
+		frozen: map[string]map[string][]byte{}, tokens: map[request]token{}, refused: map[string]error{},
 	}
 	var errs []error
 	for i := range s.list {
