@@ -82,7 +82,9 @@ func (s *Set) openFolder(dir string) error {
 	return os.Rename(fresh, dir)
 }
 
-// mountMemory mounts a new file system, or leaves the one that is there.
+// mountMemory mounts a new file system, or leaves the one that is there. Programs and devices
+// in it work as in a volume on disk, as for a root file system that a container builds there:
+// on the host nobody but root gets to it.
 func (s *Set) mountMemory(dir, kind, options string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -99,13 +101,12 @@ func (s *Set) mountMemory(dir, kind, options string) error {
 		options += fmt.Sprintf(",gid=%d", *g)
 	}
 	options = strings.TrimPrefix(options+fmt.Sprintf(",mode=%04o", mode), ",")
-	const flags = unix.MS_NOSUID | unix.MS_NODEV
 	err := errors.New("not tried")
 	if kind == "tmpfs" { // its pages stay out of swap, where the kernel can do that (6.4)
-		err = unix.Mount(kind, dir, kind, flags, options+",noswap")
+		err = unix.Mount(kind, dir, kind, 0, options+",noswap")
 	}
 	if err != nil {
-		err = unix.Mount(kind, dir, kind, flags, options)
+		err = unix.Mount(kind, dir, kind, 0, options)
 	}
 	if err != nil {
 		return fmt.Errorf("mount %s on %s with %s: %w", kind, dir, options, err)

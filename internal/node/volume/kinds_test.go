@@ -52,6 +52,10 @@ func TestEmptyDirsAreAdopted(t *testing.T) {
 		if err := unix.Stat(dir, &st); err != nil || st.Gid != 2000 || st.Mode&0o7777 != mode {
 			t.Errorf("%s: %v gid %d mode %o", name, err, st.Gid, st.Mode&0o7777)
 		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil || fs.Flags&(unix.ST_NODEV|unix.ST_NOSUID|unix.ST_NOEXEC) != 0 {
+			t.Errorf("%s: %v, flags %x: what is built in it cannot be used", name, err, fs.Flags)
+		}
 		put(t, filepath.Join(dir, "f"), name)
 		if err := errors.Join(os.Chown(dir, 33, 33), os.Chmod(dir, 0o700)); err != nil {
 			t.Fatal(err)
