@@ -82,12 +82,11 @@ func (t tokens) Token(ctx context.Context, pod *corev1.Pod, audience string, sec
 	if audience != "" {
 		account.Audiences = []string{audience}
 	}
-	got, err := t.objects.Token(ctx, account)
+	got, again, err := t.objects.Token(ctx, account)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	left := time.Until(got.ExpirationTimestamp.Time)
-	return got.Token, time.Now().Add(left * 8 / 10), nil
+	return got.Token, again, nil
 }
 
 // accounts are service accounts, as credential provider plugins need them.
@@ -100,7 +99,7 @@ func (a accounts) ServiceAccount(ctx context.Context, namespace, name string) (*
 
 // Token implements provider.Accounts.
 func (a accounts) Token(ctx context.Context, pod *corev1.Pod, audience string) (string, error) {
-	got, err := a.objects.Token(ctx, objects.Account{Pod: pod, Audiences: []string{audience}})
+	got, _, err := a.objects.Token(ctx, objects.Account{Pod: pod, Audiences: []string{audience}})
 	if err != nil {
 		return "", err
 	}

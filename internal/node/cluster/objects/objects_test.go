@@ -274,6 +274,7 @@ func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var asked atomic.Int32
+		var ahead atomic.Int64 // of the API server's clock
 		var failing, away atomic.Bool
 		r.Intercept(func(c apiserver.Call, w http.ResponseWriter, req *http.Request) bool {
 			if c.Subresource != "token" {
@@ -291,19 +292,28 @@ func TestTokens(t *testing.T) {
 			if err := json.NewDecoder(req.Body).Decode(&want); err != nil || want.Spec.BoundObjectRef.UID != "a" && want.Spec.BoundObjectRef.UID != "b" || c.Name != "builder" {
 				t.Errorf("asked for %+v of %s, %v", want, c.Name, err)
 			}
-			want.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprintf("t%d", asked.Add(1)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}
+			want.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprintf("t%d", asked.Add(1)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour + time.Duration(ahead.Load())))}
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(want)
 			return true
 		})
 		want := func(a Account, token string) {
 			t.Helper()
-			if got, err := r.Token(t.Context(), a); err != nil || got.Token != token {
+			if got, _, err := r.Token(t.Context(), a); err != nil || got.Token != token {
 				t.Errorf("got %v, %v; want %s", got, err, token)
+			}
+		}
+		// When to ask again does not depend on what this machine's clock makes of the time in
+		// the token, is no later than after a day, and is later than now.
+		next := func(a Account, in time.Duration) {
+			t.Helper()
+			if _, again, err := r.Token(t.Context(), a); err != nil || time.Until(again) != in {
+				t.Errorf("to be asked for again in %s, %v; want %s", time.Until(again), err, in)
 			}
 		}
 		a := Account{Pod: pod("a"), Seconds: 3600}
 		want(a, "t1")
+		next(a, 48*time.Minute)
 		time.Sleep(47 * time.Minute)
 		want(a, "t1")
 		want(Account{Pod: pod("a"), Seconds: 3600, Audiences: []string{"vault"}}, "t2")
@@ -313,7 +323,7 @@ func TestTokens(t *testing.T) {
 		failing.Store(true)
 		time.Sleep(50 * time.Minute)
 		want(a, "t4") // still holds
-		want(a, "t4")
+		next(a, time.Minute)
 		if len(r.trouble) != 1 || !strings.HasPrefix(r.trouble[0], "a: the token that the pod has holds until ") {
 			t.Errorf("told %q, want it once", r.trouble)
 		}
@@ -321,13 +331,18 @@ func TestTokens(t *testing.T) {
 		want(a, "t4")
 		away.Store(false)
 		time.Sleep(10 * time.Minute)
-		if got, err := r.Token(t.Context(), a); err == nil {
+		if got, _, err := r.Token(t.Context(), a); err == nil {
 			t.Errorf("a token that has ended is given: %v", got)
 		}
 		failing.Store(false)
 		want(a, "t5")
 		r.Release("a")
 		want(a, "t6")
+		ahead.Store(int64(-48 * time.Hour))
+		next(Account{Pod: pod("a"), Seconds: 3 * 3600}, 144*time.Minute)
+		next(Account{Pod: pod("a"), Seconds: 7 * 24 * 3600}, 24*time.Hour)
+		r.Release("a")
+		want(a, "t9")
 		if len(r.tokens.cached) != 2 {
 			t.Errorf("%d tokens are kept, want those of a and b", len(r.tokens.cached))
 		}

@@ -20,6 +20,9 @@ import (
 // maxTokenAge is when a token is replaced however long it holds.
 const maxTokenAge = 24 * time.Hour
 
+// renewAfter is when to ask again for a token that could not be renewed, and holds yet.
+const renewAfter = time.Minute
+
 // Account is whose token is wanted, and what for.
 type Account struct {
 	Pod       *corev1.Pod
@@ -52,12 +55,13 @@ func newTokens(client *cluster.Client, trouble func(pod *corev1.Pod, err error))
 }
 
 // Token is a token that holds for a while yet, bound to the pod. Who keeps it in a
-// file asks again from time to time: it is another one when that is due.
-func (o *Objects) Token(ctx context.Context, a Account) (*authenticationv1.TokenRequestStatus, error) {
+// file asks again at the time that is returned: it goes by this machine's clock, which may be
+// another than that of who made the token.
+func (o *Objects) Token(ctx context.Context, a Account) (got *authenticationv1.TokenRequestStatus, again time.Time, err error) {
 	return o.tokens.get(ctx, a)
 }
 
-func (t *tokens) get(ctx context.Context, a Account) (*authenticationv1.TokenRequestStatus, error) {
+func (t *tokens) get(ctx context.Context, a Account) (got *authenticationv1.TokenRequestStatus, again time.Time, err error) {
 	if a.Name == "" {
 		a.Name = a.Pod.Spec.ServiceAccountName
 	}
@@ -66,21 +70,21 @@ func (t *tokens) get(ctx context.Context, a Account) (*authenticationv1.TokenReq
 	defer k.mu.Unlock()
 	now := time.Now()
 	if k.status != nil && now.Before(k.renew) {
-		return k.status, nil
+		return k.status, k.renew, nil
 	}
-	err := t.request(ctx, a, k)
+	err = t.request(ctx, a, k)
 	if err == nil {
 		k.told = ""
-		return k.status, nil
+		return k.status, k.renew, nil
 	}
 	if k.status != nil && now.Before(k.ends) {
 		if text := err.Error(); text != k.told && !pace.Away(err) {
 			k.told = text
 			t.trouble(a.Pod, fmt.Errorf("the token that the pod has holds until %s, and a new one is asked for again: %w", k.ends.UTC().Format(time.RFC3339), err))
 		}
-		return k.status, nil
+		return k.status, now.Add(renewAfter), nil
 	}
-	return nil, err
+	return nil, time.Time{}, err
 }
 
 func (t *tokens) of(a Account) *token {
