@@ -49,7 +49,7 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) ([]files.Change, error) {
 	var all []files.Change
 	if i.dist.Runtime == "crio" {
-		c, err := crio.Load(i.dist.CRIO)
+		c, err := i.loadCRIO()
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,25 @@ func (i *Installer) load() (*containerd.Config, error) {
 	return c, err
 }
 
-// asStarted is the distribution with what the running containerd reads, as far as its
+// loadCRIO reads CRI-O's configuration likewise.
+func (i *Installer) loadCRIO() (*crio.Config, error) {
+	dist, err := i.asStarted()
+	if err != nil {
+		return nil, err
+	}
+	wide := dist.CRIO
+	wide.Root = i.root()
+	c, err := crio.Load(wide)
+	if _, gone := os.Stat(wide.Root + "/"); gone != nil {
+		return crio.Load(i.dist.CRIO) // the process has ended meanwhile
+	}
+	if err == nil {
+		c.Root = i.dist.CRIO.Root
+	}
+	return c, err
+}
+
+// asStarted is the distribution with what the running runtime reads, as far as its
 // process can be seen. What the user has said comes before it.
 func (i *Installer) asStarted() (profile.Distribution, error) {
 	pid, err := i.runtime.PID()
@@ -120,7 +138,11 @@ func (i *Installer) writable(path string) error {
 		return err
 	}
 	if _, err := os.Stat(i.real(path)); err != nil {
-		return fmt.Errorf("%s is not mounted in this container; have containerd read %s", path, profile.ContainerdMain)
+		usual := i.dist.Containerd.Main
+		if i.dist.Runtime == "crio" {
+			usual = i.dist.CRIO.DropIns
+		}
+		return fmt.Errorf("%s is not mounted in this container; have %s read %s", path, i.dist.Runtime, usual)
 	}
 	return nil
 }
@@ -130,7 +152,7 @@ func (i *Installer) writable(path string) error {
 func (i *Installer) pending(seen cri.Seen) error {
 	var gone []string
 	if i.dist.Runtime == "crio" {
-		c, err := crio.Load(i.dist.CRIO)
+		c, err := i.loadCRIO()
 		if err != nil {
 			return err
 		}
@@ -169,7 +191,7 @@ func (i *Installer) reloadable(seen cri.Seen, all []*install) error {
 	if _, ok := i.restarter.(restart.Hangup); !ok {
 		return nil
 	}
-	c, err := crio.Load(i.dist.CRIO)
+	c, err := i.loadCRIO()
 	if err != nil {
 		return err
 	}

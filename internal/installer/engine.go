@@ -226,12 +226,12 @@ func (i *Installer) KeepAway() (giveBack func(), err error) { return i.journal.K
 
 // describe writes what kind of node this is, for others.
 func (i *Installer) describe() error {
-	config := i.dist.CRIO.Main
-	if i.dist.Runtime == "containerd" {
-		dist, err := i.asStarted()
-		if err != nil {
-			return err
-		}
+	dist, err := i.asStarted()
+	if err != nil {
+		return err
+	}
+	config := dist.CRIO.Main
+	if dist.Runtime == "containerd" {
 		config = dist.Containerd.Main
 	}
 	return profile.WriteMetadata(i.journal.Dir, profile.Metadata{

@@ -418,6 +418,9 @@ func bundle(t *testing.T, kind, version, content string) string {
 const childEnv = "INSTALLER_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	if root := os.Getenv(crioEnv); root != "" {
+		os.Exit(serveCRIO(root))
+	}
 	if order := os.Getenv(childEnv); order != "" {
 		os.Exit(child(filepath.SplitList(order)))
 	}

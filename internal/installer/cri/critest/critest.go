@@ -38,6 +38,11 @@ func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeap
 	return reply, nil
 }
 
+// ListPodSandbox implements the CRI: there are none.
+func (*Runtime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{}, nil
+}
+
 // Serve has it at a socket of a new root directory, until stop is called or the test ends.
 func (r *Runtime) Serve(t testing.TB, socket string) (root string, stop func()) {
 	t.Helper()
