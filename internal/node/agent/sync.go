@@ -142,7 +142,7 @@ func (w *worker) prepare(ctx context.Context) error {
 		if err := set.Refused(); err != nil {
 			w.event(corev1.EventTypeWarning, "VolumeGroupIncomplete", err.Error())
 		}
-		w.volumes, w.stage = set, prepared
+		w.volumes, w.stage, w.spec.Groups = set, prepared, set.Groups()
 		w.measured.Store(set)
 	}
 	return w.grant(ctx)

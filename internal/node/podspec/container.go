@@ -121,6 +121,11 @@ func security(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerSecuri
 			options = pod.SELinuxOptions
 		}
 	}
+	for _, g := range c.Groups {
+		if !slices.Contains(out.SupplementalGroups, g) {
+			out.SupplementalGroups = append(out.SupplementalGroups, g)
+		}
+	}
 	out.SelinuxOptions = selinux(options)
 	return out
 }

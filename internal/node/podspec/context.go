@@ -99,6 +99,9 @@ type Context struct {
 	// File reads a file in a volume of the pod, at most MaxEnvFile bytes and one more,
 	// without leaving the volume; nil if nobody can.
 	File func(volume, path string) ([]byte, error)
+	// Groups are those that PersistentVolumes of the pod say that they are for; its containers
+	// have them beside those of its security context.
+	Groups []int64
 	// CgroupParent is the pod's cgroup, in the style of cgroupfs or systemd; empty
 	// leaves it to the runtime.
 	CgroupParent string

@@ -211,6 +211,11 @@ func TestSecurity(t *testing.T) {
 	if got.NamespaceOptions.Pid != runtimeapi.NamespaceMode_CONTAINER || len(got.MaskedPaths) == 0 {
 		t.Errorf("isolation: %v", got)
 	}
+	c.Groups = []int64{4, 7}
+	if got := security(c, &ct).SupplementalGroups; !slices.Equal(got, []int64{3, 4, 7}) {
+		t.Errorf("with those of volumes: %v", got)
+	}
+	c.Pod.Spec.SecurityContext.SupplementalGroups = nil
 	ct.SecurityContext.ProcMount = ptr(corev1.UnmaskedProcMount)
 	if got := security(c, &ct); len(got.MaskedPaths)+len(got.ReadonlyPaths) != 0 {
 		t.Errorf("unmasked /proc is masked: %v", got)

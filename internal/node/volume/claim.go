@@ -39,7 +39,7 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim %s, volume %s: %w", pvc.Name, pv.Name, err)
 	}
-	m.claim = pvc.Name
+	m.claim, m.group = pvc.Name, groupOf(pv)
 	if m.driven != nil { // what does not grow is tried again, and the pod has what there is
 		if err := s.grow(ctx, pvc, pv, *m.driven); err != nil {
 			m.old, m.again = fmt.Errorf("claim %s: %w", pvc.Name, err), time.Now().Add(retryAfter)
@@ -47,6 +47,31 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 		m.grows = time.Now().Add(growEvery)
 	}
 	return m, nil
+}
+
+// annotationGroup of a PersistentVolume is the group that its files are for.
+const annotationGroup = "pv.beta.kubernetes.io/gid"
+
+// groupOf is zero if the volume names none. Nobody is put into root's.
+func groupOf(pv *corev1.PersistentVolume) int64 {
+	g, err := strconv.ParseInt(pv.Annotations[annotationGroup], 10, 32)
+	if err != nil || g < 0 {
+		return 0
+	}
+	return g
+}
+
+// Groups are those that PersistentVolumes say that they are for, with which all containers of
+// the pod are to run.
+func (s *Set) Groups() []int64 {
+	var out []int64
+	for _, m := range s.volumes {
+		if m != nil && m.group != 0 {
+			out = append(out, m.group)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // findClaim is the claim that a volume names, or that was made for the pod.

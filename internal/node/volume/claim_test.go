@@ -185,6 +185,24 @@ func TestClaimThatIsForOtherNodes(t *testing.T) {
 	}
 }
 
+func TestGroupsOfVolumes(t *testing.T) {
+	for text, want := range map[string][]int64{"": nil, "1234": {1234}, "0": nil, "-1": nil, "x": nil} {
+		has := bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+		has.pv.Annotations = map[string]string{annotationGroup: text}
+		c := claimPod(false)
+		other := *c.Pod.Spec.Volumes[0].DeepCopy()
+		other.Name = "w"
+		c.Pod.Spec.Volumes = append(c.Pod.Spec.Volumes, other)
+		s, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Groups(); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 func TestEphemeralClaims(t *testing.T) {
 	c := podContext(source(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}))
 	c.Pod.UID = "pod-uid"

@@ -116,6 +116,7 @@ type mounted struct {
 	own      bool      // belongs to the pod alone, or may be labelled for it
 	readOnly bool      // nobody of the pod may write
 	claim    string    // name of the PersistentVolumeClaim
+	group    int64     // that its PersistentVolume is for; zero for none
 	again    time.Time // when its driver is to be asked again; zero for never
 	old      error     // why it is as it was before
 

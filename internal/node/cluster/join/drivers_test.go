@@ -60,7 +60,7 @@ func newDepot(t *testing.T) *depot {
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 	})
 	d.Put(volumesOf, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		ObjectMeta: metav1.ObjectMeta{Name: "pv", Annotations: map[string]string{"pv.beta.kubernetes.io/gid": "1234"}},
 		Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{UID: "claim-uid"}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
@@ -263,6 +263,9 @@ func TestClaim(t *testing.T) {
 	d.await("the pod", func() bool { return d.runs("a", 0) })
 	d.claim("b", nil)
 	d.await("the second pod", func() bool { return d.runs("b", 0) })
+	if groups := d.fake.Config("a/c")[0].GetLinux().GetSecurityContext().GetSupplementalGroups(); !slices.Equal(groups, []int64{1234}) {
+		t.Errorf("groups %v, want that of the volume", groups)
+	}
 	mounts := d.fake.Config("a/c")[0].Mounts
 	if mounts[0].HostPath != d.target("a") || mounts[0].ContainerPath != "/v" {
 		t.Errorf("%v", mounts)
