@@ -171,7 +171,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	f.room.add(cmd)
 	s.BoolVar(&f.security.seccomp, "seccomp-default", true, "give containers without a seccomp profile that of their handler; else they have none")
 	s.StringSliceVar(&f.security.sysctls, "allowed-unsafe-sysctls", nil, "kernel parameters that pods may set though they may harm others, such as net.core.somaxconn or kernel.msg*")
-	s.StringVar(&f.static.folder, "pod-manifest-path", "", "folder of the manifests of static pods, which run without the API server, too")
+	s.StringVar(&f.static.folder, "pod-manifest-path", "", "folder of the manifests of static pods, or a file, which run without the API server, too")
 	f.static.add(cmd)
 	f.stock.add(cmd)
 }

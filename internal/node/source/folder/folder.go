@@ -35,7 +35,8 @@ type Config struct {
 	// No other source may use it.
 	Keep keep.Folder
 	// Static has the folder read as a kubelet does: all its files but hidden ones hold
-	// static pods of a node.
+	// static pods of a node, and Path may be a single file, of which the folder is
+	// watched all the same: files are replaced by others of their name.
 	Static bool
 	Log    *slog.Logger
 }
@@ -46,8 +47,9 @@ type Source struct {
 	log     *slog.Logger
 	set     func(source.Set)
 	files   files
-	static  bool // see Config
-	most    int  // files
+	static  bool   // see Config
+	only    string // the one file that is read; empty for all
+	most    int    // files
 	watch   *watch
 	place   place // that was read last
 	known   bool  // whether the files are those of the folder, or of an earlier agent
@@ -61,7 +63,17 @@ type place struct{ device, inode uint64 }
 // New makes a source that calls set, from the goroutine of Run, at the beginning
 // and whenever anything has changed.
 func New(c Config, set func(source.Set)) *Source {
-	return &Source{path: filepath.Clean(c.Path), log: c.Log, set: set, most: maxFiles, static: c.Static, files: newFiles(c)}
+	c.Path = filepath.Clean(c.Path)
+	only := ""
+	if c.Static && isFile(c.Path) {
+		c.Path, only = filepath.Dir(c.Path), filepath.Base(c.Path)
+	}
+	return &Source{path: c.Path, only: only, log: c.Log, set: set, most: maxFiles, static: c.Static, files: newFiles(c)}
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Run follows the folder until ctx ends. It returns nil then, and never before.
@@ -184,6 +196,9 @@ func (s *Source) names() ([]string, error) {
 }
 
 func (s *Source) isManifest(name string) bool {
+	if s.only != "" {
+		return name == s.only
+	}
 	return !strings.HasPrefix(name, ".") && (s.static || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))))
 }
 

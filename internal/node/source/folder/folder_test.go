@@ -127,6 +127,31 @@ func TestStatic(t *testing.T) {
 	r.wait("d a b", "stays in force")
 }
 
+// TestSingleFile follows one file, whatever is beside it, as a kubelet does.
+func TestSingleFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pod.yaml")
+	if err := os.WriteFile(path, []byte(pod("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Path: path, Keep: keep.Folder(t.TempDir()), Static: true, Log: slog.New(slog.DiscardHandler)}
+	r, stop := startWith(t, c)
+	r.dir = dir
+	r.wait("a")
+	r.write("other.yaml", pod("b"))
+	r.write("new", pod("c"))
+	r.do(os.Rename(filepath.Join(dir, "new"), path))
+	r.wait("c")
+	r.write("pod.yaml", "broken")
+	r.wait("c", "stays in force")
+	stop()
+	r, _ = startWith(t, c)
+	r.dir = dir
+	r.wait("c", "stays in force")
+	r.do(os.Remove(path))
+	r.wait("")
+}
+
 // TestFiles changes one file after the other.
 func TestFiles(t *testing.T) {
 	r, _ := start(t, t.TempDir(), "")

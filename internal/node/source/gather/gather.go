@@ -25,7 +25,7 @@ import (
 
 // Config names the sources. None at all is right, too: there are no pods then.
 type Config struct {
-	Folder string // of manifests, absolute; empty for none
+	Folder string // of manifests, absolute, or a file of static pods; empty for none
 	Address
 	Input io.Reader // standard input; nil for none
 	// Keep is where the last good versions of manifests are kept, which is below a
@@ -70,7 +70,7 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 	merged := source.NewMerger(set, c.Kinds()...)
 	if c.Folder != "" {
 		kept := filepath.Join(c.Keep, "manifests")
-		if err := first(c.Folder, kept); err != nil {
+		if err := c.first(kept); err != nil {
 			return nil, err
 		}
 		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Static: c.Static, Log: c.Log}, merged.From(source.File)).Run)
@@ -91,12 +91,15 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 }
 
 // first makes a folder that was never read. One that was, and is gone, may be on a disk
-// that is not mounted: its pods stay.
-func first(path, kept string) error {
+// that is not mounted: its pods stay. Static pods may be in a single file instead.
+func (c Config) first(kept string) error {
+	if info, err := os.Stat(c.Folder); err == nil && c.Static && info.Mode().IsRegular() {
+		return nil
+	}
 	if _, err := os.Stat(kept); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
 		return fmt.Errorf("make the folder of manifests: %w", err)
 	}
 	return nil

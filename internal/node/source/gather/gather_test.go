@@ -111,3 +111,18 @@ func TestWrong(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSingleFile takes a file of static pods in the place of a folder, which nobody else has.
+func TestSingleFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pod")
+	if err := os.WriteFile(path, []byte(pod("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := gathered(t, Config{Folder: path, Keep: t.TempDir(), Static: true}, func(s source.Set) bool { return whole(s) && len(s.Objects.Pods) > 0 })
+	if got := names(got); !slices.Equal(got, []string{"a of file"}) {
+		t.Errorf("%q", got)
+	}
+	if _, err := New(Config{Folder: path, Keep: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, nil); err == nil {
+		t.Error("one machine has a file for a folder")
+	}
+}
