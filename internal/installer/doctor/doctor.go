@@ -64,6 +64,10 @@ type exam struct {
 	// it is started with a file that has to be there.
 	blind error
 	told  bool
+	// search is the runtime's PATH, nil where it is not seen, and beside the folder of its
+	// program, or "".
+	search []string
+	beside string
 }
 
 // Examine looks at all of the node.

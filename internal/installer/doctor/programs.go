@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"fairlead.run/internal/inroot"
@@ -28,7 +29,8 @@ func (e *exam) shim(name string, p containerd.Place) {
 		return
 	}
 	binary := "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
-	if e.onPath(binary) {
+	// containerd takes one that is beside it as well.
+	if e.onPath(binary) || e.beside != "" && e.runnable(filepath.Join(e.beside, binary)) {
 		return
 	}
 	if p.Path != "" {
@@ -68,7 +70,14 @@ func (e *exam) runtimeConfig(name, path, from string) {
 	}
 }
 
+// onPath says whether the runtime finds a program by its name.
 func (e *exam) onPath(name string) bool {
+	switch {
+	case len(e.search) > 0:
+		return slices.ContainsFunc(e.search, func(dir string) bool { return e.runnable(filepath.Join(dir, name)) })
+	case e.dist.Containerd.Generated:
+		return true // distributions of Kubernetes have folders of their own, which are not known here
+	}
 	if e.Root == "" || filepath.Clean(e.Root) == "/" {
 		if _, err := exec.LookPath(name); err == nil {
 			return true

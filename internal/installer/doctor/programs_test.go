@@ -3,6 +3,8 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 
 	"fairlead.run/internal/installer/profile"
@@ -61,5 +63,37 @@ func TestRuntimeConfigOfCRIO(t *testing.T) {
 		if f.Object == "good" {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// k3s has the shim in a folder of its own, which is on the PATH of its containerd.
+func TestProgramsAreLookedForWhereTheRuntimeDoes(t *testing.T) {
+	const folder = "var/lib/rancher/k3s/agent/etc/containerd/"
+	n := serve(t, containerdServing("runc", "other"), "run/k3s/containerd/containerd.sock", "/usr/bin/containerd")
+	n.Choice.Name = "k3s"
+	write(t, n.Root, folder+"config.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n  runtime_type = \"io.containerd.other.v1\"\n", 0o644)
+	missing := func() []string {
+		var all []string
+		for _, f := range Examine(t.Context(), n) {
+			if f.Code == "binary" {
+				all = append(all, f.Object)
+			}
+		}
+		return all
+	}
+	if got := missing(); len(got) > 0 {
+		t.Errorf("where its PATH is not seen, %q are missing", got)
+	}
+	environ := "proc/" + strconv.Itoa(os.Getpid()) + "/environ"
+	write(t, n.Root, environ, "PATH=/opt/k3s/bin:/usr/bin\x00", 0o644)
+	write(t, n.Root, "opt/k3s/bin/containerd-shim-runc-v2", "", 0o755)
+	write(t, n.Root, "usr/local/bin/containerd-shim-other-v1", "", 0o755)
+	if got := missing(); !slices.Equal(got, []string{"other"}) {
+		t.Errorf("%q are missing", got)
+	}
+	write(t, n.Root, "opt/beside/containerd-shim-other-v1", "", 0o755)
+	write(t, n.Root, "proc/"+strconv.Itoa(os.Getpid())+"/cmdline", "/opt/beside/containerd\x00", 0o644)
+	if got := missing(); len(got) > 0 {
+		t.Errorf("%q are missing, and one is beside containerd", got)
 	}
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/profile"
@@ -10,11 +11,14 @@ import (
 // started has the files looked at that the runtime is started with, which are not always
 // those of the distribution. What the user has said comes before it.
 func (e *exam) started() error {
-	if e.Override.Config != "" {
-		return nil
-	}
 	start, err := e.start()
-	if err != nil {
+	if err == nil {
+		e.search, e.beside = filepath.SplitList(start.Env["PATH"]), filepath.Dir(start.Args[0])
+	}
+	switch {
+	case e.Override.Config != "":
+		return nil
+	case err != nil:
 		e.blind = err
 		return nil
 	}
