@@ -284,6 +284,9 @@ func (w *world) kubelets() {
 			}
 			name := sets.Items[i].Name + "-" + all.Items[j].Name
 			wanted[name] = true
+			if sets.Items[i].DeletionTimestamp != nil {
+				continue // no pod is made for it any more, and those that are there stay until it is gone
+			}
 			w.pod(name, &sets.Items[i], all.Items[j].Name)
 		}
 	}

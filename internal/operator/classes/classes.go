@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.run/internal/operator/going"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/pkg/runtimeclass"
@@ -59,7 +60,7 @@ func Ours(c *nodev1.RuntimeClass, typ string) bool {
 }
 
 // Ensure makes the class, or changes it. A class whose handler is another one is made
-// anew if no pod has it.
+// anew if no pod has it. One that is being deleted is waited for: the error is going.Err.
 func (k *Keeper) Ensure(ctx context.Context, want *nodev1.RuntimeClass) error {
 	typ := want.Labels[names.Type]
 	have, err := k.get(ctx, want.Name)
@@ -68,6 +69,8 @@ func (k *Keeper) Ensure(ctx context.Context, want *nodev1.RuntimeClass) error {
 		return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
 	case err != nil:
 		return wrap("get", want.Name, err)
+	case have.DeletionTimestamp != nil:
+		return going.Of(have)
 	case !Ours(have, typ):
 		return fmt.Errorf("RuntimeClass %s exists, and %w for %s: delete or rename it", want.Name, ErrForeign, typ)
 	case have.Handler != want.Handler:

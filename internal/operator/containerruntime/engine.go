@@ -2,12 +2,6 @@ package containerruntime
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"reflect"
-	"strings"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
@@ -35,37 +29,4 @@ type engine interface {
 	remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error)
 	// forget takes away what is in the cluster, and leaves nodes as they are.
 	forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error)
-}
-
-// errGoing says that what is wanted is there and about to go: another of the name can be
-// made only then.
-var errGoing = errors.New("is being deleted")
-
-// going is errGoing of an object that is being deleted, with what holds it back; nil of
-// another one.
-func going(o client.Object) error {
-	if o.GetDeletionTimestamp() == nil {
-		return nil
-	}
-	return fmt.Errorf("%s %w%s", called(o), errGoing, holding(o))
-}
-
-// holding is what keeps an object that is being deleted.
-func holding(o client.Object) string {
-	if all := o.GetFinalizers(); len(all) > 0 {
-		return " and waits for its finalizers: " + strings.Join(all, ", ")
-	}
-	return ""
-}
-
-// anew is what to say while what is wanted is about to go.
-func anew(err error) string { return err.Error() + "; it is made anew when it is gone" }
-
-// called is an object for people. Only objects that are read as JSON know their kinds.
-func called(o client.Object) string {
-	kind := o.GetObjectKind().GroupVersionKind().Kind
-	if kind == "" {
-		kind = reflect.TypeOf(o).Elem().Name()
-	}
-	return kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 }

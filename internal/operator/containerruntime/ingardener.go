@@ -26,6 +26,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/going"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/osc"
 	"fairlead.run/internal/operator/plugin"
@@ -103,8 +104,8 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	}
 	state := &runtime.RawExtension{Raw: text}
 	err = e.manage(ctx, t)
-	if errors.Is(err, errGoing) {
-		return outcome{progress: 90, says: anew(err), state: state, soon: true}, nil
+	if errors.Is(err, going.Err) {
+		return outcome{progress: 90, says: going.Anew(err), state: state, soon: true}, nil
 	}
 	if err != nil {
 		return outcome{}, err
@@ -200,7 +201,7 @@ func (e *inGardener) manage(ctx context.Context, t *task) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("get ManagedResource %s/%s: %w", mr.GetNamespace(), mr.GetName(), err)
 	}
-	if err := going(mr); err != nil {
+	if err := going.Of(mr); err != nil {
 		return err
 	}
 	labels := map[string]string{names.ManagedBy: names.Manager, names.Type: t.about.Type}
@@ -277,7 +278,7 @@ func (e *inGardener) secret(ctx context.Context, want *corev1.Secret) error {
 	case apierrors.IsNotFound(err):
 		err = e.client.Create(ctx, want)
 	case err == nil && have.DeletionTimestamp != nil:
-		return going(have)
+		return going.Of(have)
 	case err == nil && !equality.Semantic.DeepEqual(have.Data, want.Data):
 		changed := have.DeepCopy()
 		changed.Data = want.Data
@@ -314,9 +315,9 @@ func (e *inGardener) remove(ctx context.Context, c *gardener.ContainerRuntime, t
 			continue
 		}
 		if err != nil {
-			return outcome{}, fmt.Errorf("get %s: %w", called(one), err)
+			return outcome{}, fmt.Errorf("get %s: %w", going.Name(one), err)
 		}
-		return outcome{progress: 50, says: fmt.Sprintf("its entries are taken out; %s, which has its classes, is still there%s", called(one), holding(one)), soon: true}, nil
+		return outcome{progress: 50, says: fmt.Sprintf("its entries are taken out; %s, which has its classes, is still there%s", going.Name(one), going.Held(one)), soon: true}, nil
 	}
 	return o, nil
 }

@@ -20,6 +20,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/going"
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
@@ -87,10 +88,13 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 	if errors.Is(err, errTaken) {
 		return outcome{progress: 5, says: err.Error()}, nil
 	}
-	if err != nil {
-		return outcome{}, err
+	var held []string
+	if err == nil {
+		held, err = e.keep(ctx, t)
 	}
-	held, err := e.keep(ctx, t)
+	if errors.Is(err, going.Err) {
+		return outcome{progress: 5, says: going.Anew(err)}, nil
+	}
 	if err != nil {
 		return outcome{}, err
 	}
@@ -244,14 +248,15 @@ func (e *onNodes) keep(ctx context.Context, t *task) (held []string, err error) 
 // settings has a ConfigMap that never changes, and asks the API server for nothing as long
 // as the cache has it.
 func (e *onNodes) settings(ctx context.Context, want *corev1.ConfigMap) error {
-	err := e.client.Get(ctx, client.ObjectKeyFromObject(want), &corev1.ConfigMap{})
+	have := &corev1.ConfigMap{}
+	err := e.client.Get(ctx, client.ObjectKeyFromObject(want), have)
 	if apierrors.IsNotFound(err) {
 		return e.create(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("get ConfigMap %s/%s: %w", want.Namespace, want.Name, err)
 	}
-	return nil
+	return going.Of(have)
 }
 
 // create makes an object, of which a cache may not have heard.
@@ -273,6 +278,9 @@ func (e *onNodes) daemonSet(ctx context.Context, want *appsv1.DaemonSet) error {
 	}
 	if err != nil {
 		return fmt.Errorf("get DaemonSet %s: %w", want.Name, err)
+	}
+	if err := going.Of(have); err != nil {
+		return err
 	}
 	if owner := metav1.GetControllerOf(have); owner == nil || owner.UID != want.OwnerReferences[0].UID {
 		return fmt.Errorf("DaemonSet %s/%s %w; delete it if it stays", have.Namespace, have.Name, errTaken)
@@ -445,7 +453,11 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 		return outcome{}, err
 	}
 	if len(left) > 0 {
-		if err := e.cleaner(ctx, c, typ, len(left)); err != nil {
+		err := e.cleaner(ctx, c, typ, len(left))
+		if errors.Is(err, going.Err) {
+			return outcome{progress: 50, says: fmt.Sprintf("%s is still on %d nodes, and what takes it away is about to go: %s", typ, len(left), going.Anew(err))}, nil
+		}
+		if err != nil {
 			return outcome{}, err
 		}
 		return e.waiting(ctx, c, typ, left)
@@ -543,8 +555,11 @@ func (e *onNodes) cleaner(ctx context.Context, c *gardener.ContainerRuntime, typ
 	t := &task{object: c, about: plugin.Description{Type: typ}, payload: &v1alpha1.RuntimePayload{}}
 	have := &appsv1.DaemonSet{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: e.order(t).DaemonSetName(names.Cleanup)}, have)
+	if err == nil {
+		return going.Of(have)
+	}
 	if !apierrors.IsNotFound(err) {
-		return client.IgnoreNotFound(err)
+		return fmt.Errorf("get DaemonSet %s: %w", e.order(t).DaemonSetName(names.Cleanup), err)
 	}
 	err = e.client.Get(ctx, client.ObjectKey{Name: typ}, t.payload)
 	if apierrors.IsNotFound(err) {

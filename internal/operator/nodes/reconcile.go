@@ -321,11 +321,11 @@ func (r *Reconciler) daemonSets(ctx context.Context, from source, pool string) (
 
 // offer says whether both DaemonSets of an object are there, and which revision that has
 // that installs. Without them a node would be marked for what nobody does, and never be
-// let go.
+// let go; one that is being deleted makes no more pods.
 func offer(sets map[string]*appsv1.DaemonSet, c *gardener.ContainerRuntime, typ string) (whole bool, revision string) {
 	order := install.Order{Runtime: c, Type: typ}
 	at := func(work names.PhaseOf) *appsv1.DaemonSet {
-		if ds := sets[order.DaemonSetName(work)]; ds != nil && metav1.IsControlledBy(ds, c) {
+		if ds := sets[order.DaemonSetName(work)]; ds != nil && ds.DeletionTimestamp == nil && metav1.IsControlledBy(ds, c) {
 			return ds
 		}
 		return nil

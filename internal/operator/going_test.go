@@ -1,0 +1,126 @@
+package operator
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.run/internal/operator/classes"
+	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/plugin"
+)
+
+const heldBy = "example.com/holds"
+
+// delays has an object deleted that a finalizer holds back, as it does for what is
+// deleted in the foreground.
+func (w *world) delays(o client.Object) {
+	w.t.Helper()
+	if !w.get(o) {
+		w.t.Fatalf("there is no %s", o.GetName())
+	}
+	o.SetFinalizers([]string{heldBy})
+	w.must(w.client.Update(w.t.Context(), o))
+	w.must(w.client.Delete(w.t.Context(), o))
+}
+
+// lets takes the finalizer off.
+func (w *world) lets(o client.Object) {
+	w.t.Helper()
+	w.get(o)
+	o.SetFinalizers(nil)
+	w.must(w.client.Update(w.t.Context(), o))
+}
+
+func inHome(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: home, Name: name}
+}
+
+// What is being deleted is not what is wanted, though it is there: it is waited for, no
+// node is begun with it, and it is made anew.
+func TestWhatGoesIsMadeAnew(t *testing.T) {
+	for name, find := range map[string]func(w *world) client.Object{
+		"DaemonSet fairlead-system/fairlead-gvisor-a": func(*world) client.Object {
+			return &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a")}
+		},
+		"DaemonSet fairlead-system/fairlead-gvisor-a-cleanup": func(*world) client.Object {
+			return &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+		},
+		"ConfigMap fairlead-system/fairlead-gvisor-a-": func(w *world) client.Object {
+			var all corev1.ConfigMapList
+			w.must(w.client.List(w.t.Context(), &all))
+			return &all.Items[0]
+		},
+		"RuntimeClass gvisor": func(*world) client.Object {
+			return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, p := pooled(t, 1)
+			w.settle()
+			o := find(w)
+			w.delays(o)
+			const says = " is being deleted and waits for its finalizers: " + heldBy + "; it is made anew when it is gone"
+			w.settle()
+			w.wants("it goes", w.operation("gvisor-a"), "Processing", name, says)
+			w.wants("the pool", w.condition(p, "Ready"), "False Waiting: gvisor: ", name, says)
+			late := w.node("a-000").DeepCopy()
+			late.Name, late.ResourceVersion, late.Labels = "a-late", "", map[string]string{"group": "a"}
+			w.create(late)
+			w.settle()
+			if _, ok := o.(*appsv1.DaemonSet); ok && w.node("a-late").Labels[names.Phase+"gvisor"] != "" {
+				t.Errorf("a node is begun that no pod will come to: %v", w.node("a-late").Labels)
+			}
+			before := o.GetUID()
+			w.lets(o)
+			w.settle()
+			w.wants("it is gone", w.operation("gvisor-a"), "Succeeded", "on 2 of 2 nodes")
+			w.wants("the pool", w.condition(p, "Ready"), "True Installed")
+			if !w.get(o) || o.GetUID() == before || o.GetDeletionTimestamp() != nil {
+				t.Errorf("it was not made anew: %s", o.GetUID())
+			}
+		})
+	}
+}
+
+// A class that goes is waited for also where another handler needs it made anew, and the
+// object says so: the name is taken for as long as somebody holds it.
+func TestClassThatGoesIsWaitedFor(t *testing.T) {
+	w, _ := pooled(t, 1)
+	w.settle()
+	had := w.class("gvisor")
+	had.Finalizers = []string{heldBy}
+	w.must(w.client.Update(t.Context(), had))
+	release := aPayload("gvisor", "1", "runsc")
+	d := classes.Wanted("gvisor", plugin.Class{Name: "gvisor", Handler: "other"})
+	had.Handler, had.Scheduling = d.Handler, d.Scheduling // as if an older release had made it
+	w.must(w.client.Update(t.Context(), had))
+	w.change(release, func() { release.Spec = aPayload("gvisor", "2", "runsc").Spec })
+	w.settle()
+	w.wants("it goes", w.operation("gvisor-a"), "Processing", "RuntimeClass gvisor is being deleted and waits for its finalizers: "+heldBy)
+	w.lets(had)
+	w.settle()
+	w.wants("it is gone", w.operation("gvisor-a"), "Succeeded")
+	if c := w.class("gvisor"); c == nil || c.Handler != "runsc" || c.UID == had.UID {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A removal waits for what cleans up as well, if somebody has that deleted: as long as it
+// goes it cleans no node.
+func TestRemovalWaitsForWhatCleans(t *testing.T) {
+	w, p := pooled(t, 1)
+	w.settle()
+	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+	w.delays(cleanup)
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	w.wants("it goes", w.operation("gvisor-a"), "Delete Processing 50: gvisor is still on 1 nodes, and what takes it away is about to go: DaemonSet fairlead-system/fairlead-gvisor-a-cleanup is being deleted", heldBy, "made anew")
+	w.lets(cleanup)
+	w.settle()
+	w.untouched()
+}
