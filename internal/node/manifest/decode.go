@@ -251,7 +251,7 @@ func (d *decoder) pod(doc *document, table []Field, _ string) {
 	before := len(d.faults)
 	wrong := check.Pod("", pod)
 	if d.static {
-		wrong = check.Static(pod)
+		wrong = append(check.Static(pod), onlyServed(pod)...)
 		*pod = asWritten(pod)
 	}
 	for _, why := range wrong {

@@ -16,6 +16,20 @@ func (o *Objects) references(pod *corev1.Pod) []string {
 	for i, s := range pod.Spec.ImagePullSecrets {
 		r.secret(fmt.Sprintf("spec.imagePullSecrets[%d].name", i), s.Name, "", nil)
 	}
+	r.contents(pod)
+	return r.missing
+}
+
+// onlyServed finds what a static pod cannot run without and only an API server has. Its
+// pull secrets are not among that: the image may be there, or be anybody's.
+func onlyServed(pod *corev1.Pod) []string {
+	r := refs{objects: newObjects(), namespace: pod.Namespace, static: true}
+	r.contents(pod)
+	return r.missing
+}
+
+// contents are what volumes and variables are made of.
+func (r *refs) contents(pod *corev1.Pod) {
 	for i, v := range pod.Spec.Volumes {
 		r.volume(fmt.Sprintf("spec.volumes[%d]", i), v)
 	}
@@ -25,12 +39,12 @@ func (o *Objects) references(pod *corev1.Pod) []string {
 	for i := range pod.Spec.Containers {
 		r.env(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i])
 	}
-	return r.missing
 }
 
 type refs struct {
 	objects   *Objects
 	namespace string
+	static    bool // see onlyServed
 	missing   []string
 }
 
@@ -66,6 +80,10 @@ func (r *refs) secret(path, name, key string, optional *bool) {
 }
 
 func (r *refs) lack(path, kind, name string) {
+	if r.static {
+		r.missing = append(r.missing, fmt.Sprintf("%s: a static pod cannot use a %s, which only the API server has; use a file of the node (hostPath) or a value, or run the pod as a DaemonSet", path, kind))
+		return
+	}
 	r.missing = append(r.missing, fmt.Sprintf("%s: no %s %s/%s is in the files given; add it", path, kind, r.namespace, name))
 }
 

@@ -38,6 +38,7 @@ spec:
     volumeMounts:
     - {mountPath: /var/lib/etcd, name: etcd-data}
   hostNetwork: true
+  imagePullSecrets: [{name: of-nobody}]
   nodeName: elsewhere
   nodeSelector: {kubernetes.io/os: linux}
   preemptionPolicy: PreemptLowerPriority
@@ -53,6 +54,8 @@ spec:
     name: etcd-data
   - emptyDir: {sizeLimit: 1Gi}
     name: work
+  - configMap: {name: of-nobody, optional: true}
+    name: empty
   - nfs: {server: nfs, path: /}
     name: refused-by-the-node
 status: {phase: Running}
@@ -69,7 +72,7 @@ func TestStatic(t *testing.T) {
 		t.Fatalf("%d pods, %v", len(o.Pods), problems)
 	}
 	p := o.Pods[0]
-	if p.Spec.PriorityClassName != "system-node-critical" || len(p.Spec.Tolerations) != 1 || p.Spec.NodeSelector["kubernetes.io/os"] != "linux" || p.Spec.Volumes[2].NFS == nil {
+	if p.Spec.PriorityClassName != "system-node-critical" || len(p.Spec.Tolerations) != 1 || p.Spec.NodeSelector["kubernetes.io/os"] != "linux" || p.Spec.Volumes[3].NFS == nil {
 		t.Errorf("parts are lost: %+v", p.Spec)
 	}
 	if p.Status.Phase != "" || !p.CreationTimestamp.IsZero() || len(p.Finalizers) > 0 || p.Labels["tier"] != "control-plane" || p.Namespace != "kube-system" {
@@ -82,13 +85,16 @@ func TestStatic(t *testing.T) {
 
 func TestStaticRefusals(t *testing.T) {
 	for _, tt := range []struct{ old, with, want string }{
-		{"tolerations:", "toleration:", "web.yaml:41: document 1: Pod kube-system/etcd: spec.toleration: is not a field of Pod"},
+		{"tolerations:", "toleration:", "web.yaml:42: document 1: Pod kube-system/etcd: spec.toleration: is not a field of Pod"},
 		{"{cpu: 100m, memory", "{cpu: few, memory", "requests.cpu: \"few\" is not a quantity"},
 		{"name: work", "name: etcd-data", "\"etcd-data\" is the name of an earlier volume"},
-		{"  - nfs: {server: nfs, path: /}\n    name", "  - name", "spec.volumes[2]: names no kind of volume"},
-		{"nfs: {server: nfs, path: /}", "nfs: {server: nfs, path: /}\n    emptyDir: {}", "spec.volumes[2]: names more than one kind of volume"},
+		{"  - nfs: {server: nfs, path: /}\n    name", "  - name", "spec.volumes[3]: names no kind of volume"},
+		{"nfs: {server: nfs, path: /}", "nfs: {server: nfs, path: /}\n    emptyDir: {}", "spec.volumes[3]: names more than one kind of volume"},
 		{"  hostNetwork: true", "  ephemeralContainers: [{name: e, image: i}]", "spec.ephemeralContainers: are added to pods that run"},
 		{"resource: limits.ephemeral-storage", "resource: limits.example.org/device", "is not one of"},
+		{"nfs: {server: nfs, path: /}", "configMap: {name: m}", "spec.volumes[3].configMap: a static pod cannot use a ConfigMap, which only the API server has; use a file"},
+		{"nfs: {server: nfs, path: /}", "persistentVolumeClaim: {claimName: c}", "spec.volumes[3].persistentVolumeClaim: a static pod cannot use a PersistentVolumeClaim"},
+		{"valueFrom: {resourceFieldRef: {resource: limits.ephemeral-storage}}", "valueFrom: {secretKeyRef: {name: s, key: k}}", "spec.containers[0].env[0].valueFrom.secretKeyRef: a static pod cannot use a Secret"},
 		{"kind: Pod\n", "kind: Service\n", "spec.affinity: is not a field of Service"},
 	} {
 		text := strings.Replace(controlPlane, tt.old, tt.with, 1)
