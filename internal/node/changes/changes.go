@@ -10,7 +10,7 @@
 // starts, ends or goes that was not made before, and none tells of what is long past. A
 // stream that ends is one with a gap; Fairlead's ends for who cannot keep up with it. One
 // that goes on and does not tell what a list has is given up for a new one, and everything is
-// listed as without events until one comes.
+// listed as without events, ever more rarely while nothing changes, until one comes.
 package changes
 
 import (
@@ -61,7 +61,7 @@ type Watcher struct {
 	touched map[string]bool      // pods of which events have come since
 	doubted map[string]bool      // pods that it had changes of, and no event has come of since
 
-	silent bool          // events were missing, and none has come since
+	untold time.Time     // when a list had what no event told, and no event has come since; else zero
 	gap    chan struct{} // the events have one
 }
 
@@ -165,7 +165,7 @@ func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[r
 			w.log.Warn("the runtime gives no list", "error", err)
 			wait = listEvery
 		case w.isSilent():
-			wait = listEvery
+			wait = w.wary(n > 0)
 		case n > 0 && !first && w.doubt(ctx):
 			return errSilent
 		}
@@ -177,7 +177,19 @@ func (w *Watcher) audit(ctx context.Context, stream grpc.ServerStreamingClient[r
 func (w *Watcher) isSilent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.silent
+	return !w.untold.IsZero()
+}
+
+// wary is how long to wait for the next list while events are not trusted: the longer the
+// less there was that they could have told, so that a node to which nothing happens does
+// not ask for ever.
+func (w *Watcher) wary(differs bool) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if differs {
+		w.untold = time.Now()
+	}
+	return min(max(time.Since(w.untold)/4, listEvery), auditEvery)
 }
 
 // doubt says whether a list has found what nobody has told: an event may have been on its
@@ -192,7 +204,7 @@ func (w *Watcher) doubt(ctx context.Context) bool {
 	defer w.mu.Unlock()
 	n := len(w.doubted)
 	if n > 0 {
-		w.silent = true
+		w.untold = time.Now()
 		w.log.Warn("the runtime told nothing of changes that a list has", "pods", n)
 	}
 	return n > 0
@@ -232,7 +244,9 @@ func (w *Watcher) take(e *runtimeapi.ContainerEventResponse) {
 	}
 	delete(w.doubted, uid)
 	at := time.Unix(0, e.GetCreatedAt())
-	w.silent = w.silent && time.Since(at) > lag
+	if time.Since(at) <= lag {
+		w.untold = time.Time{}
+	}
 	if at.After(w.listed) && e.GetPodSandboxStatus() != nil {
 		if w.skips(uid, e) || time.Since(at) > lag {
 			select {
