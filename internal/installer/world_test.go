@@ -2,6 +2,7 @@ package installer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,6 +39,7 @@ type node struct {
 	*testing.T
 	root  string
 	major int
+	setup
 
 	mu       sync.Mutex
 	server   *grpc.Server
@@ -53,6 +55,16 @@ type node struct {
 	onRestart func()
 }
 
+// setup is how a distribution starts its containerd.
+type setup struct {
+	distribution, socket, main string
+	// generate makes the main file, and what it imports, before containerd starts; it may
+	// be nil.
+	generate func(n *node)
+}
+
+var byItself = setup{distribution: "containerd", socket: "run/containerd/containerd.sock", main: "/etc/containerd/config.toml"}
+
 // releases runs a test with either release of containerd.
 func releases(t *testing.T, f func(t *testing.T, n *node)) {
 	t.Helper()
@@ -63,20 +75,28 @@ func releases(t *testing.T, f func(t *testing.T, n *node)) {
 
 func newNode(t *testing.T, major int) *node {
 	t.Helper()
+	return newNodeWith(t, major, byItself, map[string]string{byItself.main: (&node{major: major}).adminConfig()})
+}
+
+// newNodeWith is a node of a distribution, with some files.
+func newNodeWith(t *testing.T, major int, s setup, files map[string]string) *node {
+	t.Helper()
 	// A socket's path has to be short.
 	root, err := os.MkdirTemp("", "installer")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{T: t, root: root, major: major}
+	n := &node{T: t, root: root, major: major, setup: s}
 	t.Cleanup(func() {
 		n.stop()
 		_ = os.RemoveAll(root)
 	})
 	n.write("etc/os-release", "ID=debian\n")
 	n.write("etc/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
-	n.write("etc/containerd/config.toml", n.adminConfig())
-	for _, dir := range []string{"run/containerd", "usr/bin", "var/lib"} {
+	for path, text := range files {
+		n.write(path, text)
+	}
+	for _, dir := range []string{filepath.Dir(s.socket), "usr/bin", "var/lib"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -140,6 +160,9 @@ func (n *node) restart() {
 	if n.onRestart != nil {
 		n.onRestart()
 	}
+	if n.generate != nil {
+		n.generate(n)
+	}
 	loaded, err := n.load()
 	if err != nil {
 		return // it is down
@@ -148,7 +171,7 @@ func (n *node) restart() {
 		return
 	}
 	n.loaded = loaded
-	l, err := net.Listen("unix", n.path("run/containerd/containerd.sock"))
+	l, err := net.Listen("unix", n.path(n.socket))
 	if err != nil {
 		n.Errorf("start containerd: %v", err)
 		return
@@ -166,7 +189,7 @@ func (n *node) stop() {
 	if s != nil {
 		s.Stop()
 	}
-	_ = os.Remove(n.path("run/containerd/containerd.sock"))
+	_ = os.Remove(n.path(n.socket))
 }
 
 func (n *node) count() int {
@@ -191,7 +214,7 @@ type config struct {
 func (n *node) load() (map[string]map[string]any, error) {
 	all := map[string]map[string]any{}
 	named := false
-	pending := []string{"/etc/containerd/config.toml"}
+	pending := []string{n.main}
 	for len(pending) > 0 {
 		path := pending[0]
 		pending = pending[1:]
@@ -341,7 +364,7 @@ func newInstaller(root string, wait time.Duration) (*Installer, error) {
 	if os.Getenv(childEnv) != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	return New(Options{Root: root, Distribution: "containerd", Restart: "none", Wait: wait, Interval: 1}, log)
+	return New(Options{Root: root, Distribution: cmp.Or(os.Getenv(distributionEnv), "containerd"), Restart: "none", Wait: wait, Interval: 1}, log)
 }
 
 func (n *node) installer() *Installer {
@@ -416,6 +439,9 @@ func bundle(t *testing.T, kind, version, content string) string {
 // childEnv has this program install as another process, which may be killed: the
 // node's root, and then the payloads.
 const childEnv = "INSTALLER_TEST_CHILD"
+
+// distributionEnv names the distribution that an installer is told, also in that process.
+const distributionEnv = "INSTALLER_TEST_DISTRIBUTION"
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(crioEnv); root != "" {
