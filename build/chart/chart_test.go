@@ -285,6 +285,14 @@ func TestRendered(t *testing.T) {
 			lacks: []string{"MutatingWebhookConfiguration", "CustomResourceDefinition", "Deployment fairlead-operator", "ClusterRole fairlead-operator", "ValidatingWebhookConfiguration fairlead-webhook: pods", "ClusterRole fairlead-webhook: nodes"},
 		},
 		{
+			name: "in a garden cluster with a capability of its own", in: "fairlead-system", vals: "{webhook: {garden: true, virtualizationCapability: machineHostType=metal}}",
+			has: map[string][]string{"Deployment fairlead-webhook": {`"--garden","--mutating-configuration=","--virtualization-capability=machineHostType=metal"`}},
+		},
+		{
+			name: "in a garden cluster that goes by no capability", in: "fairlead-system", vals: "{webhook: {garden: true, virtualizationCapability: ''}}",
+			has: map[string][]string{"Deployment fairlead-webhook": {`"--virtualization-capability="`}},
+		},
+		{
 			name: "in a garden cluster with certificates of others", in: "fairlead-system", vals: "{webhook: {garden: true, certificates: {secret: serving}}}",
 			has: map[string][]string{
 				"Deployment fairlead-webhook":  {`"--garden"`, `"--cert-dir=/certificates"`},
@@ -405,6 +413,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{"{webhook: {kubeconfigSecret: a}}", "kubeconfigSecret"},
 		{"{webhook: {virtualNamespace: a}}", "virtualNamespace"},
 		{"{webhook: {url: 'http://a'}}", "url"},
+		{"{webhook: {garden: true, virtualizationCapability: nested}}", "virtualizationCapability"},
 		{"{webhook: {url: 'https://a/b'}}", "url"},
 		{"{operator: {types: []}}", "types"},
 		{"{operator: {namespace: ''}}", "gardener"},

@@ -82,6 +82,7 @@ func webhookOptions(cmd *cobra.Command, o *webhook.Options) {
 	flags.StringVar(&o.Mutating, "mutating-configuration", o.Mutating, "MutatingWebhookConfiguration to put the authority into; empty for none")
 	flags.StringVar(&o.Validating, "validating-configuration", o.Validating, "ValidatingWebhookConfiguration to put the authority into; empty for none")
 	flags.BoolVar(&o.Garden, "garden", false, "look at Gardener's shoots, and at nothing of its own cluster: serve /validate-shoots alone")
+	flags.StringVar(&o.Capability, "virtualization-capability", o.Capability, "with --garden: NAME=VALUE of the capability by which machine types of a CloudProfile can run virtual machines, as kata-containers needs; empty for none")
 	flags.StringArrayVar(&o.Exempt, "exempt", o.Exempt, "namespace whose pods are admitted as they are; may be given more than once")
 	flags.DurationVar(&o.Drain, "drain", o.Drain, "how long to go on serving after the order to end")
 	legacyFlags(cmd, &o.Legacy)

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/operator/plugins"
+	"fairlead.run/internal/operator/validate"
 	"fairlead.run/internal/webhook/runtimes"
 )
 
@@ -27,10 +28,11 @@ type installs struct {
 
 // installRules answer for what brings runtimes to nodes. In a garden cluster there is
 // nothing but shoots.
-func installRules(client *cluster.Client, cache *cluster.Cache, garden bool) (paths map[string]rule, shoots rule) {
+func installRules(client *cluster.Client, cache *cluster.Cache, o Options) (paths map[string]rule, shoots rule) {
 	r := &runtimes.Rules{Plugins: plugins.All()}
-	if garden {
+	if o.Garden {
 		r.Garden = newProfiles(client)
+		r.Capability, _ = validate.ParseCapability(o.Capability) // the options were validated
 		return nil, r.Shoots
 	}
 	r.Cluster = &installs{client, cache}

@@ -13,6 +13,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/webhook"
 	"fairlead.run/test/apiserver"
 )
 
@@ -214,9 +215,63 @@ func TestGardenIsAway(t *testing.T) {
 		if got != http.StatusServiceUnavailable || !strings.Contains(string(text), words) {
 			t.Errorf("%d: %d %s", code, got, text)
 		}
-		broken := aShoot()
-		broken["spec"].(map[string]any)["cloudProfileName"] = "with"
-		refused(t, "what is wrong by itself", r.ask("/validate-shoots", about(t, shootKind, broken, nil)), "spec.provider.workers[0].machine.type")
+		small := aShoot()
+		small["spec"].(map[string]any)["cloudProfileName"] = "with"
+		// The profile might say otherwise of its machine type.
+		got, text = r.send("/validate-shoots", "application/json", bytes.NewReader(reviewOf(t, about(t, shootKind, small, nil))))
+		if got != http.StatusServiceUnavailable || !strings.Contains(string(text), words) {
+			t.Errorf("%d: %d %s", code, got, text)
+		}
+		small["spec"].(map[string]any)["kubernetes"] = map[string]any{"version": "1.13.0"}
+		refused(t, "what is wrong by itself", r.ask("/validate-shoots", about(t, shootKind, small, nil)), "spec.kubernetes.version")
+	}
+}
+
+// What a profile states of machine types goes before what is known of their names, by the
+// name that the landscape has for it.
+func TestGardenCapabilities(t *testing.T) {
+	for flag, want := range map[string]struct{ small, metal string }{
+		webhook.Defaults().Capability: {"", "CloudProfile able gives it the capability nestedVirtualization: unsupported, and not supported"},
+		"machineHostType=metal":       {"CloudProfile able gives it the capability machineHostType: virtual, and not metal", ""},
+		"":                            {"machines of type m5.large cannot run virtual machines", ""},
+	} {
+		api := cluster(t)
+		api.Serve(cloudProfiles)
+		stated := func(name, nested, host string) any {
+			return map[string]any{"name": name, "capabilities": map[string]any{"nestedVirtualization": []any{nested}, "machineHostType": []any{host}}}
+		}
+		put := func(nested string) {
+			spec := images("kata-containers")
+			spec["machineTypes"] = []any{stated("m5.large", nested, "virtual"), stated("m5.metal", "unsupported", "metal")}
+			api.Put(cloudProfiles, map[string]any{"metadata": map[string]any{"name": "able"}, "spec": spec})
+		}
+		put("supported")
+		o := options()
+		o.Garden, o.Mutating, o.Capability = true, "", flag
+		r := start(t, api, o)
+		shoot := func(machine string) any {
+			s := onProfile("", "able")
+			w := s["spec"].(map[string]any)["provider"].(map[string]any)["workers"].([]any)[0].(map[string]any)
+			w["machine"].(map[string]any)["type"] = machine
+			w["cri"].(map[string]any)["containerRuntimes"] = []any{map[string]any{"type": "kata-containers"}}
+			return s
+		}
+		ask := func(machine string) *admissionv1.AdmissionResponse {
+			return r.ask("/validate-shoots", about(t, shootKind, shoot(machine), nil))
+		}
+		refused(t, flag+": a small machine", ask("m5.large"), want.small)
+		refused(t, flag+": a whole machine", ask("m5.metal"), want.metal)
+		if flag != webhook.Defaults().Capability {
+			continue
+		}
+		// What it said a moment ago may admit, and refuses nobody.
+		put("unsupported")
+		refused(t, "a moment later", ask("m5.large"), "")
+		moved := r.ask("/validate-shoots", about(t, shootKind, shoot("m5.metal"), shoot("m5.large")))
+		refused(t, "another machine", moved, "machine.type")
+		refused(t, "after that", ask("m5.large"), "nestedVirtualization: unsupported")
+		put("supported")
+		refused(t, "and by now it can", ask("m5.large"), "")
 	}
 }
 

@@ -9,11 +9,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"fairlead.run/internal/operator/validate"
 	"fairlead.run/internal/webhook/certs"
 	"fairlead.run/pkg/runtimeclass"
 )
 
 // Options say how a webhook serves.
+//
+// Larger as it has a field for each flag.
 type Options struct {
 	Listen string // address for API servers, with TLS
 	Health string // address for probes and metrics, without
@@ -35,8 +38,10 @@ type Options struct {
 	ClientCA    string
 	ClientNames []string
 
-	// Garden has it look at Gardener's shoots, and at nothing of its own cluster.
-	Garden bool
+	// Garden has it look at Gardener's shoots, and at nothing of its own cluster. Capability
+	// is NAME=VALUE of what machine types there have that can run virtual machines; "" is none.
+	Garden     bool
+	Capability string
 
 	Legacy runtimeclass.Legacy
 	// Exempt are namespaces whose pods are admitted as they are, should a
@@ -52,6 +57,7 @@ func Defaults() Options {
 	return Options{
 		Listen: ":9443", Health: ":8080", Namespace: "fairlead-system", Service: "fairlead-webhook", Secret: "fairlead-webhook-certificate",
 		Mutating: "fairlead-webhook", Validating: "fairlead-webhook", Exempt: []string{"kube-system"}, Drain: 5 * time.Second,
+		Capability: validate.DefaultCapability,
 	}
 }
 
@@ -81,6 +87,9 @@ func (o Options) Validate() error {
 	}
 	if len(o.ClientNames) > 0 && o.ClientCA == "" {
 		bad("client-name", strings.Join(o.ClientNames, ","), "needs --client-ca, by which it is verified")
+	}
+	if _, err := validate.ParseCapability(o.Capability); err != nil {
+		bad("virtualization-capability", o.Capability, err)
 	}
 	if o.Drain < 0 || o.Drain > time.Minute {
 		bad("drain", o.Drain.String(), "is not between 0s and 1m")

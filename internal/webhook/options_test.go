@@ -26,6 +26,7 @@ func TestOptions(t *testing.T) {
 		"client-name":                 func(o *webhook.Options) { o.ClientNames = []string{"kube-apiserver"} },
 		"serve-as":                    func(o *webhook.Options) { o.ServeAs = []string{"127.0.0.1", "https://x"} },
 		"exempt":                      func(o *webhook.Options) { o.Exempt = []string{""} },
+		"virtualization-capability":   func(o *webhook.Options) { o.Capability = "nested" },
 		"drain":                       func(o *webhook.Options) { o.Drain = time.Hour },
 	} {
 		o := webhook.Defaults()

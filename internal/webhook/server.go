@@ -124,7 +124,7 @@ func (s *Server) assemble(client *cluster.Client) {
 	s.metrics = newMetrics(k, s.certs.Expires)
 	census.New(s.cache).Register(&s.metrics.registry)
 	i, mux := newInterceptor(s.metrics, s.log), http.NewServeMux()
-	installs, shoots := installRules(client, s.cache, s.options.Garden)
+	installs, shoots := installRules(client, s.cache, s.options)
 	mux.Handle("/validate-shoots", i.serving("validate-shoots", shoots)) // it needs none of the caches
 	rules := map[string]rule{
 		"mutate-pods": pods.mutate, "validate-pods": pods.validate, "validate-templates": pods.templates,

@@ -34,7 +34,28 @@ type Machine struct {
 	Type string
 	// Provider is by Gardener's words, such as aws; "" if nobody says.
 	Provider string
+	// Virtual is what is known of such machines beside their name.
+	Virtual Virtual
 }
+
+// Virtual says whether machines can run virtual machines, by something that goes before
+// their name.
+type Virtual struct {
+	Says Answer
+	// By is who says so, as a sentence about the machines, and Instead what to do if
+	// they cannot.
+	By, Instead string
+}
+
+// Answer is what is known of a question.
+type Answer int
+
+// The answers; Unknown is that of who was not asked, or does not say.
+const (
+	Unknown Answer = iota
+	Yes
+	No
+)
 
 // Description is what a type is.
 type Description struct {

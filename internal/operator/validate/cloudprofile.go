@@ -27,12 +27,14 @@ type ProfileRef struct{ Kind, Namespace, Name string }
 // String is as people write it.
 func (r ProfileRef) String() string { return r.Kind + " " + r.Name }
 
-// CloudProfile is what a landscape of Gardener's says of its machine images, as far as
-// container runtimes are concerned.
+// CloudProfile is what a landscape of Gardener's says of its machine images and machines,
+// as far as container runtimes are concerned.
 type CloudProfile struct {
-	Images []ProfileImage `json:"machineImages"`
-	// Read is when it was read, and so which versions have expired.
-	Read time.Time `json:"-"`
+	Images   []ProfileImage   `json:"machineImages"`
+	Machines []ProfileMachine `json:"machineTypes"`
+	// Ref is its name, and Read when it was read, and so which versions have expired.
+	Ref  ProfileRef `json:"-"`
+	Read time.Time  `json:"-"`
 }
 
 // ProfileImage is an operating system with its versions.
@@ -74,7 +76,7 @@ func ReadProfile(ref ProfileRef, object []byte, now time.Time) (*CloudProfile, e
 		p = read.Status.Merged
 	}
 	if p != nil {
-		p.Read = now
+		p.Ref, p.Read = ref, now
 	}
 	return p, nil
 }
@@ -96,9 +98,15 @@ func (s *Shoot) Profile(namespace string) ProfileRef {
 }
 
 // asking are the worker groups that have runtimes, and that are new or ask for something
-// else than before, by their place. What Gardener has taken and nobody changes is
-// not held up by a profile that has changed since.
+// else of their image than before, by their place. What Gardener has taken and nobody
+// changes is not held up by a profile that has changed since.
 func (s *Shoot) asking(old *Shoot) []int {
+	return slices.DeleteFunc(s.changed(old, sameDemand), func(i int) bool { return s.Spec.Provider.Workers[i].Machine.Image == nil })
+}
+
+// changed are the worker groups that have runtimes, and that are new or not the same as
+// before, by their place.
+func (s *Shoot) changed(old *Shoot, same func(now, was *Worker) bool) []int {
 	had := map[string]*Worker{}
 	if old != nil && old.Profile("") == s.Profile("") {
 		for i := range old.Spec.Provider.Workers {
@@ -109,16 +117,17 @@ func (s *Shoot) asking(old *Shoot) []int {
 	var out []int
 	for i := range s.Spec.Provider.Workers {
 		w := &s.Spec.Provider.Workers[i]
-		if w.CRI == nil || len(w.CRI.ContainerRuntimes) == 0 || w.Machine.Image == nil {
+		if w.CRI == nil || len(w.CRI.ContainerRuntimes) == 0 {
 			continue
 		}
-		if was := had[w.Name]; was == nil || !sameDemand(w, was) {
+		if was := had[w.Name]; was == nil || !same(w, was) {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
+// sameDemand says that two groups ask the same of their image.
 func sameDemand(a, b *Worker) bool {
 	return equality.Semantic.DeepEqual(a.CRI, b.CRI) && equality.Semantic.DeepEqual(a.Machine.Image, b.Machine.Image) && a.Machine.Architecture == b.Machine.Architecture
 }
@@ -126,7 +135,9 @@ func sameDemand(a, b *Worker) bool {
 // AsksProfile says whether a shoot has anything that its profile decides. Old is the one
 // before, or nil.
 func (s *Shoot) AsksProfile(old *Shoot) bool {
-	return s.Metadata.DeletionTimestamp == nil && len(s.asking(old)) > 0
+	return s.Metadata.DeletionTimestamp == nil && len(s.changed(old, func(now, was *Worker) bool {
+		return now.Machine.Type == was.Machine.Type && sameDemand(now, was)
+	})) > 0
 }
 
 // ShootOnProfile says whether the images of a shoot's worker groups take the runtimes
@@ -134,7 +145,7 @@ func (s *Shoot) AsksProfile(old *Shoot) bool {
 // whose profile is not there by itself.
 func ShootOnProfile(s, old *Shoot, ref ProfileRef, p *CloudProfile) Result {
 	var r Result
-	if !s.AsksProfile(old) {
+	if s.Metadata.DeletionTimestamp != nil || len(s.asking(old)) == 0 {
 		return r
 	}
 	if p == nil {
@@ -205,10 +216,7 @@ func (d *demand) types() (out []string) {
 // fitting are the versions of an image that have all that the group asks for, the
 // newest first. What is no longer offered is left out.
 func (d *demand) fitting(image string) (out []string) {
-	arch := d.worker.Machine.Architecture
-	if arch == "" {
-		arch = "amd64" // as Gardener takes it
-	}
+	arch := d.worker.architecture()
 	for _, v := range d.profile.versions(image, "") {
 		gone := v.Expires != nil && v.Expires.Before(d.profile.Read)
 		other := len(v.Architectures) > 0 && !slices.Contains(v.Architectures, arch)

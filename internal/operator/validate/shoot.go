@@ -62,6 +62,14 @@ type Worker struct {
 // inPlace says that machines stay when the group changes.
 func (w *Worker) inPlace() bool { return strings.Contains(w.UpdateStrategy, "InPlace") }
 
+// architecture is that of its machines; without one it is as Gardener takes it.
+func (w *Worker) architecture() string {
+	if w.Machine.Architecture == "" {
+		return "amd64"
+	}
+	return w.Machine.Architecture
+}
+
 func (w *Worker) cri() v1alpha1.CRIName {
 	if w.CRI == nil {
 		return ""
@@ -81,7 +89,7 @@ func (k Known) Shoot(s *Shoot) Result {
 			continue
 		}
 		g := group{
-			machine: plugin.Machine{Type: w.Machine.Type, Provider: s.Spec.Provider.Type}, arch: w.Machine.Architecture, kubernetes: s.Spec.Kubernetes.Version, cri: w.CRI.Name, runtimes: w.CRI.ContainerRuntimes,
+			machine: plugin.Machine{Type: w.Machine.Type, Provider: s.Spec.Provider.Type, Virtual: k.Profile.virtual(k.Capability, w)}, arch: w.Machine.Architecture, kubernetes: s.Spec.Kubernetes.Version, cri: w.CRI.Name, runtimes: w.CRI.ContainerRuntimes,
 			paths: groupPaths{
 				machine: at.Child("machine", "type"), image: at.Child("machine", "image", "name"), arch: at.Child("machine", "architecture"),
 				kubernetes: field.NewPath("spec", "kubernetes", "version"), cri: at.Child("cri", "name"), runtimes: at.Child("cri", "containerRuntimes"),
@@ -125,6 +133,9 @@ func (k Known) ShootUpdate(s, old *Shoot) Result {
 		return Result{}
 	}
 	r := k.Shoot(s)
+	if old.Profile("") != s.Profile("") {
+		k.Profile = nil // the old one was not held against this
+	}
 	had, past := map[string]bool{}, k.Shoot(old)
 	nameOld, nameNew := old.byNames(), s.byNames()
 	for _, f := range past.Faults {

@@ -47,6 +47,8 @@ type Rules struct {
 	// Garden is nil elsewhere.
 	Cluster Cluster
 	Garden  Garden
+	// Capability is what tells in a garden which machines can run virtual machines.
+	Capability validate.Capability
 }
 
 var admitted = review.Answer{}
@@ -219,40 +221,41 @@ func (r *Rules) Shoots(ctx context.Context, q *review.Request) (review.Answer, e
 	if err != nil {
 		return admitted, err
 	}
-	known := validate.Known{Plugins: r.Plugins}
-	result := validate.Result{}
-	if old != nil {
-		result = known.ShootUpdate(s, old)
-	} else {
-		result = known.Shoot(s)
+	ref := s.Profile(q.Namespace)
+	if r.Garden == nil || ref.Name == "" || !s.AsksProfile(old) {
+		return answer(r.shoot(s, old, nil)), nil
 	}
-	more, err := r.onProfile(ctx, q.Namespace, s, old)
-	if err != nil && len(result.Faults) == 0 {
+	// Nobody is refused by what a profile said a moment ago: it may just have been changed
+	// for this shoot.
+	p, remembered, err := r.Garden.Profile(ctx, ref, false)
+	if err == nil && remembered && len(r.onProfile(s, old, ref, p).Faults) > 0 {
+		p, _, err = r.Garden.Profile(ctx, ref, true)
+	}
+	if err == nil {
+		return answer(r.onProfile(s, old, ref, p)), nil
+	}
+	result := r.shoot(s, old, nil)
+	result.Faults = slices.DeleteFunc(result.Faults, validate.OfMachine)
+	if len(result.Faults) == 0 {
 		return admitted, err
 	}
-	result.Faults, result.Warnings = append(result.Faults, more.Faults...), append(result.Warnings, more.Warnings...)
-	return answer(result), nil
+	return answer(result), nil // it is wrong whatever the profile says
 }
 
-// onProfile holds a shoot against its profile. Nobody is refused by what a profile said
-// a moment ago: it may just have been changed for this shoot.
-func (r *Rules) onProfile(ctx context.Context, namespace string, s, old *validate.Shoot) (validate.Result, error) {
-	ref := s.Profile(namespace)
-	if r.Garden == nil || ref.Name == "" || !s.AsksProfile(old) {
-		return validate.Result{}, nil
+// shoot looks at a shoot by itself, and by what a profile states of machines; nil is none.
+func (r *Rules) shoot(s, old *validate.Shoot, p *validate.CloudProfile) validate.Result {
+	known := validate.Known{Plugins: r.Plugins, Profile: p, Capability: r.Capability}
+	if old != nil {
+		return known.ShootUpdate(s, old)
 	}
-	p, remembered, err := r.Garden.Profile(ctx, ref, false)
-	if err != nil {
-		return validate.Result{}, err
-	}
-	result := validate.ShootOnProfile(s, old, ref, p)
-	if len(result.Faults) == 0 || !remembered {
-		return result, nil
-	}
-	if p, _, err = r.Garden.Profile(ctx, ref, true); err != nil {
-		return validate.Result{}, err
-	}
-	return validate.ShootOnProfile(s, old, ref, p), nil
+	return known.Shoot(s)
+}
+
+// onProfile looks at a shoot by itself, and holds it against its profile.
+func (r *Rules) onProfile(s, old *validate.Shoot, ref validate.ProfileRef, p *validate.CloudProfile) validate.Result {
+	result, more := r.shoot(s, old, p), validate.ShootOnProfile(s, old, ref, p)
+	result.Faults, result.Warnings = append(result.Faults, more.Faults...), append(result.Warnings, more.Warnings...)
+	return result
 }
 
 // ClassDeletions answers for the deletion of RuntimeClasses that the operator has

@@ -81,6 +81,9 @@ clientConfig:
 {{- if .Values.webhook.garden }}
 - --garden
 - --mutating-configuration=
+{{- if ne .Values.webhook.virtualizationCapability "nestedVirtualization=supported" }}
+- --virtualization-capability={{ .Values.webhook.virtualizationCapability }}
+{{- end }}
 {{- else if ne (join "," .Values.webhook.exemptNamespaces) "kube-system" }}
 {{- range .Values.webhook.exemptNamespaces }}
 - --exempt={{ . }}

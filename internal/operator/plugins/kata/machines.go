@@ -47,9 +47,22 @@ func (m machines) is(what *regexp.Regexp, name string) bool {
 	return what != nil && what.MatchString(name)
 }
 
-// Suits has a table for those providers whose names of machines tell it. All others have
-// to be tried, and so have those of which nobody says whose they are.
+// Suits goes by what is known of the machines, and else by their names. The last word has
+// the /dev/kvm of a node, which the payload asks for.
 func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
+	switch m.Virtual.Says {
+	case plugin.Yes:
+		return nil, ""
+	case plugin.No:
+		return field.Invalid(at, m.Type, fmt.Sprintf("%s, and kata-containers needs machines that can run virtual machines; %s, or take kata-containers off this pool", m.Virtual.By, m.Virtual.Instead)), ""
+	case plugin.Unknown:
+	}
+	return byName(m, at)
+}
+
+// byName has a table for those providers whose names of machines tell it. All others have
+// to be tried, and so have those of which nobody says whose they are.
+func byName(m plugin.Machine, at *field.Path) (*field.Error, string) {
 	table, name := providers[m.Provider], m.Type
 	switch {
 	case name == "" || table.is(table.whole, name):

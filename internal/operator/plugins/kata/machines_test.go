@@ -39,6 +39,18 @@ func TestMachines(t *testing.T) {
 			t.Errorf("%s: %q", what, said)
 		}
 	}
+	// What somebody says of the machines goes before their names.
+	for _, name := range []string{"m5.large", "m5.metal", "m8i.large", "x"} {
+		m := plugin.Machine{Type: name, Provider: "aws", Virtual: plugin.Virtual{Says: plugin.Yes}}
+		if fault, warning := New().Suits(m, field.NewPath("machine")); fault != nil || warning != "" {
+			t.Errorf("%s: %v %s", name, fault, warning)
+		}
+		m.Virtual = plugin.Virtual{Says: plugin.No, By: "the profile says no", Instead: "choose b"}
+		want := `machine: Invalid value: "` + name + `": the profile says no, and kata-containers needs machines that can run virtual machines; choose b, or take kata-containers off this pool`
+		if fault, warning := New().Suits(m, field.NewPath("machine")); fault == nil || fault.Error() != want || warning != "" {
+			t.Errorf("%s: %v %s", name, fault, warning)
+		}
+	}
 	fault, _ := New().Suits(plugin.Machine{Type: "r6a.large", Provider: "aws"}, field.NewPath("machine"))
 	if fault == nil || !strings.Contains(fault.Error(), "choose one such as r6a.metal") {
 		t.Errorf("%v", fault)
