@@ -26,6 +26,8 @@ type Known struct {
 	// Kubelet is the version of the oldest kubelet of a pool, or what no kubelet of it can
 	// be newer than; "" if nobody can know. Unknown says why, for who should be told.
 	Kubelet, Unknown string
+	// Virtual is what is known of the machines of a pool beside their name.
+	Virtual plugin.Virtual
 	// Profile is that of a shoot; nil if there is none, or nobody can know. Capability is
 	// what tells there which machines can run virtual machines.
 	Profile    *CloudProfile

@@ -18,10 +18,16 @@ func Chooses(p *v1alpha1.WorkerPool, n *corev1.Node) bool {
 	return len(p.Spec.NodeSelector) > 0
 }
 
-// Older is the version of a node's kubelet if the node is in a pool, or it chooses it and
-// nobody else has it, and the kubelet is older than one of version than; "" is none yet.
+// belongs says that a node is in a pool, or that the pool chooses it and nobody else has it.
+func belongs(p *v1alpha1.WorkerPool, n *corev1.Node) bool {
+	has := n.Labels[gardener.LabelPool]
+	return has == p.Name || has == "" && Chooses(p, n)
+}
+
+// Older is the version of a node's kubelet if the node belongs to a pool and the kubelet is
+// older than one of version than; "" is none yet.
 func Older(than string, p *v1alpha1.WorkerPool, n *corev1.Node) string {
-	if has := n.Labels[gardener.LabelPool]; has != p.Name && (has != "" || !Chooses(p, n)) {
+	if !belongs(p, n) {
 		return than
 	}
 	// What cannot be read says nothing; a kubelet that has just come may be silent, too.

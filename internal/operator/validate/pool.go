@@ -38,7 +38,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 		r.warn("%s: %s, so that Kubernetes 1.16 or newer is assumed; give the version of the kubelets", spec.Child("kubernetesVersion"), k.Unknown)
 	}
 	k.check(group{
-		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: kubernetes,
+		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider, Virtual: k.Virtual}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: kubernetes,
 		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true,
 		paths: groupPaths{
 			machine: spec.Child("machineType"), image: spec.Child("machineImage", "name"), arch: spec.Child("architecture"),

@@ -138,12 +138,13 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 	if err := r.Client.List(ctx, &nodes); err != nil {
 		return validate.Known{}, fmt.Errorf("list nodes: %w", err)
 	}
-	kubelet := ""
+	kubelet, processors := "", validate.Processors{}
 	for i := range nodes.Items {
 		kubelet = validate.Older(kubelet, p, &nodes.Items[i])
+		processors.Look(p, &nodes.Items[i])
 	}
 	return validate.Known{
-		Plugins: r.Plugins, Pools: before(pools.Items, p), Kubelet: kubelet,
+		Plugins: r.Plugins, Pools: before(pools.Items, p), Kubelet: kubelet, Virtual: processors.Virtual(),
 		Payload: func(typ string) *v1alpha1.RuntimePayload {
 			at := slices.IndexFunc(releases.Items, func(p v1alpha1.RuntimePayload) bool { return p.Name == typ })
 			if at < 0 {

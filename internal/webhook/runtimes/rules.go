@@ -126,7 +126,11 @@ func (r *Rules) known(ctx context.Context, p *v1alpha1.WorkerPool) (validate.Kno
 	if err != nil {
 		return validate.Known{}, err
 	}
-	k := validate.Known{Plugins: r.Plugins, Pools: pools}
+	k, processors := validate.Known{Plugins: r.Plugins, Pools: pools}, validate.Processors{}
+	for _, n := range r.Cluster.Nodes() {
+		processors.Look(p, n)
+	}
+	k.Virtual = processors.Virtual()
 	if p.Spec.KubernetesVersion == "" {
 		k.Kubelet, k.Unknown = r.kubelet(ctx, p)
 	}

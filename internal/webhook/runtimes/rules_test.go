@@ -113,30 +113,33 @@ func TestAnswers(t *testing.T) {
 		cluster memory
 		refused string // "" admits
 	}{
-		"a pool":                    {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{}, ""},
-		"a pool of a wrong type":    {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI.ContainerRuntimes[0].Type = "x" }), nil), memory{}, "spec.cri.containerRuntimes[0].type"},
-		"a class of another":        {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": foreign}}, "RuntimeClass gvisor, which is somebody else's"},
-		"a class of ours":           {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": ours}}, ""},
-		"what was wrong before":     {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.MachineType = "x" }), pool(nil)), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": foreign}}, ""},
-		"another CRI":               {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI = v1alpha1.CRI{Name: "crio"} }), pool(nil)), memory{}, "spec.cri.name: Forbidden"},
-		"a pool that goes":          {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.DeletionTimestamp = &now; p.Spec.CRI.Name = "x" }), pool(nil)), memory{}, ""},
-		"the same nodes":            {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Name = "b" }), nil), memory{pools: []v1alpha1.WorkerPool{*pool(nil)}}, "WorkerPool a has the same one"},
-		"old kubelets":              {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "b")}, version: "v1.37.0"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
-		"old kubelets of others":    {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "c")}, version: "v1.13.9"}, ""},
-		"an old API server":         {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "c"), kubelet("", "b")}, version: "v1.13.9"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
-		"a version, and old ones":   {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.KubernetesVersion = "1.37.0" }), nil), memory{nodes: []*corev1.Node{kubelet("v1.13.9", "b")}, version: "v1.13.9"}, ""},
-		"a payload":                 {payloadsOf, request(t, review.Create, ofPayload, &v1alpha1.RuntimePayload{}, nil), memory{}, "spec.manifest.apiVersion"},
-		"a runtime":                 {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{}, ""},
-		"a twin":                    {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(nil)}}, "team/gvisor-a"},
-		"another type":              {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Spec.Type = "kata" }), runtimeOf(nil)), memory{}, "spec.type: Forbidden"},
-		"a finalizer that goes":     {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now }), runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now; c.Finalizers = []string{"x"} })), memory{}, ""},
-		"a change while it goes":    {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now; c.Spec.BinaryPath = "/x" }), runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })), memory{}, "spec: Forbidden"},
-		"a shoot":                   {shootsOf, request(t, review.Create, ofShoot, shoot("1.33.1"), nil), memory{}, "spec.provider.workers[0].machine.type"},
-		"a shoot that was wrong":    {shootsOf, request(t, review.Update, ofShoot, shoot("1.33.2"), shoot("1.33.1")), memory{}, ""},
-		"a class that pods use":     {deletionsOf, request(t, review.Delete, ofClass, nil, ours), memory{users: []string{"a/b"}}, "1 pods use it"},
-		"a class that nobody uses":  {deletionsOf, request(t, review.Delete, ofClass, nil, ours), memory{}, ""},
-		"a class of somebody else":  {deletionsOf, request(t, review.Delete, ofClass, nil, foreign), memory{users: []string{"a/b"}}, ""},
-		"a class that is not going": {deletionsOf, request(t, review.Create, ofClass, ours, nil), memory{users: []string{"a/b"}}, ""},
+		"a pool":                     {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{}, ""},
+		"a pool of a wrong type":     {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI.ContainerRuntimes[0].Type = "x" }), nil), memory{}, "spec.cri.containerRuntimes[0].type"},
+		"a class of another":         {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": foreign}}, "RuntimeClass gvisor, which is somebody else's"},
+		"a class of ours":            {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": ours}}, ""},
+		"what was wrong before":      {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.MachineType = "x" }), pool(nil)), memory{classes: map[string]*nodev1.RuntimeClass{"gvisor": foreign}}, ""},
+		"another CRI":                {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.CRI = v1alpha1.CRI{Name: "crio"} }), pool(nil)), memory{}, "spec.cri.name: Forbidden"},
+		"a pool that goes":           {poolsOf, request(t, review.Update, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.DeletionTimestamp = &now; p.Spec.CRI.Name = "x" }), pool(nil)), memory{}, ""},
+		"the same nodes":             {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Name = "b" }), nil), memory{pools: []v1alpha1.WorkerPool{*pool(nil)}}, "WorkerPool a has the same one"},
+		"old kubelets":               {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "b")}, version: "v1.37.0"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
+		"old kubelets of others":     {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "b"), kubelet("v1.13.9", "c")}, version: "v1.13.9"}, ""},
+		"an old API server":          {poolsOf, request(t, review.Create, ofPool, pool(nil), nil), memory{nodes: []*corev1.Node{kubelet("v1.37.0", "c"), kubelet("", "b")}, version: "v1.13.9"}, "spec.kubernetesVersion: Invalid value: \"v1.13.9\""},
+		"a version, and old ones":    {poolsOf, request(t, review.Create, ofPool, pool(func(p *v1alpha1.WorkerPool) { p.Spec.KubernetesVersion = "1.37.0" }), nil), memory{nodes: []*corev1.Node{kubelet("v1.13.9", "b")}, version: "v1.13.9"}, ""},
+		"a machine that cannot":      {poolsOf, request(t, review.Create, ofPool, pool(small), nil), memory{}, "spec.machineType: Invalid value: \"m5.large\""},
+		"one whose nodes can":        {poolsOf, request(t, review.Create, ofPool, pool(small), nil), memory{nodes: []*corev1.Node{able("b")}}, ""},
+		"one whose nodes are others": {poolsOf, request(t, review.Create, ofPool, pool(small), nil), memory{nodes: []*corev1.Node{able("c")}}, "spec.machineType"},
+		"a payload":                  {payloadsOf, request(t, review.Create, ofPayload, &v1alpha1.RuntimePayload{}, nil), memory{}, "spec.manifest.apiVersion"},
+		"a runtime":                  {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{}, ""},
+		"a twin":                     {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(nil)}}, "team/gvisor-a"},
+		"another type":               {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Spec.Type = "kata" }), runtimeOf(nil)), memory{}, "spec.type: Forbidden"},
+		"a finalizer that goes":      {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now }), runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now; c.Finalizers = []string{"x"} })), memory{}, ""},
+		"a change while it goes":     {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now; c.Spec.BinaryPath = "/x" }), runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })), memory{}, "spec: Forbidden"},
+		"a shoot":                    {shootsOf, request(t, review.Create, ofShoot, shoot("1.33.1"), nil), memory{}, "spec.provider.workers[0].machine.type"},
+		"a shoot that was wrong":     {shootsOf, request(t, review.Update, ofShoot, shoot("1.33.2"), shoot("1.33.1")), memory{}, ""},
+		"a class that pods use":      {deletionsOf, request(t, review.Delete, ofClass, nil, ours), memory{users: []string{"a/b"}}, "1 pods use it"},
+		"a class that nobody uses":   {deletionsOf, request(t, review.Delete, ofClass, nil, ours), memory{}, ""},
+		"a class of somebody else":   {deletionsOf, request(t, review.Delete, ofClass, nil, foreign), memory{users: []string{"a/b"}}, ""},
+		"a class that is not going":  {deletionsOf, request(t, review.Create, ofClass, ours, nil), memory{users: []string{"a/b"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Rules{Plugins: plugins.All(), Cluster: &test.cluster}
@@ -155,6 +158,18 @@ func TestAnswers(t *testing.T) {
 func kubelet(version, group string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": group}}}
 	n.Status.NodeInfo.KubeletVersion = version
+	return n
+}
+
+// small makes of a pool one for Kata Containers on machines that cannot, by their name.
+func small(p *v1alpha1.WorkerPool) {
+	p.Spec.Provider, p.Spec.MachineType, p.Spec.CRI.ContainerRuntimes[0].Type = "aws", "m5.large", "kata-containers"
+}
+
+// able is a node on which Node Feature Discovery has found that it can.
+func able(group string) *corev1.Node {
+	n := kubelet("v1.37.0", group)
+	n.Labels[corev1.LabelArchStable], n.Labels["feature.node.kubernetes.io/cpu-cpuid.VMX"] = "amd64", "true"
 	return n
 }
 

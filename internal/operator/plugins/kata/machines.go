@@ -57,7 +57,11 @@ func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
 		return field.Invalid(at, m.Type, fmt.Sprintf("%s, and kata-containers needs machines that can run virtual machines; %s, or take kata-containers off this pool", m.Virtual.By, m.Virtual.Instead)), ""
 	case plugin.Unknown:
 	}
-	return byName(m, at)
+	fault, warning := byName(m, at)
+	if fault == nil && m.Virtual.By != "" {
+		warning = fmt.Sprintf("%s: %s; nodes without /dev/kvm will be refused", at, m.Virtual.By)
+	}
+	return fault, warning
 }
 
 // byName has a table for those providers whose names of machines tell it. All others have

@@ -51,6 +51,19 @@ func TestMachines(t *testing.T) {
 			t.Errorf("%s: %v %s", name, fault, warning)
 		}
 	}
+	// What makes it doubtful is told in the place of what the name leaves open, and refuses
+	// nothing.
+	for _, name := range []string{"", "m5.metal", "m8i.large", "x"} {
+		m := plugin.Machine{Type: name, Provider: "aws", Virtual: plugin.Virtual{By: "somebody doubts it"}}
+		fault, warning := New().Suits(m, field.NewPath("machine"))
+		if fault != nil || warning != "machine: somebody doubts it; nodes without /dev/kvm will be refused" {
+			t.Errorf("%s: %v %s", name, fault, warning)
+		}
+	}
+	doubted := plugin.Machine{Type: "r6a.large", Provider: "aws", Virtual: plugin.Virtual{By: "somebody doubts it"}}
+	if fault, warning := New().Suits(doubted, field.NewPath("machine")); fault == nil || warning != "" {
+		t.Errorf("%v %s", fault, warning)
+	}
 	fault, _ := New().Suits(plugin.Machine{Type: "r6a.large", Provider: "aws"}, field.NewPath("machine"))
 	if fault == nil || !strings.Contains(fault.Error(), "choose one such as r6a.metal") {
 		t.Errorf("%v", fault)
