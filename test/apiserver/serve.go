@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -284,6 +285,11 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c change) {
 	if c.had != nil && (differs(metaOf(c.now)["resourceVersion"], metaOf(c.had)["resourceVersion"]) || differs(metaOf(c.now)["uid"], metaOf(c.had)["uid"])) {
 		status(w, http.StatusConflict, "Conflict")
 		return
+	}
+	if c.had != nil && !reflect.DeepEqual(c.had["spec"], c.now["spec"]) {
+		// Whoever watches for changes of a specification goes by this.
+		generation, _ := metaOf(c.had)["generation"].(float64)
+		metaOf(c.now)["generation"] = generation + 1
 	}
 	s.store(c.of, c.now)
 	// A pod has a time of deletion and no finalizer for as long as its node takes.
