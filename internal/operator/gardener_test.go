@@ -109,6 +109,45 @@ func TestGardener(t *testing.T) {
 	}
 }
 
+// An extension for an operating system acts on orders alone: one that is not told to look
+// at a changed OperatingSystemConfig never says that it has seen it, for which gardenlet
+// waits. An order that is there stays, and what has not changed gets none.
+func TestGardenerOrdersWhatItHasChanged(t *testing.T) {
+	w := newWorld(t)
+	moving := config(t, "moving", "reconcile", "a")
+	moving.SetAnnotations(map[string]string{gardener.AnnotationOperation: gardener.OrderMigrate, "of": "gardener"})
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), moving, config(t, "others", "reconcile", "b"))
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup("gvisor"), Plugins: set, Now: func() time.Time { return w.now }})
+	c := asked("a")
+	c.Namespace = shootNamespace
+	w.create(c)
+	check := func(want map[string]string) {
+		t.Helper()
+		for range 3 {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, order := range want {
+			u := config(t, name, "", "")
+			w.get(u)
+			if got := u.GetAnnotations()[gardener.AnnotationOperation]; got != order || name == "moving" && u.GetAnnotations()["of"] != "gardener" {
+				t.Errorf("%s has the annotations %v, want the order %q", name, u.GetAnnotations(), order)
+			}
+			if order == gardener.OrderReconcile { // the extension takes it
+				u.SetAnnotations(nil)
+				w.must(w.client.Update(t.Context(), u))
+			}
+		}
+	}
+	check(map[string]string{"now": gardener.OrderReconcile, "moving": gardener.OrderMigrate, "others": ""})
+	check(map[string]string{"now": "", "moving": gardener.OrderMigrate, "others": ""})
+	w.get(c)
+	w.must(w.client.Delete(t.Context(), c))
+	check(map[string]string{"now": gardener.OrderReconcile, "moving": gardener.OrderMigrate, "others": ""})
+}
+
 // Classes are those of all pools that have the type, by whichever of its names.
 func TestGardenerAlias(t *testing.T) {
 	w := newWorld(t)

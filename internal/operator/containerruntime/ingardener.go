@@ -172,11 +172,27 @@ func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with
 		if equality.Semantic.DeepEqual(have.Object, want.Object) {
 			continue
 		}
+		order(want)
 		if err := e.client.Patch(ctx, want, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
 			return nil, fmt.Errorf("patch OperatingSystemConfig %s/%s: %w", have.GetNamespace(), have.GetName(), err)
 		}
 	}
 	return has, nil
+}
+
+// order has whoever looks after a changed object reconcile it, unless another order waits
+// there. Extensions for operating systems act on orders alone, and gardenlet waits until
+// they have seen the last generation, ours as well as its own.
+func order(u *unstructured.Unstructured) {
+	all := u.GetAnnotations()
+	if _, waits := all[gardener.AnnotationOperation]; waits {
+		return
+	}
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[gardener.AnnotationOperation] = gardener.OrderReconcile
+	u.SetAnnotations(all)
 }
 
 // manage has the classes applied to the cluster, by Gardener's resource manager.
