@@ -95,13 +95,15 @@ func ordered(c *gardener.ContainerRuntime) time.Time {
 	return at
 }
 
+// skew is how far the clock of who orders may be ahead of ours.
+const skew = 5 * time.Minute
+
 // stamp is the time of an answer. Times of objects are whole seconds, and an answer
-// that seems to be from before its order is one to another.
+// that seems to be from before its order, as by a clock that is slow, is one to another.
 func stamp(c *gardener.ContainerRuntime, now time.Time) time.Time {
 	now = now.Truncate(time.Second)
-	at := ordered(c)
-	if now.Before(at) && at.Sub(now) < time.Second {
-		return now.Add(time.Second)
+	if at := ordered(c); now.Before(at) && at.Sub(now) < skew {
+		return at.Add(time.Second - 1).Truncate(time.Second)
 	}
 	return now
 }
