@@ -77,39 +77,36 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 	return all, err
 }
 
-// load reads containerd's configuration. What it imports may be where nothing is
-// mounted; what is changed is read where it is written.
+// load reads containerd's configuration.
 func (i *Installer) load() (*containerd.Config, error) {
-	dist, err := i.asStarted()
-	if err != nil {
-		return nil, err
-	}
-	wide := dist.Containerd
-	wide.Root = i.root()
-	c, err := containerd.Load(wide)
-	if _, gone := os.Stat(wide.Root + "/"); gone != nil {
-		return containerd.Load(i.dist.Containerd) // the process has ended meanwhile
-	}
+	c, err := readWide(i, func(d profile.Distribution) (*containerd.Config, error) { return containerd.Load(d.Containerd) })
 	if err == nil {
 		c.Root = i.dist.Containerd.Root
 	}
 	return c, err
 }
 
-// loadCRIO reads CRI-O's configuration likewise.
+// loadCRIO reads CRI-O's.
 func (i *Installer) loadCRIO() (*crio.Config, error) {
+	c, err := readWide(i, func(d profile.Distribution) (*crio.Config, error) { return crio.Load(d.CRIO) })
+	if err == nil {
+		c.Root = i.dist.CRIO.Root
+	}
+	return c, err
+}
+
+// readWide reads a configuration that imports what may be where nothing is mounted. What is
+// changed is read where it is written, so that its root is to be set again.
+func readWide[C any](i *Installer, read func(profile.Distribution) (*C, error)) (*C, error) {
 	dist, err := i.asStarted()
 	if err != nil {
 		return nil, err
 	}
-	wide := dist.CRIO
-	wide.Root = i.root()
-	c, err := crio.Load(wide)
-	if _, gone := os.Stat(wide.Root + "/"); gone != nil {
-		return crio.Load(i.dist.CRIO) // the process has ended meanwhile
-	}
-	if err == nil {
-		c.Root = i.dist.CRIO.Root
+	root := i.root()
+	dist.Containerd.Root, dist.CRIO.Root = root, root
+	c, err := read(dist)
+	if _, gone := os.Stat(root + "/"); gone != nil {
+		return read(i.dist) // the process has ended meanwhile
 	}
 	return c, err
 }
