@@ -30,10 +30,11 @@ RUNSC         := gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 PACKAGES := runc crun containernetworking-plugins nftables iproute2 libc6-dev \
 	busybox-static ca-certificates dmsetup e2fsprogs systemd dbus
 
-# Packages are tested two at a time; within each, go test's own limit holds. Results
-# are never taken from the cache: it does not see the programs that tests build and run.
-# What go vet finds is for lint to say.
-TESTFLAGS ?= -count=1 -p 2 -timeout 45m -vet=off
+# Packages are tested three at a time, and those first that take longest and mostly wait;
+# within each, go test's own limit holds. Results are never taken from the cache: it does
+# not see the programs that tests build and run. What go vet finds is for lint to say.
+TESTFLAGS ?= -count=1 -p 3 -timeout 45m -vet=off
+LONGEST   := ./test/chaos ./test/cri
 
 ## build: build bin/fairlead, bin/fairlead-monitor and bin/fairlead-operator
 .PHONY: build
@@ -48,7 +49,7 @@ MEANWHILE ?=
 .PHONY: test
 test: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	$(if $(MEANWHILE),nice -n 19 make $(MEANWHILE) >/dev/null 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT;) \
-	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) ./...
+	FAIRLEAD_TEST_RUNSC=$(TOOLS)/runsc FAIRLEAD_TEST_SHIMS=$(TOOLS) $(TOOLS)/withcgroups go test -race -tags '$(TAGS)' $(TESTFLAGS) $(LONGEST) ./...
 	go test -C build/chart -count=1 ./...
 
 # What compiles the profiles of AppArmor and the policy of SELinux, and what captures containers.
