@@ -31,9 +31,10 @@ PACKAGES := runc crun containernetworking-plugins nftables iproute2 libc6-dev \
 	busybox-static ca-certificates dmsetup e2fsprogs systemd dbus
 
 # Packages are tested three at a time, and those first that take longest and mostly wait;
-# within each, go test's own limit holds. Results are never taken from the cache: it does
-# not see the programs that tests build and run. What go vet finds is for lint to say.
-TESTFLAGS ?= -count=1 -p 3 -timeout 45m -vet=off
+# within each, go test's own limit holds. What is compiled beside them leaves them the
+# processors. Results are never taken from the cache: it does not see the programs that
+# tests build and run. What go vet finds is for lint to say.
+TESTFLAGS ?= -count=1 -p 3 -timeout 75m -vet=off -toolexec 'nice -n 19'
 LONGEST   := ./test/chaos ./test/cri
 
 ## build: build bin/fairlead, bin/fairlead-monitor and bin/fairlead-operator
@@ -41,8 +42,8 @@ LONGEST   := ./test/chaos ./test/cri
 build:
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-# MEANWHILE is a target that is made of what tests leave of the processors, as they wait a
-# lot. If it fails whoever needs it makes it again, and says why.
+# MEANWHILE are targets that are made of what tests leave of the processors, as they wait a
+# lot. If one fails whoever needs it makes it again, and says why.
 MEANWHILE ?=
 
 ## test: install what the tests need, then run all of them with the race detector (needs root)
@@ -65,6 +66,10 @@ test-guest: packages $(TOOLS)/.runsc
 .PHONY: demo
 demo: packages build $(TOOLS)/withcgroups $(TOOLS)/.runsc $(TOOLS)/.shims
 	$(TOOLS)/withcgroups build/demo.sh
+
+# They compile what build has compiled already.
+lint generate verify: export CGO_ENABLED = 0
+lint generate verify: export GOFLAGS += -trimpath
 
 ## lint: go vet, staticcheck, gofumpt, and govulncheck where its database is reachable
 .PHONY: lint
