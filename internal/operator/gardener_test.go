@@ -186,6 +186,35 @@ func TestGardenerAlias(t *testing.T) {
 	}
 }
 
+// A pool that has asked for a type by one of its names, and asks by the other one, has it
+// all the time: what goes takes nothing along, and is in nobody's way.
+func TestGardenerAliasThatChanges(t *testing.T) {
+	w, act := seed(t, "kata-containers")
+	short, long := inShoot("a"), inShoot("a")
+	short.Name, short.Spec.Type = "kata-a", "kata"
+	long.Name, long.Spec.Type = "kata-containers-a", "kata-containers"
+	w.create(aPayload("kata-containers", "1", "kata"), config(t, "now", "reconcile", "a"), short)
+	act(short.Name)
+	w.get(short)
+	w.must(w.client.Delete(t.Context(), short))
+	w.now = w.now.Add(time.Minute)
+	w.create(long)
+	act(long.Name)
+	w.get(long)
+	if err := workerpool.Done(long); err != nil {
+		t.Error(err)
+	}
+	act(short.Name)
+	u := config(t, "now", "", "")
+	w.get(u)
+	if text, _ := json.Marshal(u.Object["spec"]); w.get(short) || !strings.Contains(string(text), `"runtime_type":"/var/bin/kata-containers/1-`) {
+		t.Errorf("it is still there, or took the entries along: %s", text)
+	}
+	if !w.get(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-kata-containers-fairlead", Namespace: shootNamespace}}) {
+		t.Error("the classes are gone")
+	}
+}
+
 // A gardenlet writes an OperatingSystemConfig without the entries, and does not know those
 // of the release before, from which pods run. They come back, also in another seed.
 func TestFormerFilesOutliveGardenlet(t *testing.T) {

@@ -691,6 +691,37 @@ func TestTwins(t *testing.T) {
 	w.wants("the heir", w.operation("heir"), "Succeeded")
 }
 
+// An older one that is about to go is in nobody's way, however long that takes, and takes
+// nothing along.
+func TestTwinThatGoes(t *testing.T) {
+	w := prepared(t, 1)
+	w.create(asked("a"))
+	w.settle()
+	had := w.runtime("gvisor-a")
+	had.Finalizers = append(had.Finalizers, heldBy)
+	w.must(w.client.Update(t.Context(), had))
+	w.must(w.client.Delete(t.Context(), had))
+	w.now = w.now.Add(time.Minute)
+	heir := asked("a")
+	heir.Name = "heir"
+	w.create(heir)
+	w.watch = func() {
+		if n := w.node("a-000"); n.Labels[names.Phase+"gvisor"] != "install.a" || n.Labels[names.Ready+"gvisor"] != "true" {
+			t.Errorf("what another object takes over is taken away: %v", n.Labels)
+		}
+	}
+	for _, r := range w.types {
+		w.reconcile(r, home, "heir")
+	}
+	w.reconcile(w.nodes, "", "a") // before anybody has looked at the one that goes
+	w.watch()
+	w.settle()
+	w.wants("the heir", w.operation("heir"), "Create Processing", "of another object, which is about to go")
+	w.lets(had)
+	w.settle()
+	w.wants("the heir", w.operation("heir"), "Create Succeeded")
+}
+
 // Classes are those of all pools that have the type, by whichever of its names.
 func TestClassesOfAnAlias(t *testing.T) {
 	w := newWorld(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -351,18 +352,25 @@ func (e *inGardener) withdraw(ctx context.Context, c *gardener.ContainerRuntime,
 	if err != nil {
 		return outcome{}, false, err
 	}
-	// Whether or not there is a payload: tables of a release are known by their files.
-	if _, err := e.put(ctx, c, osc.Entries{Base: osc.Base(c.Spec.BinaryPath, typ), Handlers: handlers}); err != nil {
-		return outcome{}, false, err
-	}
 	var all gardener.ContainerRuntimeList
 	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
 		return outcome{}, false, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	for i := range all.Items {
-		if o := &all.Items[i]; o.UID != c.UID && o.DeletionTimestamp == nil && e.plugins.Canonical(o.Spec.Type) == typ {
-			return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, false, nil
-		}
+	others := slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+		return o.UID == c.UID || o.DeletionTimestamp != nil || e.plugins.Canonical(o.Spec.Type) != typ
+	})
+	// As of a pool that has asked for kata and now asks for kata-containers.
+	if slices.ContainsFunc(others, func(o gardener.ContainerRuntime) bool {
+		return o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name && o.Spec.BinaryPath == c.Spec.BinaryPath
+	}) {
+		return outcome{done: true, says: "its entries are those of another ContainerRuntime of its pool"}, false, nil
+	}
+	// Whether or not there is a payload: tables of a release are known by their files.
+	if _, err := e.put(ctx, c, osc.Entries{Base: osc.Base(c.Spec.BinaryPath, typ), Handlers: handlers}); err != nil {
+		return outcome{}, false, err
+	}
+	if len(others) > 0 {
+		return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, false, nil
 	}
 	mr, secret := managed(c.Namespace, typ)
 	if err := client.IgnoreNotFound(e.client.Delete(ctx, mr)); err != nil {

@@ -243,13 +243,19 @@ func carries(n *corev1.Node, pool string) bool {
 }
 
 // runtimes adds those of a pool, with what the installer's pods say. Of two that ask
-// for the same type the older one counts.
+// for the same type the older one counts, unless it is being deleted: what is on the
+// nodes is the other one's then.
 func (r *Reconciler) runtimes(ctx context.Context, from source, p *Pool, all []gardener.ContainerRuntime) error {
 	sets, err := r.daemonSets(ctx, from, p.Name)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, Older)
+	slices.SortFunc(all, func(a, b gardener.ContainerRuntime) int {
+		if goes := a.DeletionTimestamp != nil; goes != (b.DeletionTimestamp != nil) {
+			return map[bool]int{true: 1, false: -1}[goes]
+		}
+		return Older(a, b)
+	})
 	seen := map[string]bool{}
 	for i := range all {
 		c := &all[i]

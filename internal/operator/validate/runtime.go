@@ -81,11 +81,13 @@ func (k Known) RuntimeUpdate(c, old *gardener.ContainerRuntime) Result {
 }
 
 // RuntimeTwin says whether another object asks for the same runtime on the same
-// pool: two would undo each other's work. It is nil, or the fault.
+// pool: two would undo each other's work. One that is being deleted asks for nothing any
+// more. It is nil, or the fault.
 func (k Known) RuntimeTwin(c *gardener.ContainerRuntime, all []gardener.ContainerRuntime) *field.Error {
 	for i := range all {
 		o := &all[i]
-		if o.Namespace == c.Namespace && o.Name != c.Name && o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name && k.Plugins.Canonical(o.Spec.Type) == k.Plugins.Canonical(c.Spec.Type) {
+		other := o.Namespace == c.Namespace && o.Name != c.Name && o.DeletionTimestamp == nil
+		if other && o.Spec.WorkerPool.Name == c.Spec.WorkerPool.Name && k.Plugins.Canonical(o.Spec.Type) == k.Plugins.Canonical(c.Spec.Type) {
 			return field.Forbidden(field.NewPath("spec", "type"), fmt.Sprintf("ContainerRuntime %s/%s asks for %s on worker pool %s already; change that one", o.Namespace, o.Name, k.Plugins.Canonical(c.Spec.Type), c.Spec.WorkerPool.Name))
 		}
 	}

@@ -274,6 +274,10 @@ func TestRuntimeUpdate(t *testing.T) {
 	if twin == nil || !strings.Contains(twin.Error(), "team/other") {
 		t.Errorf("twin: %v", twin)
 	}
+	deleted.Name = "other"
+	if twin = k.RuntimeTwin(asks(nil), []gardener.ContainerRuntime{*deleted}); twin != nil {
+		t.Errorf("one that is about to go is in the way: %v", twin)
+	}
 }
 
 func shoot(change func(*Shoot)) *Shoot {

@@ -130,6 +130,7 @@ func TestAnswers(t *testing.T) {
 		"one whose nodes are others": {poolsOf, request(t, review.Create, ofPool, pool(small), nil), memory{nodes: []*corev1.Node{able("c")}}, "spec.machineType"},
 		"a payload":                  {payloadsOf, request(t, review.Create, ofPayload, &v1alpha1.RuntimePayload{}, nil), memory{}, "spec.manifest.apiVersion"},
 		"a runtime":                  {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{}, ""},
+		"a twin that goes":           {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })}}, ""},
 		"a twin":                     {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(nil)}}, "team/gvisor-a"},
 		"another type":               {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Spec.Type = "kata" }), runtimeOf(nil)), memory{}, "spec.type: Forbidden"},
 		"a finalizer that goes":      {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now }), runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now; c.Finalizers = []string{"x"} })), memory{}, ""},
