@@ -74,6 +74,10 @@ func (s *Set) Groups() []int64 {
 	return slices.Compact(out)
 }
 
+// claimProtection is the finalizer by which a claim is not gone before the last pod that names
+// it has ended.
+const claimProtection = "kubernetes.io/pvc-protection"
+
 // findClaim is the claim that a volume names, or that was made for the pod.
 func (s *Set) findClaim(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolumeClaim, error) {
 	if s.around.Claims == nil {
@@ -95,8 +99,9 @@ func (s *Set) findClaim(ctx context.Context, v *corev1.Volume) (*corev1.Persiste
 	if v.Ephemeral != nil && !metav1.IsControlledBy(pvc, pod) {
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s was not made for this pod; delete it, or rename the pod: %w", pod.Namespace, name, errdefs.ErrPrecondition)
 	}
-	// Whoever has it already keeps it from being deleted, and goes on when the agent does.
-	if pvc.DeletionTimestamp != nil && pod.Status.Phase != corev1.PodRunning {
+	// A protected one stays for as long as a pod names it, which is this one. A pod that runs
+	// has it already, and goes on when the agent does.
+	if pvc.DeletionTimestamp != nil && pod.Status.Phase != corev1.PodRunning && !slices.Contains(pvc.Finalizers, claimProtection) {
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is being deleted: %w", pod.Namespace, name, errdefs.ErrPrecondition)
 	}
 	return pvc, nil

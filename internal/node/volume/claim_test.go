@@ -143,15 +143,19 @@ func TestClaimsThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// TestClaimThatIsBeingDeleted stays with a pod that runs, also when another agent finds it.
+// TestClaimThatIsBeingDeleted stays with a pod that runs, also when another agent finds it, and
+// is there for others as long as it is protected.
 func TestClaimThatIsBeingDeleted(t *testing.T) {
 	has := bound(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
 	has.claim.DeletionTimestamp = &metav1.Time{}
-	for phase, may := range map[corev1.PodPhase]bool{"": false, corev1.PodPending: false, corev1.PodRunning: true} {
-		c := claimPod(false)
-		c.Pod.Status.Phase = phase
-		if _, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has}); (err == nil) != may {
-			t.Errorf("phase %q: %v", phase, err)
+	for _, finalizers := range [][]string{{"example.com/wait"}, {"example.com/wait", "kubernetes.io/pvc-protection"}} {
+		has.claim.Finalizers = finalizers
+		for phase, running := range map[corev1.PodPhase]bool{"": false, corev1.PodPending: false, corev1.PodRunning: true} {
+			c := claimPod(false)
+			c.Pod.Status.Phase = phase
+			if _, err := Prepare(t.Context(), c, testDirs(t), Around{Claims: has}); (err == nil) != (running || len(finalizers) == 2) {
+				t.Errorf("phase %q, finalizers %q: %v", phase, finalizers, err)
+			}
 		}
 	}
 }
