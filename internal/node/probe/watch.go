@@ -31,6 +31,7 @@ type Told struct {
 	Changed func()             // after each change of the status
 	Warned  func(Kind, string) // of a success that is not what it should be; not twice in a row
 	Failed  func(Kind, string) // of each try that failed; nil if nobody listens
+	Errored func(Kind, string) // of each try that could not be made; nil if nobody listens
 	// Tried hears of each try, and how long its answer took; nil if nobody listens.
 	Tried func(Kind, Outcome, time.Duration)
 }
@@ -118,13 +119,13 @@ func (w *Watch) begin() ([]Kind, <-chan time.Time) {
 func (w *Watch) try(ctx context.Context, k Kind) answer {
 	release, err := w.slots.Take(ctx, held)
 	if err != nil {
-		return answer{Kind: k, Result: Result{Unknown, err.Error()}}
+		return answer{Kind: k, Result: Result{Outcome: Unknown}} // the watch ends
 	}
 	defer release()
 	began := time.Now()
 	r := w.target.Try(ctx, Of(w.target.Container, k))
-	if err := ctx.Err(); err != nil { // it says nothing about the container
-		r = Result{Unknown, err.Error()}
+	if ctx.Err() != nil { // it says nothing about the container
+		r = Result{Outcome: Unknown}
 	}
 	return answer{k, r, time.Since(began)}
 }
@@ -147,6 +148,9 @@ func (w *Watch) take(a answer) {
 	}
 	if a.Outcome == Failure && w.told.Failed != nil {
 		w.told.Failed(a.Kind, a.Message)
+	}
+	if a.Outcome == Unknown && a.Message != "" && w.told.Errored != nil {
+		w.told.Errored(a.Kind, a.Message)
 	}
 	if before != after {
 		w.told.Changed()

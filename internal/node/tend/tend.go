@@ -142,6 +142,9 @@ func (p *Pod) Begin(ctx context.Context, a Attempt) *Care {
 			Failed: func(k probe.Kind, text string) {
 				p.Told(Note{a.Container.Name, Unhealthy, "its " + string(k) + " probe failed: " + text})
 			},
+			Errored: func(k probe.Kind, text string) {
+				p.Told(Note{a.Container.Name, Unhealthy, "its " + string(k) + " probe cannot be made, and counts neither way: " + text})
+			},
 		})
 	}
 	if c.watch != nil && a.Found {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/plan"
@@ -158,4 +159,33 @@ func TestUnhealthy(t *testing.T) {
 			t.Error("it is ready")
 		}
 	})
+}
+
+// TestProbeThatCannotBeMade is told of, and counts neither for the container nor against it.
+func TestProbeThatCannotBeMade(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ask  corev1.ProbeHandler
+		want string
+	}{
+		"command": {corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ready"}}}, "its readiness probe cannot be made, and counts neither way: the command cannot be run: no such container"},
+		"port":    {corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("web")}}, `its readiness probe cannot be made, and counts neither way: container c has no port "web"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &runtime{exec: func(context.Context, string) (int32, error) { return 0, errors.New("no such container") }}
+				p, notes := patient(r)
+				probe := &corev1.Probe{ProbeHandler: tt.ask, PeriodSeconds: 1}
+				c := p.Begin(t.Context(), Attempt{Container: &corev1.Container{Name: "c", ReadinessProbe: probe}, ID: "c", Began: time.Now(), Found: true, Ready: true, Started: true})
+				time.Sleep(1500 * time.Millisecond)
+				synctest.Wait()
+				var seen plan.Container
+				c.Tell(&seen)
+				c.Release()
+				p.Wait()
+				if len(*notes) != 2 || (*notes)[0] != (Note{"c", Unhealthy, tt.want}) || !seen.Ready {
+					t.Errorf("%+v, ready %v", *notes, seen.Ready)
+				}
+			})
+		})
+	}
 }
