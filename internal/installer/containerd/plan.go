@@ -169,6 +169,12 @@ func ownName(kind string) string { return "fairlead-" + kind + ".toml" }
 
 const ownPattern = "fairlead-*.toml"
 
+// Own says whether a file in a folder of drop-ins has the name of one of ours.
+func Own(name string) bool {
+	ok, err := filepath.Match(ownPattern, name)
+	return ok && err == nil
+}
+
 // dropIn writes a file of our own into a folder.
 func (c *Config) dropIn(d Daemon, w Want, dir string) ([]Change, error) {
 	path := filepath.Join(dir, ownName(w.Type))

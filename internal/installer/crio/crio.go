@@ -200,6 +200,14 @@ func (c *Config) Unmonitored(served []string) []string {
 // NeedsMonitor says whether containers of a runtime type are watched over by conmon.
 func NeedsMonitor(runtimeType string) bool { return runtimeType == "" || runtimeType == "oci" }
 
+// The file of a type is named by it, between these.
+const ownHead, ownTail = "99-fairlead-", ".conf"
+
+// Own says whether a file in the folder of drop-ins has the name of one of ours.
+func Own(name string) bool {
+	return strings.HasPrefix(name, ownHead) && strings.HasSuffix(name, ownTail)
+}
+
 // Plan says which files to change for a type; without handlers, all of it is taken
 // out. Owned are handlers that were written for it before.
 func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
@@ -209,7 +217,7 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 	case c.DropIns == "":
 		return nil, fault.New(payload.UnsupportedNode, "CRI-O is started without a folder of drop-ins, in which handlers could be added; start it with --config-dir and a folder, or without that flag")
 	}
-	path := filepath.Join(c.DropIns, "99-fairlead-"+kind+".conf")
+	path := filepath.Join(c.DropIns, ownHead+kind+ownTail)
 	old, err := os.ReadFile(inroot.Join(c.Root, path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)

@@ -163,3 +163,25 @@ func TestLeftovers(t *testing.T) {
 		})
 	}
 }
+
+// Kata that fairlead install has brought is not told of as what others have left, wherever
+// it was put.
+func TestOwnKataIsNoLeftover(t *testing.T) {
+	for _, name := range []string{"containerd", "crio"} {
+		root := t.TempDir()
+		write(t, root, "etc/containerd/conf.d/fairlead-kata-containers.toml", "version = 3\n", 0o644)
+		write(t, root, "etc/crio/crio.conf.d/99-fairlead-kata.conf", "", 0o644)
+		write(t, root, "opt/kata/1-a/shim", "", 0o755)
+		write(t, root, "var/lib/fairlead-installer/kata.type.json", `{"type":"kata","base":"/opt/kata"}`, 0o600)
+		write(t, root, "etc/containerd/conf.d/kata-deploy.toml", "version = 3\n", 0o644)
+		var left []string
+		for _, f := range Examine(t.Context(), Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: name}}) {
+			if f.Code == "leftover" {
+				left = append(left, strings.TrimPrefix(f.Object, root))
+			}
+		}
+		if !slices.Equal(left, []string{"/etc/containerd/conf.d/kata-deploy.toml"}) {
+			t.Errorf("%s: %q are told of", name, left)
+		}
+	}
+}

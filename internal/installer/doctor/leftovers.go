@@ -2,9 +2,14 @@ package doctor
 
 import (
 	"path/filepath"
+	"slices"
 
+	"fairlead.run/internal/installer/containerd"
+	"fairlead.run/internal/installer/crio"
 	"fairlead.run/internal/installer/files"
+	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/profile"
+	"fairlead.run/internal/installer/view"
 )
 
 // leftover is something that is there under a name, and who has left it.
@@ -25,8 +30,11 @@ var beside = []leftover{
 }
 
 func (e *exam) leftovers() {
+	here := e.installed()
 	for _, f := range foreign {
-		e.foreign(e.path(f.pattern), f.who)
+		if !slices.Contains(here, f.pattern) {
+			e.foreign(e.path(f.pattern), f.who)
+		}
 	}
 	for _, dir := range profile.Folders(e.dist) {
 		dir = e.real(dir)
@@ -44,8 +52,32 @@ func (e *exam) halfWritten(dir string) {
 	}
 }
 
+// installed are the folders of types that fairlead install has put on the node. They may be
+// where others have theirs, as /opt/kata. A journal that cannot be read names none.
+func (e *exam) installed() []string {
+	all, err := journal.Journal{Dir: e.real(view.State)}.All()
+	if err != nil {
+		return nil
+	}
+	var own []string
+	for _, r := range all {
+		own = append(own, r.Base)
+	}
+	return own
+}
+
+// own says whether a file of the runtime's configuration has a name that fairlead install
+// gives to its own.
+func own(path string) bool {
+	name := filepath.Base(path)
+	return containerd.Own(name) || crio.Own(name)
+}
+
 func (e *exam) foreign(pattern, who string) {
 	for _, path := range found(pattern) {
+		if own(path) {
+			continue
+		}
 		e.add(Finding{Warning, "leftover", path, "it looks like something of " + who, "remove it by the means of " + who + " if that is not used any more"})
 	}
 }
