@@ -184,6 +184,11 @@ func (o *Order) view() view.Want {
 	}
 }
 
+// graceSeconds is how long a pod may take to end: one that is told to in the middle of a
+// change undoes it, for which the runtime rests for a minute since its last restart, takes
+// two at most to be restarted, and one to come back.
+const graceSeconds = 240
+
 // pod is what runs on a node. It is root there, and nothing in the cluster.
 func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
 	p := corev1.PodSpec{
@@ -193,7 +198,7 @@ func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
 		// with a taint.
 		PriorityClassName:             "system-node-critical",
 		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		TerminationGracePeriodSeconds: new(int64(30)),
+		TerminationGracePeriodSeconds: new(int64(graceSeconds)),
 		Containers: []corev1.Container{{
 			Name: "install", Image: o.Payload.Spec.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 			Command: []string{"/fairlead"}, Args: o.arguments(work),

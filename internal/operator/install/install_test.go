@@ -184,6 +184,15 @@ func TestPodIsConfined(t *testing.T) {
 	}
 }
 
+// A pod that ends in the middle of a change has the time to undo it.
+func TestPodHasTimeToUndo(t *testing.T) {
+	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
+		if s := daemonSet(t, order("gvisor", "a"), work).Spec.Template.Spec.TerminationGracePeriodSeconds; s == nil || *s < 4*60 {
+			t.Errorf("%v has %v seconds", work, s)
+		}
+	}
+}
+
 func TestDistribution(t *testing.T) {
 	node := func(name, version string, label ...string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
