@@ -471,7 +471,7 @@ func (a *app) installMonitorCommand(f *installFlags) *cobra.Command {
 			"more rarely if that does not help. CRI-O is restarted, too, and not sent SIGHUP. While an installer is at work on\n" +
 			"the node the restart is left to that one, for ten minutes at most. What was done is left in\n" +
 			"/run/fairlead-installer/monitor.json, and the node's pods of fairlead install make events of it. deploy/systemd\n" +
-			"has a unit for this. Where Gardener's own monitor runs, leave this one off.",
+			"has a unit for this. Where Gardener's own monitor or its node agent runs, leave this one off.",
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i, log, err := a.openInstaller(f)

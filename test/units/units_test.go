@@ -173,7 +173,7 @@ func parse(line string) error {
 // Where Gardener's own monitor is, there is no second one.
 func TestFolderOfTheRuntimesMonitor(t *testing.T) {
 	text := shipped(t)["fairlead-cri-monitor.service"]
-	for _, line := range []string{"ConditionPathExists=!/etc/systemd/system/containerd-monitor.service", "ProtectSystem=strict", "RuntimeDirectory=" + strings.TrimPrefix(view.Told, "/run/"), "RuntimeDirectoryPreserve=yes"} {
+	for _, line := range []string{"ConditionPathExists=!/etc/systemd/system/containerd-monitor.service", "ConditionPathExists=!/etc/systemd/system/gardener-node-agent.service", "ProtectSystem=strict", "RuntimeDirectory=" + strings.TrimPrefix(view.Told, "/run/"), "RuntimeDirectoryPreserve=yes"} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("it has no %s", line)
 		}
