@@ -22,12 +22,22 @@ import (
 	"fairlead.run/internal/node/images"
 )
 
-// The versions that are spoken.
+// The groups whose versions are spoken, and the kind of a configuration.
 const (
-	configVersion = "kubelet.config.k8s.io/v1"
-	configKind    = "CredentialProviderConfig"
-	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
+	configGroup = "kubelet.config.k8s.io/"
+	configKind  = "CredentialProviderConfig"
+	pluginGroup = "credentialprovider.kubelet.k8s.io/"
 )
+
+// versions are those of either group, the newest first. They differ in tokenAttributes, which
+// the newest alone has for plugins.
+var versions = []string{"v1", "v1beta1", "v1alpha1"}
+
+// spoken says whether a version is one of a group's.
+func spoken(version, group string) bool {
+	v, of := strings.CutPrefix(version, group)
+	return of && slices.Contains(versions, v)
+}
 
 // file is a configuration as it is written.
 type file struct {
@@ -137,8 +147,8 @@ func decode(data []byte) ([]Plugin, error) {
 	if err = errors.Join(append(strict, err)...); err != nil {
 		return nil, err
 	}
-	if f.APIVersion != configVersion || f.Kind != configKind {
-		return nil, fmt.Errorf("it is %s %q; want kind: %s, apiVersion: %s", f.APIVersion, f.Kind, configKind, configVersion)
+	if !spoken(f.APIVersion, configGroup) || f.Kind != configKind {
+		return nil, fmt.Errorf("it is %s %q; want kind: %s, apiVersion: %s%s", f.APIVersion, f.Kind, configKind, configGroup, versions[0])
 	}
 	if len(f.Providers) == 0 {
 		return nil, errors.New("providers is empty; name at least one")
@@ -180,11 +190,12 @@ func (p *Plugin) check() []string {
 	}
 	bad(p.DefaultCacheDuration == nil, `defaultCacheDuration is missing; "0s" keeps nothing`)
 	bad(p.DefaultCacheDuration != nil && p.DefaultCacheDuration.Duration < 0, "defaultCacheDuration is negative")
-	bad(p.APIVersion != pluginVersion, fmt.Sprintf("apiVersion is %q; only %s is spoken", p.APIVersion, pluginVersion))
+	bad(!spoken(p.APIVersion, pluginGroup), fmt.Sprintf("apiVersion is %q; it is %s%s", p.APIVersion, pluginGroup, strings.Join(versions, ", ")))
 	for _, v := range p.Env {
 		bad(v.Name == "" || strings.ContainsAny(v.Name, "=\x00"), fmt.Sprintf("env: %q is no name of a variable", v.Name))
 	}
 	if p.TokenAttributes != nil {
+		bad(p.APIVersion != pluginGroup+versions[0], fmt.Sprintf("tokenAttributes needs apiVersion: %s%s", pluginGroup, versions[0]))
 		out = append(out, p.TokenAttributes.check()...)
 	}
 	return out

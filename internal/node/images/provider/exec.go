@@ -23,7 +23,8 @@ const (
 	errorLimit  = 4 << 10
 )
 
-// request and response are the messages of credentialprovider.kubelet.k8s.io/v1.
+// request and response are the messages of credentialprovider.kubelet.k8s.io, the same in all
+// of its versions but for the token and the annotations, which v1 alone has.
 type request struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -52,7 +53,7 @@ const (
 
 // run asks the program once.
 func (p *plugin) run(ctx context.Context, r request) (*response, error) {
-	r.TypeMeta = metav1.TypeMeta{APIVersion: pluginVersion, Kind: "CredentialProviderRequest"}
+	r.TypeMeta = metav1.TypeMeta{APIVersion: p.APIVersion, Kind: "CredentialProviderRequest"}
 	in, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -85,17 +86,17 @@ func (p *plugin) run(ctx context.Context, r request) (*response, error) {
 		}
 		return nil, err
 	}
-	return parse(out.kept.Bytes())
+	return p.parse(out.kept.Bytes())
 }
 
-// parse reads an answer. Fields that are not known are left to newer plugins.
-func parse(data []byte) (*response, error) {
+// parse reads an answer, which has to be of the version that was asked in. Fields that are not known are left to newer plugins.
+func (p *plugin) parse(data []byte) (*response, error) {
 	var a response
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, errors.New("its answer is not in JSON, or a field has a wrong type") // and may have passwords
 	}
-	if a.APIVersion != pluginVersion || a.Kind != "CredentialProviderResponse" {
-		return nil, fmt.Errorf("its answer is %s %q; want CredentialProviderResponse of %s", a.APIVersion, a.Kind, pluginVersion)
+	if a.APIVersion != p.APIVersion || a.Kind != "CredentialProviderResponse" {
+		return nil, fmt.Errorf("its answer is %s %q; want CredentialProviderResponse of %s", a.APIVersion, a.Kind, p.APIVersion)
 	}
 	switch a.CacheKeyType {
 	case forImage, forRegistry, forAll:

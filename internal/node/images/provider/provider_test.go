@@ -119,6 +119,25 @@ func TestAsks(t *testing.T) {
 	}
 }
 
+// TestOlderVersions asks plugins in the version that each is configured with, and wants them to
+// answer in that.
+func TestOlderVersions(t *testing.T) {
+	p := newPlugins(t)
+	older := func(text, version string) string { return strings.ReplaceAll(text, ".k8s.io/v1", ".k8s.io/"+version) }
+	answer := answers("Image", "", `"r.example":{"username":"u","password":"p"}`)
+	for _, version := range []string{"v1beta1", "v1alpha1"} {
+		p.script(version, older(answer, version))
+		p.script("new-"+version, answer)
+		got, err := p.load(older(head+entry(version, "", "r.example")+entry("new-"+version, "", "r.example"), version), nil).Lookup(t.Context(), "r.example/app", nil)
+		if users(got) != "u:p" || err == nil || !strings.Contains(err.Error(), "want CredentialProviderResponse of credentialprovider.kubelet.k8s.io/"+version) {
+			t.Errorf("%s: %s, %v", version, users(got), err)
+		}
+		if got := p.asked(version); !slices.Equal(got, []string{older(`{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"r.example/app"}`, version)}) {
+			t.Errorf("asked %q", got)
+		}
+	}
+}
+
 func TestCache(t *testing.T) {
 	tests := []struct {
 		name, key, extra string
