@@ -316,12 +316,17 @@ e2e-webhook: $(E2E)/cluster $(E2E)/node.test
 	CGO_ENABLED=0 go build -C build/chart -trimpath -ldflags '-s -w' -o $(E2E)/ helm.sh/helm/v4/cmd/helm
 	$(E2E_RUN) -output $(E2E)/webhook -specs node.test -webhook
 
+# Gardener's own CRD of ContainerRuntimes, in the place of ours, is a file of its module.
+GARDENER     := github.com/gardener/gardener@v1.150.0
+GARDENER_CRD := example/seed-crds/10-crd-extensions.gardener.cloud_containerruntimes.yaml
+
 ## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, and through a proxy that goes wrong; RUNTIME=containerd has a kubelet start its pods (needs root)
 .PHONY: e2e-operator
 e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$(if $(filter containerd,$(RUNTIME)),OnNode,(Faults|Beta)?)$$)
 e2e-operator: $(E2E)/cluster $(E2E)/node.test
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(E2E)/ ./build/images
-	$(E2E_RUN) -output $(E2E)/operator -specs node.test -operator
+	gardener=$$(go mod download -json $(GARDENER) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'); \
+	$(E2E_RUN) -output $(E2E)/operator -specs node.test -operator -gardener-crd "$$gardener/$(GARDENER_CRD)"
 
 # The program of e2e-short has all specs of e2e-full.
 E2E_GUEST_OUTPUT = $(E2E)/$(E2E_NODE)-v2$(if $(filter systemd,$(DRIVER)),-systemd)

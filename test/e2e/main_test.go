@@ -35,6 +35,7 @@ var (
 	outage   = flag.Duration("outage", 0, "run TestOutage, with an API server that stays away for so long")
 	crowd    = flag.Int("crowd", 20000, "how many pods of another node TestOutage makes")
 	operator = flag.Bool("operator", false, "run the tests of fairlead operator")
+	theirCRD = flag.String("gardener-crd", "", "absolute path of Gardener's own CRD of ContainerRuntimes, which the tests of fairlead operator take in the place of ours")
 	webhook  = flag.Bool("webhook", false, "run the tests of fairlead webhook, for which the API server is without Kubernetes' own plugin")
 )
 

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,7 +96,7 @@ func newCrew(t *testing.T) *crew {
 func bareCrew(t *testing.T) *crew {
 	t.Helper()
 	c := &crew{hook: &hook{api: newAPI(t)}, whole: t, waiting: map[string]bool{}}
-	applyFiles(t, "../../deploy/crds", "../../deploy/crds/gardener", "../../deploy/operator/00-namespace.yaml", "../../deploy/operator/10-rbac.yaml")
+	applyFiles(t, "../../deploy/crds", cmp.Or(*theirCRD, "../../deploy/crds/gardener"), "../../deploy/operator/00-namespace.yaml", "../../deploy/operator/10-rbac.yaml")
 	kubectl(t, "wait", "--for=condition=Established", "crd/workerpools.fairlead.run", "crd/runtimepayloads.fairlead.run", "crd/containerruntimes.extensions.gardener.cloud")
 	return c
 }
