@@ -320,9 +320,9 @@ e2e-webhook: $(E2E)/cluster $(E2E)/node.test
 GARDENER     := github.com/gardener/gardener@v1.150.0
 GARDENER_CRD := example/seed-crds/10-crd-extensions.gardener.cloud_containerruntimes.yaml
 
-## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, and through a proxy that goes wrong; RUNTIME=containerd has a kubelet start its pods (needs root)
+## e2e-operator: run fairlead operator in a real cluster with 200 nodes that have no kubelets, through a proxy that goes wrong, and beside fairlead webhook; RUNTIME=containerd has a kubelet start its pods (needs root)
 .PHONY: e2e-operator
-e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$(if $(filter containerd,$(RUNTIME)),OnNode,(Faults|Beta)?)$$)
+e2e-operator: E2E_TESTS = $(or $(RUN),TestOperator$(if $(filter containerd,$(RUNTIME)),OnNode,(Faults|Beta|Reviewed)?)$$)
 e2e-operator: $(E2E)/cluster $(E2E)/node.test
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '-s -w' -o $(E2E)/ ./build/images
 	gardener=$$(go mod download -json $(GARDENER) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'); \
