@@ -401,6 +401,42 @@ func TestWaitContract(t *testing.T) {
 	}
 }
 
+// What has failed is begun anew by the next order, and says so before it fails again: a
+// gardenlet that has ordered it waits for that, by the annotation or by the time alone.
+func TestOrdersAfterAnErrorAreAnswered(t *testing.T) {
+	w := newWorld(t)
+	c := asked("a")
+	w.create(c)
+	w.settle()
+	w.wants("without a payload", w.operation("gvisor-a"), "Create Error", "ERR_CONFIGURATION_PROBLEM")
+	for name, orders := range map[string]map[string]string{
+		"an order": {gardener.AnnotationOperation: "reconcile", gardener.AnnotationTimestamp: ""}, "a time": {gardener.AnnotationTimestamp: ""},
+	} {
+		w.now = w.now.Add(time.Minute)
+		at := w.now.Add(500 * time.Millisecond)
+		orders[gardener.AnnotationTimestamp] = at.Format(time.RFC3339Nano)
+		w.get(c)
+		c.Annotations = orders
+		w.must(w.client.Update(t.Context(), c))
+		var said []string
+		w.fail = func(verb string, o client.Object) error {
+			if c, ok := o.(*gardener.ContainerRuntime); ok && verb == "patch status" {
+				last := c.Status.LastOperation
+				said = append(said, string(last.State))
+				if last.LastUpdateTime.Time.Before(at) {
+					t.Errorf("%s: the answer is of %s, and the order of %s", name, last.LastUpdateTime, at)
+				}
+			}
+			return nil
+		}
+		w.settle()
+		w.fail = nil
+		if want := []string{"Processing", "Error"}; !slices.Equal(said, want) {
+			t.Errorf("%s: it said %q, want %q", name, said, want)
+		}
+	}
+}
+
 // asked is an object that no pool of ours made.
 func asked(pool string) *gardener.ContainerRuntime {
 	return &gardener.ContainerRuntime{

@@ -76,8 +76,8 @@ func mine(class *string) bool { return class == nil || *class == "" || *class ==
 // begin takes the order off, says that it was heard, and makes sure that the object
 // stays until it was carried out.
 func (r *Reconciler) begin(ctx context.Context, c *gardener.ContainerRuntime, v Verb) (gardener.OperationType, error) {
-	was, as, last := c.DeepCopy(), v.operation(c), c.Status.LastOperation
-	fresh := last == nil || last.Type != as || last.State == gardener.StateSucceeded && asksAgain(c)
+	was, as := c.DeepCopy(), v.operation(c)
+	fresh := unanswered(c, as, r.Now())
 	if c.Annotations[gardener.AnnotationOperation] == gardener.OrderReconcile {
 		delete(c.Annotations, gardener.AnnotationOperation)
 	}

@@ -2,6 +2,7 @@ package containerruntime
 
 import (
 	"slices"
+	"time"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 )
@@ -72,4 +73,18 @@ func (v Verb) operation(c *gardener.ContainerRuntime) gardener.OperationType {
 // asksAgain says that something is to be done since the last time it succeeded.
 func asksAgain(c *gardener.ContainerRuntime) bool {
 	return c.Annotations[gardener.AnnotationOperation] == gardener.OrderReconcile || c.Status.ObservedGeneration != c.Generation
+}
+
+// unanswered says that nobody has said yet that an order was heard. Also what has failed
+// is begun anew then: who waits goes by what was said since.
+func unanswered(c *gardener.ContainerRuntime, as gardener.OperationType, now time.Time) bool {
+	last := c.Status.LastOperation
+	switch {
+	case last == nil || last.Type != as:
+		return true
+	case last.State == gardener.StateProcessing:
+		return false
+	}
+	at := ordered(c)
+	return asksAgain(c) || last.LastUpdateTime.Time.Before(at) && at.Sub(now) < skew
 }
