@@ -494,3 +494,31 @@ func TestGardenerLooksAgainSoon(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 }
+
+// Of the Secret and the ManagedResource that apply the classes nobody tells. They are
+// looked at again by and by, and come back as they were.
+func TestGardenerLooksAfterClasses(t *testing.T) {
+	w := newWorld(t)
+	set := plugins.All()
+	r := containerruntime.InGardener(&containerruntime.Reconciler{Client: w.client, Plugin: set.Lookup("gvisor"), Plugins: set, Now: func() time.Time { return w.now }})
+	c := inShoot("a")
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), c)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}}
+	managed := of(t, `{"apiVersion":"resources.gardener.cloud/v1alpha1","kind":"ManagedResource","metadata":{"name":"extension-runtime-gvisor-fairlead","namespace":"`+shootNamespace+`"}}`)
+	look := func() {
+		t.Helper()
+		got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		if err != nil || got.RequeueAfter != 5*time.Minute {
+			t.Errorf("%+v %v", got, err)
+		}
+		if !w.get(managed) || !w.get(secret) || !strings.Contains(string(secret.Data["runtimeclass-gvisor.yaml"]), "handler: runsc") {
+			t.Errorf("the classes are not there: %v", secret.Data)
+		}
+	}
+	look()
+	secret.Data = nil
+	w.must(w.client.Update(t.Context(), secret))
+	w.must(w.client.Delete(t.Context(), managed))
+	look()
+	look()
+}

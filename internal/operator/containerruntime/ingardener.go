@@ -115,7 +115,7 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, problem{fmt.Errorf("namespace %s has no OperatingSystemConfig that machines of pool %s follow (label %s, purpose reconcile), so that nothing brings %s to them; gardenlet makes one for each pool, and it is looked for again", t.object.Namespace, t.object.Spec.WorkerPool.Name, gardener.LabelPool, t.about.Type), gardener.CodeRetryable}
 	}
 	says := fmt.Sprintf("%s %s is in %d OperatingSystemConfigs of pool %s", t.about.Type, t.payload.Spec.Manifest.Version, n, t.object.Spec.WorkerPool.Name)
-	return overruled(outcome{done: true, says: says, conditions: []gardener.Condition{t.classes.condition(nil)}, state: state}, t.classes)
+	return overruled(outcome{done: true, says: says, conditions: []gardener.Condition{t.classes.condition(nil)}, state: state, later: seldom}, t.classes)
 }
 
 func handlersOf(t *task) []string {

@@ -102,7 +102,9 @@ func (e *onNodes) apply(ctx context.Context, t *task) (outcome, error) {
 	if err == nil && o.done {
 		err = e.tidy(ctx, order)
 	}
-	o.conditions, o.later = append(o.conditions, t.classes.condition(held)), len(held) > 0
+	if o.conditions = append(o.conditions, t.classes.condition(held)); len(held) > 0 {
+		o.later = again
+	}
 	if err != nil {
 		return o, err
 	}

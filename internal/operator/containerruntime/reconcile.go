@@ -27,6 +27,10 @@ const again = 30 * time.Second
 // soon is when to look again at what Gardener takes away, as often as its gardenlets look.
 const soon = 5 * time.Second
 
+// seldom is when to look again at what is done in a seed: of what applies the classes
+// nobody tells, and somebody may have changed or deleted it.
+const seldom = 5 * time.Minute
+
 // Reconciler acts on the ContainerRuntimes of one type.
 type Reconciler struct {
 	Client  client.Client
@@ -135,10 +139,10 @@ func (r *Reconciler) end(ctx context.Context, c *gardener.ContainerRuntime, v Ve
 	case !o.done:
 		return reconcile.Result{RequeueAfter: again}, nil // nodes and pods are watched, and others not
 	}
-	if err := r.release(ctx, c, v); err != nil || !o.later {
+	if err := r.release(ctx, c, v); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: o.later}, nil
 }
 
 // release takes off the finalizer or the order that was carried out.

@@ -44,7 +44,7 @@ type outcome struct {
 	conditions []gardener.Condition
 	status     *runtime.RawExtension // what the type says of itself
 	state      *runtime.RawExtension // what who goes on elsewhere has to know
-	later      bool                  // something is left to be looked at again
+	later      time.Duration         // when to look again at what is done; zero is never
 	soon       bool                  // what is waited for ends within seconds, and nobody tells of it
 }
 
