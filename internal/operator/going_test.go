@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,6 +99,7 @@ func TestClassThatGoesIsWaitedFor(t *testing.T) {
 	release := aPayload("gvisor", "1", "runsc")
 	d := classes.Wanted("gvisor", plugin.Class{Name: "gvisor", Handler: "other"})
 	had.Handler, had.Scheduling = d.Handler, d.Scheduling // as if an older release had made it
+	had.Scheduling.Tolerations = []corev1.Toleration{{Key: "sandboxed", Operator: corev1.TolerationOpExists}} // and an administrator had added this
 	w.must(w.client.Update(t.Context(), had))
 	w.change(release, func() { release.Spec = aPayload("gvisor", "2", "runsc").Spec })
 	w.settle()
@@ -105,7 +107,29 @@ func TestClassThatGoesIsWaitedFor(t *testing.T) {
 	w.lets(had)
 	w.settle()
 	w.wants("it is gone", w.operation("gvisor-a"), "Succeeded")
-	if c := w.class("gvisor"); c == nil || c.Handler != "runsc" || c.UID == had.UID {
+	if c := w.class("gvisor"); c == nil || c.Handler != "runsc" || c.UID == had.UID || !equality.Semantic.DeepEqual(c.Scheduling.Tolerations, had.Scheduling.Tolerations) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Also one that is made anew at once keeps what an administrator has added to it, and what
+// comes under its name when it was taken away for good does not have it.
+func TestClassThatIsMadeAnewKeepsTolerations(t *testing.T) {
+	w, p := pooled(t, 1)
+	w.settle()
+	had := w.class("gvisor")
+	had.Handler = "other"
+	had.Scheduling.Tolerations = []corev1.Toleration{{Key: "sandboxed", Operator: corev1.TolerationOpExists}}
+	w.must(w.client.Update(t.Context(), had))
+	w.settle()
+	if c := w.class("gvisor"); c == nil || c.UID == had.UID || !equality.Semantic.DeepEqual(c.Scheduling.Tolerations, had.Scheduling.Tolerations) {
+		t.Errorf("%+v", c)
+	}
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	w.create(aPool("a", "gvisor"))
+	w.settle()
+	if c := w.class("gvisor"); c == nil || len(c.Scheduling.Tolerations) > 0 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -36,6 +37,9 @@ type Keeper struct {
 	Client client.Client
 	Live   client.Reader // of the API server itself
 	Beta   bool
+
+	mu   sync.Mutex
+	kept map[string][]corev1.Toleration // of classes that go and are made anew, by their names
 }
 
 // Wanted is the class of a handler: it selects the nodes that serve it.
@@ -61,15 +65,19 @@ func Ours(c *nodev1.RuntimeClass, typ string) bool {
 
 // Ensure makes the class, or changes it. A class whose handler is another one is made
 // anew if no pod has it. One that is being deleted is waited for: the error is going.Err.
+// What an administrator tolerates on a class stays with it in all of this.
 func (k *Keeper) Ensure(ctx context.Context, want *nodev1.RuntimeClass) error {
 	typ := want.Labels[names.Type]
 	have, err := k.get(ctx, want.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
+		return k.create(ctx, want)
 	case err != nil:
 		return wrap("get", want.Name, err)
 	case have.DeletionTimestamp != nil:
+		if Ours(have, typ) {
+			k.remember(have)
+		}
 		return going.Of(have)
 	case !Ours(have, typ):
 		return fmt.Errorf("RuntimeClass %s exists, and %w for %s: delete or rename it", want.Name, ErrForeign, typ)
@@ -103,10 +111,38 @@ func (k *Keeper) replace(ctx context.Context, have, want *nodev1.RuntimeClass) e
 	if len(users) > 0 {
 		return fmt.Errorf("RuntimeClass %s has handler %s and is to have %s, which means to make it anew, and %w: %s", want.Name, have.Handler, want.Handler, ErrInUse, Some(users))
 	}
+	k.remember(have)
 	if err := k.delete(ctx, have); err != nil {
 		return err
 	}
-	return wrap("create", want.Name, k.Client.Create(ctx, k.versioned(want)))
+	return k.create(ctx, want)
+}
+
+// remember keeps the tolerations of a class until it is made anew, for which a finalizer
+// may have it wait.
+func (k *Keeper) remember(c *nodev1.RuntimeClass) {
+	if c.Scheduling == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kept == nil {
+		k.kept = map[string][]corev1.Toleration{}
+	}
+	k.kept[c.Name] = c.Scheduling.Tolerations
+}
+
+// create makes a class, with the tolerations of the one that had its name.
+func (k *Keeper) create(ctx context.Context, want *nodev1.RuntimeClass) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := want.DeepCopy()
+	out.Scheduling = merged(&nodev1.Scheduling{Tolerations: k.kept[want.Name]}, want.Scheduling)
+	if err := k.Client.Create(ctx, k.versioned(out)); err != nil {
+		return wrap("create", want.Name, err)
+	}
+	delete(k.kept, want.Name)
+	return nil
 }
 
 // Remove deletes the classes of a type, also those that a cache has not heard of.
