@@ -98,7 +98,7 @@ func TestClassThatGoesIsWaitedFor(t *testing.T) {
 	w.must(w.client.Update(t.Context(), had))
 	release := aPayload("gvisor", "1", "runsc")
 	d := classes.Wanted("gvisor", plugin.Class{Name: "gvisor", Handler: "other"})
-	had.Handler, had.Scheduling = d.Handler, d.Scheduling // as if an older release had made it
+	had.Handler, had.Scheduling = d.Handler, d.Scheduling                                                     // as if an older release had made it
 	had.Scheduling.Tolerations = []corev1.Toleration{{Key: "sandboxed", Operator: corev1.TolerationOpExists}} // and an administrator had added this
 	w.must(w.client.Update(t.Context(), had))
 	w.change(release, func() { release.Spec = aPayload("gvisor", "2", "runsc").Spec })

@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +39,7 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/containerruntime"
+	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/options"
@@ -153,6 +156,28 @@ func complete(m manager.Manager) error {
 	return nil
 }
 
+// withAppArmor is the first release of Kubernetes in which profiles of AppArmor are fields
+// of pods.
+var withAppArmor = version.MajorMinor(1, 30)
+
+// annotatesAppArmor says whether the API server is older than that. It is asked once: one
+// that is upgraded later still takes the annotations.
+func annotatesAppArmor(m manager.Manager) (bool, error) {
+	asks, err := discovery.NewDiscoveryClientForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return false, fmt.Errorf("make a client for the version of the API server: %w", err)
+	}
+	is, err := asks.ServerVersion()
+	if err != nil {
+		return false, fmt.Errorf("ask for the version of the API server: %w", err)
+	}
+	v, err := version.ParseGeneric(is.GitVersion)
+	if err != nil {
+		return false, fmt.Errorf("read the version of the API server: %w", err)
+	}
+	return v.LessThan(withAppArmor), nil
+}
+
 // Add has a manager run the controllers.
 func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 	_, err := m.GetRESTMapper().RESTMapping(schema.GroupKind{Group: nodev1.GroupName, Kind: "RuntimeClass"}, "v1")
@@ -164,12 +189,18 @@ func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 	if err := addReading(m, kept(o.Gardener, keeper)); err != nil {
 		return err
 	}
+	of := install.Cluster{Account: o.Account}
+	if !o.Gardener {
+		if of.AnnotatesAppArmor, err = annotatesAppArmor(m); err != nil {
+			return err
+		}
+	}
 	for _, p := range set.All() {
 		r := &containerruntime.Reconciler{Client: m.GetClient(), Plugin: p, Plugins: set, Now: time.Now}
 		if o.Gardener {
 			r = containerruntime.InGardener(r)
 		} else {
-			r = containerruntime.OnNodes(r, keeper, o.Account, passes)
+			r = containerruntime.OnNodes(r, keeper, of, passes)
 		}
 		if err := r.AddTo(m); err != nil {
 			return fmt.Errorf("add the controller of %s: %w", p.Describe().Type, err)

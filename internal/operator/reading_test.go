@@ -57,7 +57,7 @@ func TestReadiness(t *testing.T) {
 				closed.Store(true)
 				b := startBound(t, inGardener, func(b *bound) {
 					b.Intercept(func(c apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
-						if discovery(c, w, r) {
+						if discovered(c, w, r) {
 							return true
 						}
 						if closed.Load() && (c.Verb == "list" || c.Verb == "watch") {

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
@@ -142,8 +143,8 @@ func init() {
 	}
 }
 
-// discovery answers what an API server is asked about itself.
-func discovery(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
+// discovered answers what an API server is asked about itself.
+func discovered(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
 	at := strings.Trim(r.URL.Path, "/")
 	groups, resources := map[string]string{}, []metav1.APIResource{}
 	for _, one := range kinds {
@@ -160,6 +161,8 @@ func discovery(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case at == "api":
 		out = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case at == "version":
+		out = version.Info{GitVersion: "v1.36.0"}
 	case at == "apis":
 		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 		for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -201,7 +204,7 @@ func startBound(t *testing.T, inGardener bool, first ...func(*bound)) *bound {
 		}
 	}
 	b := &bound{Server: apiserver.New(t, all...), t: t, rights: granted(t, inGardener)}
-	b.Intercept(discovery)
+	b.Intercept(discovered)
 	b.FailWith(func(c apiserver.Call) int {
 		if slices.ContainsFunc(b.rights, func(r right) bool { return r.allows(c) }) {
 			return 0
@@ -392,4 +395,29 @@ func TestRightsOnNodes(t *testing.T) {
 	})
 	// The last is what some API servers want of who makes what others own.
 	b.judge("update coordination.k8s.io/leases", "update extensions.gardener.cloud/containerruntimes/finalizers")
+}
+
+// Pods of the installer are free of AppArmor by what the API server knows of it.
+func TestAppArmorByVersion(t *testing.T) {
+	for at, want := range map[string]string{"v1.29.14": "unconfined", "v1.30.0-gke.100": ""} {
+		t.Run(at, func(t *testing.T) {
+			b := startBound(t, false, func(b *bound) {
+				b.Intercept(func(c apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path != "/version" {
+						return discovered(c, w, r)
+					}
+					_ = json.NewEncoder(w).Encode(version.Info{GitVersion: at})
+					return true
+				})
+			})
+			b.Put(kinds["RuntimePayload"], aPayload("gvisor", "1", "runsc"))
+			b.Put(kinds["WorkerPool"], aPool("a", "gvisor"))
+			var ds appsv1.DaemonSet
+			b.until("a DaemonSet", func() bool { return b.read("DaemonSet", operatorsIn+"/fairlead-gvisor-a", &ds) })
+			got := ds.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/install"]
+			if field := ds.Spec.Template.Spec.Containers[0].SecurityContext.AppArmorProfile; got != want || (field == nil) != (want != "") {
+				t.Errorf("annotation %q, field %v", got, field)
+			}
+		})
+	}
 }

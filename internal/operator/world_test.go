@@ -29,6 +29,7 @@ import (
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/containerruntime"
+	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/plugins"
@@ -108,7 +109,7 @@ func newWorld(t *testing.T) *world {
 	w.nodes = &nodes.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Classes: w.keeper, Passes: passes}
 	for _, p := range set.All() {
 		r := &containerruntime.Reconciler{Client: cached, Plugin: p, Plugins: set, Now: clock}
-		w.types = append(w.types, containerruntime.OnNodes(r, w.keeper, "fairlead-installer", passes))
+		w.types = append(w.types, containerruntime.OnNodes(r, w.keeper, install.Cluster{Account: "fairlead-installer"}, passes))
 	}
 	return w
 }

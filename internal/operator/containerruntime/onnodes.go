@@ -35,7 +35,7 @@ type onNodes struct {
 	client  client.Client
 	plugins plugin.Set
 	classes *classes.Keeper
-	account string // service account of the pods
+	cluster install.Cluster
 	passes  *nodes.Passes
 	now     func() time.Time
 	since   map[string]map[string]time.Time // nodes that wait for a pod, by DaemonSet
@@ -47,8 +47,8 @@ type onNodes struct {
 var errTaken = errors.New("is of another object, which is about to go or somebody else's")
 
 // OnNodes has a reconciler install by pods on the nodes of this cluster.
-func OnNodes(r *Reconciler, keeper *classes.Keeper, account string, passes *nodes.Passes) *Reconciler {
-	r.engine = &onNodes{client: r.Client, plugins: r.Plugins, classes: keeper, account: account, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}, told: map[string]bool{}}
+func OnNodes(r *Reconciler, keeper *classes.Keeper, cluster install.Cluster, passes *nodes.Passes) *Reconciler {
+	r.engine = &onNodes{client: r.Client, plugins: r.Plugins, classes: keeper, cluster: cluster, passes: passes, now: r.Now, since: map[string]map[string]time.Time{}, tidied: map[string]string{}, told: map[string]bool{}}
 	return r
 }
 
@@ -67,7 +67,7 @@ func (e *onNodes) pools(ctx context.Context) (map[string]*v1alpha1.WorkerPool, e
 
 // order is what is to be installed.
 func (e *onNodes) order(t *task) *install.Order {
-	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Account: e.account}
+	o := &install.Order{Runtime: t.object, Type: t.about.Type, Payload: t.payload, Settings: t.settings.Install, CRI: criOf(t.pool), Cluster: e.cluster}
 	o.Architectures = validate.Architectures(t.pool, &t.payload.Spec.Manifest)
 	if t.pool != nil {
 		o.Restart, o.Image = t.pool.Spec.Restart, t.pool.Spec.MachineImage.Name

@@ -37,9 +37,25 @@ type Order struct {
 	// which nodes are installed on.
 	Distribution  string
 	Architectures []string
+	// Cluster is what the pods go by, whatever they install.
+	Cluster Cluster
+}
+
+// Cluster is what pods of all runtimes have to go by.
+type Cluster struct {
 	// Account is the service account of the pods, which get no token of it.
 	Account string
+	// AnnotatesAppArmor says that the API server is older than 1.30, from which on profiles
+	// of AppArmor are fields: before, it leaves those out without a word.
+	AnnotatesAppArmor bool
 }
+
+// container is the name of a pod's only one, and annotationAppArmor the key that is for
+// that.
+const (
+	container          = "install"
+	annotationAppArmor = "container.apparmor.security.beta.kubernetes.io/" + container
+)
 
 // settingsFile is where a pod finds the settings.
 const (
@@ -151,6 +167,10 @@ func (o *Order) DaemonSet(work names.PhaseOf, settings string) (*appsv1.DaemonSe
 	}
 	mount(&ds.Spec.Template.Spec, places, settings)
 	ds.Spec.Template.Annotations = map[string]string{names.AnnotationHandlers: strings.Join(o.Handlers(), ",")}
+	if o.Cluster.AnnotatesAppArmor {
+		ds.Spec.Template.Annotations[annotationAppArmor] = "unconfined"
+		ds.Spec.Template.Spec.Containers[0].SecurityContext.AppArmorProfile = nil
+	}
 	// What a pod was made from: one that carries another revision has verified another
 	// release, or other settings.
 	text, err := json.Marshal(ds.Spec.Template)
@@ -192,7 +212,7 @@ const graceSeconds = 240
 // pod is what runs on a node. It is root there, and nothing in the cluster.
 func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
 	p := corev1.PodSpec{
-		ServiceAccountName: o.Account, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		ServiceAccountName: o.Cluster.Account, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 		HostPID: true, // it reads the kubelet's flags, and looks who runs from old folders
 		// It has to come before all that needs the runtime, and to nodes that are born
 		// with a taint.
@@ -200,7 +220,7 @@ func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
 		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		TerminationGracePeriodSeconds: new(int64(graceSeconds)),
 		Containers: []corev1.Container{{
-			Name: "install", Image: o.Payload.Spec.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+			Name: container, Image: o.Payload.Spec.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 			Command: []string{"/fairlead"}, Args: o.arguments(work),
 			// What it writes there is its result; what it prints is for people.
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,

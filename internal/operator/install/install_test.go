@@ -25,7 +25,7 @@ func order(typ, pool string) *Order {
 			ObjectMeta: metav1.ObjectMeta{Name: typ + "-" + pool, Namespace: "fairlead-system", UID: "1"},
 			Spec:       gardener.ContainerRuntimeSpec{Type: typ, BinaryPath: "/usr/bin", WorkerPool: gardener.ContainerRuntimeWorkerPool{Name: pool}},
 		},
-		Type: typ, CRI: "crio", Distribution: "crio", Restart: v1alpha1.Restart{Method: "command", Command: []string{"/bin/reload", "-f"}}, Account: "fairlead-installer",
+		Type: typ, CRI: "crio", Distribution: "crio", Restart: v1alpha1.Restart{Method: "command", Command: []string{"/bin/reload", "-f"}}, Cluster: Cluster{Account: "fairlead-installer"},
 		Payload: &v1alpha1.RuntimePayload{Spec: v1alpha1.RuntimePayloadSpec{Image: "registry.example/x@sha256:1", PullSecrets: []string{"pull"}}},
 	}
 }
@@ -189,6 +189,23 @@ func TestPodHasTimeToUndo(t *testing.T) {
 	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
 		if s := daemonSet(t, order("gvisor", "a"), work).Spec.Template.Spec.TerminationGracePeriodSeconds; s == nil || *s < 4*60 {
 			t.Errorf("%v has %v seconds", work, s)
+		}
+	}
+}
+
+// An API server before 1.30 knows no field for AppArmor, and leaves out what it does not
+// know: it has to be told by an annotation, and by nothing else.
+func TestAppArmorOfOldServers(t *testing.T) {
+	o := order("gvisor", "a")
+	for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
+		for old, want := range map[bool]string{false: "", true: "unconfined"} {
+			o.Cluster.AnnotatesAppArmor = old
+			p := daemonSet(t, o, work).Spec.Template
+			field := p.Spec.Containers[0].SecurityContext.AppArmorProfile
+			got := p.Annotations["container.apparmor.security.beta.kubernetes.io/"+p.Spec.Containers[0].Name]
+			if got != want || (field == nil) != old || field != nil && field.Type != corev1.AppArmorProfileTypeUnconfined {
+				t.Errorf("%s, old %v: annotation %q, field %v", work, old, got, field)
+			}
 		}
 	}
 }
