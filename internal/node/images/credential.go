@@ -136,22 +136,32 @@ type dockerAuth struct {
 
 // secretAuths reads the two forms that pull secrets have.
 func secretAuths(s *corev1.Secret) (map[string]dockerAuth, error) {
+	for _, key := range []string{corev1.DockerConfigJsonKey, corev1.DockerConfigKey} {
+		if data := s.Data[key]; data != nil {
+			auths, err := decodeAuths(data, key == corev1.DockerConfigKey)
+			if err != nil {
+				return nil, fmt.Errorf("its %s is %w", key, err)
+			}
+			return auths, nil
+		}
+	}
+	return nil, fmt.Errorf("it has neither %s nor %s", corev1.DockerConfigJsonKey, corev1.DockerConfigKey)
+}
+
+// decodeAuths reads a docker configuration, which has nothing but registries if it is a legacy
+// one.
+func decodeAuths(data []byte, legacy bool) (map[string]dockerAuth, error) {
 	var config struct {
 		Auths map[string]dockerAuth `json:"auths"`
 	}
-	if data := s.Data[corev1.DockerConfigJsonKey]; data != nil {
-		if err := json.Unmarshal(data, &config); err != nil {
-			return nil, fmt.Errorf("its %s is no docker configuration: %w", corev1.DockerConfigJsonKey, withoutData(err))
-		}
-		return config.Auths, nil
+	var into any = &config
+	if legacy {
+		into = &config.Auths
 	}
-	if data := s.Data[corev1.DockerConfigKey]; data != nil {
-		if err := json.Unmarshal(data, &config.Auths); err != nil {
-			return nil, fmt.Errorf("its %s is no docker configuration: %w", corev1.DockerConfigKey, withoutData(err))
-		}
-		return config.Auths, nil
+	if err := json.Unmarshal(data, into); err != nil {
+		return nil, fmt.Errorf("no docker configuration: %w", withoutData(err))
 	}
-	return nil, fmt.Errorf("it has neither %s nor %s", corev1.DockerConfigJsonKey, corev1.DockerConfigKey)
+	return config.Auths, nil
 }
 
 // withoutData keeps parts of a secret out of messages.

@@ -61,8 +61,9 @@ type Config struct {
 	Settings
 	Runtime  runtimeapi.RuntimeServiceClient
 	Client   runtimeapi.ImageServiceClient
-	Accounts provider.Accounts // nil without an API server
-	Root     string            // persistent folder
+	Accounts provider.Accounts  // nil without an API server
+	Root     string             // persistent folder
+	Docker   images.DockerFiles // of the node; nil for none
 	// Warn tells of what is wrong by an event of the node, and must not wait. Nil tells nobody.
 	Warn func(reason, message string)
 	Log  *slog.Logger
@@ -90,8 +91,27 @@ func New(cfg Config) (*Stock, error) {
 	return &Stock{m, cfg}, nil
 }
 
-// credentials are those of plugins; nil without any.
+// credentials are those of the node's own files, then those of plugins; nil without any.
 func (c Config) credentials() (images.Credentials, error) {
+	var out images.Several
+	if len(c.Docker) > 0 {
+		out = append(out, c.Docker)
+	}
+	plugins, err := c.plugins()
+	if err != nil {
+		return nil, err
+	}
+	if plugins != nil {
+		out = append(out, plugins)
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// plugins are those that are configured; nil without any.
+func (c Config) plugins() (*provider.Providers, error) {
 	p := c.Providers
 	switch {
 	case p == Providers{}:

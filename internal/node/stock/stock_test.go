@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/garbage"
+	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/logs/rotate"
 )
 
@@ -99,5 +100,32 @@ func TestLogs(t *testing.T) {
 		if err != nil || (len(files) == 2) != tt.rotated {
 			t.Errorf("%s: %v, %v", name, files, err)
 		}
+	}
+}
+
+// TestNodeCredentials are those of the node's docker configuration, then those of plugins.
+func TestNodeCredentials(t *testing.T) {
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"config.json": `{"auths":{"registry.example":{"username":"docker"}}}`,
+		"plugin": `#!/bin/sh
+echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image","auth":{"registry.example":{"username":"plugin"}}}'
+`,
+		"config.yaml": "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n" +
+			"- {name: plugin, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: [registry.example], defaultCacheDuration: 0s}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Config{Docker: images.DockerFiles{dir + "/config.json"}}
+	c.Providers = Providers{dir + "/config.yaml", dir}
+	credentials, err := c.credentials()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := credentials.Lookup(t.Context(), "registry.example/app", nil)
+	if err != nil || len(got) != 2 || got[0].Auth.Username != "docker" || got[1].Auth.Username != "plugin" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

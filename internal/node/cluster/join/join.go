@@ -29,6 +29,7 @@ import (
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/garbage"
+	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/podspec"
@@ -139,7 +140,9 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n.cluster = n.newCluster(cfg)
 	n.facts.warn, n.facts.changed = n.Warn, n.cluster.NodeChanged
 	n.newDrivers()
+	home, _ := os.UserHomeDir() // without one there is nothing in it
 	goods, err := stock.New(stock.Config{
+		Docker:   images.DockerFilesOf(cfg.Shared, home, "/"),
 		Settings: cfg.Stock, Runtime: cfg.Endpoint.Runtime, Client: cfg.Endpoint.Images, Accounts: accounts{n.cluster.Objects()}, Root: cfg.Root, Warn: n.Warn, Log: cfg.Log,
 	})
 	if err != nil {
