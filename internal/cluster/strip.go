@@ -42,7 +42,7 @@ func stripNode(n *corev1.Node) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions,
 			RuntimeHandlers: n.Status.RuntimeHandlers, Features: n.Status.Features,
-			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: n.Status.NodeInfo.KubeletVersion},
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: n.Status.NodeInfo.KubeletVersion, OSImage: n.Status.NodeInfo.OSImage},
 		},
 	}
 }

@@ -65,6 +65,9 @@ func TestPoolsAndRuntimes(t *testing.T) {
 	user := pod(of("gvisor"))
 	user.Status.Phase = corev1.PodRunning
 	api.Put(pods, user)
+	immutable := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "immutable", Labels: map[string]string{"of": "immutable"}}}
+	immutable.Status.NodeInfo.OSImage = "Fedora CoreOS 42.20250803.3.0"
+	api.Put(nodes, immutable)
 	r := start(t, api, options())
 	got := r.ask("/validate-workerpools", about(t, workerPoolKind, workerPool("second"), nil))
 	refused(t, "the same nodes", got, "WorkerPool first has the same one")
@@ -76,6 +79,9 @@ func TestPoolsAndRuntimes(t *testing.T) {
 	}}, nil)
 	twin.Namespace = "team"
 	refused(t, "a twin", r.ask("/validate-containerruntimes", twin), "team/here")
+	below := twin.DeepCopy()
+	below.Object.Raw = bytes.ReplaceAll(below.Object.Raw, []byte(`"name":"a","selector":{"matchLabels":{"a":"b"}}`), []byte(`"name":"c","selector":{"matchLabels":{"of":"immutable"}}`))
+	refused(t, "a read-only folder", r.ask("/validate-containerruntimes", below), "spec.binaryPath: Invalid value: \"/usr/bin\": node immutable has Fedora CoreOS 42.20250803.3.0, where /usr is read-only; give another folder, as in /var/bin")
 	deletion := about(t, classKind, nil, managed)
 	deletion.Operation = admissionv1.Delete
 	refused(t, "a class that a pod uses", r.ask("/validate-class-deletions", deletion), "1 pods use it")

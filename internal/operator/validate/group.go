@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -23,6 +24,8 @@ type Known struct {
 	Foreign func(class string) string
 	// Pools are all pools.
 	Pools []v1alpha1.WorkerPool
+	// Nodes are all nodes; nil where nobody can know, or has to.
+	Nodes []*corev1.Node
 	// Kubelet is the version of the oldest kubelet of a pool, or what no kubelet of it can
 	// be newer than; "" if nobody can know. Unknown says why, for who should be told.
 	Kubelet, Unknown string

@@ -7,10 +7,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/internal/osimage"
 )
 
 // Runtime looks at a ContainerRuntime. One whose type nobody here knows is somebody
@@ -35,6 +37,7 @@ func (k Known) Runtime(c *gardener.ContainerRuntime) Result {
 		r.add(field.Invalid(pool.Child("selector"), "", err.Error()))
 	}
 	checkBinaryPath(c.Spec.BinaryPath, spec.Child("binaryPath"), &r)
+	k.checkWritable(c, spec.Child("binaryPath"), &r)
 	p := k.Plugins.Lookup(c.Spec.Type)
 	if p == nil {
 		return r
@@ -58,6 +61,41 @@ func checkBinaryPath(p string, at *field.Path, r *Result) {
 	case p == "/":
 		r.add(field.Invalid(at, p, "give a folder below the root, as in /opt/bin"))
 	}
+}
+
+// InUsr says that programs are to go below /usr, which some systems have read-only.
+func InUsr(binaryPath string) bool { return strings.HasPrefix(binaryPath+"/", "/usr/") }
+
+// checkWritable refuses a folder below /usr on systems on which nobody can write there.
+func (k Known) checkWritable(c *gardener.ContainerRuntime, at *field.Path, r *Result) {
+	if !InUsr(c.Spec.BinaryPath) {
+		return
+	}
+	if who := k.withReadOnlyUsr(c); who != "" {
+		r.add(field.Invalid(at, c.Spec.BinaryPath, fmt.Sprintf("%s, where /usr is read-only; give another folder, as in %s", who, images["flatcar"].binaries)))
+	}
+}
+
+// withReadOnlyUsr says which of the machines that an object is for have /usr read-only, as
+// the begin of a sentence; "" if none is known.
+func (k Known) withReadOnlyUsr(c *gardener.ContainerRuntime) string {
+	for i := range k.Pools {
+		image := k.Pools[i].Spec.MachineImage.Name
+		if k.Pools[i].Name == c.Spec.WorkerPool.Name && (image == "flatcar" || image == "coreos") {
+			return fmt.Sprintf("WorkerPool %s has the machine image %s", k.Pools[i].Name, image)
+		}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&c.Spec.WorkerPool.Selector)
+	if err != nil || selector.Empty() {
+		return ""
+	}
+	for _, n := range k.Nodes {
+		is := osimage.OfText(n.Status.NodeInfo.OSImage)
+		if (is == "flatcar" || is == "coreos") && selector.Matches(labels.Set(n.Labels)) {
+			return fmt.Sprintf("node %s has %s", n.Name, n.Status.NodeInfo.OSImage)
+		}
+	}
+	return ""
 }
 
 // RuntimeUpdate is Runtime, and what must not change.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -255,6 +256,36 @@ func TestRuntime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := known().Runtime(asks(test.change))
 			expect(t, r.Faults, test.want...)
+		})
+	}
+}
+
+// Nobody can write below /usr on some systems, which a pool or its nodes tell.
+func TestReadOnlyUsr(t *testing.T) {
+	flatcar := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{gardener.LabelPool: "a"}}}
+	flatcar.Status.NodeInfo.OSImage = "Flatcar Container Linux by Kinvolk 4230.2.1 (Oklo)"
+	ubuntu, other := flatcar.DeepCopy(), flatcar.DeepCopy()
+	ubuntu.Status.NodeInfo.OSImage, other.Labels = "Ubuntu 24.04.3 LTS", nil
+	pool := v1alpha1.WorkerPool{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.WorkerPoolSpec{MachineImage: v1alpha1.MachineImage{Name: "coreos"}}}
+	elsewhere := *pool.DeepCopy()
+	elsewhere.Name = "b"
+	for name, test := range map[string]struct {
+		path  string
+		nodes []*corev1.Node
+		pools []v1alpha1.WorkerPool
+		want  []string
+	}{
+		"a node":         {path: "/usr/bin", nodes: []*corev1.Node{ubuntu, flatcar}, want: []string{"spec.binaryPath node n has Flatcar Container Linux by Kinvolk 4230.2.1 (Oklo), where /usr is read-only; give another folder, as in /var/bin"}},
+		"/usr itself":    {path: "/usr", nodes: []*corev1.Node{flatcar}, want: []string{"spec.binaryPath node n has Flatcar"}},
+		"a pool":         {path: "/usr/local/bin", pools: []v1alpha1.WorkerPool{pool}, want: []string{"spec.binaryPath WorkerPool a has the machine image coreos, where"}},
+		"others":         {path: "/usr/bin", nodes: []*corev1.Node{ubuntu, other}, pools: []v1alpha1.WorkerPool{elsewhere}},
+		"another folder": {path: "/usrbin", nodes: []*corev1.Node{flatcar}, pools: []v1alpha1.WorkerPool{pool}},
+		"nobody tells":   {path: "/usr/bin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := known()
+			k.Nodes, k.Pools = test.nodes, test.pools
+			expect(t, k.Runtime(asks(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = test.path })).Faults, test.want...)
 		})
 	}
 }

@@ -27,7 +27,7 @@ type Cluster interface {
 	Class(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 	// Users are pods that have a class and have not ended.
 	Users(class string) []string
-	// Nodes are those of the cluster, with their labels and the versions of their
+	// Nodes are those of the cluster, with their labels, their systems and the versions of their
 	// kubelets, and Version is that of the API server.
 	Nodes() []*corev1.Node
 	Version(ctx context.Context) (string, error)
@@ -201,6 +201,12 @@ func (r *Rules) Runtimes(ctx context.Context, q *review.Request) (review.Answer,
 		return admitted, err
 	}
 	known := validate.Known{Plugins: r.Plugins}
+	if validate.InUsr(c.Spec.BinaryPath) && c.DeletionTimestamp == nil {
+		known.Nodes = r.Cluster.Nodes()
+		if known.Pools, err = r.Cluster.Pools(ctx); err != nil {
+			return admitted, err
+		}
+	}
 	if old != nil {
 		return answer(fresh(known.RuntimeUpdate(c, old), known.Runtime(old))), nil
 	}

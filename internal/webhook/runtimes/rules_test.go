@@ -130,6 +130,9 @@ func TestAnswers(t *testing.T) {
 		"one whose nodes are others": {poolsOf, request(t, review.Create, ofPool, pool(small), nil), memory{nodes: []*corev1.Node{able("c")}}, "spec.machineType"},
 		"a payload":                  {payloadsOf, request(t, review.Create, ofPayload, &v1alpha1.RuntimePayload{}, nil), memory{}, "spec.manifest.apiVersion"},
 		"a runtime":                  {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{}, ""},
+		"a read-only folder":         {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{nodes: []*corev1.Node{flatcar("b")}}, "spec.binaryPath: Invalid value: \"/usr/bin\": node"},
+		"one of other nodes":         {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(nil), nil), memory{nodes: []*corev1.Node{flatcar("c")}}, ""},
+		"one that becomes so":        {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(nil), runtimeOf(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "/opt/bin" })), memory{nodes: []*corev1.Node{flatcar("b")}}, "spec.binaryPath"},
 		"a twin that goes":           {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })}}, ""},
 		"a twin":                     {runtimesOf, request(t, review.Create, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Name = "b" }), nil), memory{runtimes: []gardener.ContainerRuntime{*runtimeOf(nil)}}, "team/gvisor-a"},
 		"another type":               {runtimesOf, request(t, review.Update, ofRuntime, runtimeOf(func(c *gardener.ContainerRuntime) { c.Spec.Type = "kata" }), runtimeOf(nil)), memory{}, "spec.type: Forbidden"},
@@ -159,6 +162,13 @@ func TestAnswers(t *testing.T) {
 func kubelet(version, group string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": group}}}
 	n.Status.NodeInfo.KubeletVersion = version
+	return n
+}
+
+// flatcar is a node on which nobody can write below /usr.
+func flatcar(group string) *corev1.Node {
+	n := kubelet("v1.37.0", group)
+	n.Status.NodeInfo.OSImage = "Flatcar Container Linux by Kinvolk 4230.2.1 (Oklo)"
 	return n
 }
 
