@@ -2,6 +2,8 @@ package podspec
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -92,7 +94,7 @@ type Context struct {
 	// Pulled is by what name a runtime knows an image of the pod that is here, as
 	// PullImage has answered.
 	Pulled func(image string) string
-	// IPs of the pod; empty before its sandbox runs.
+	// IPs of the pod, as the runtime has them; empty before its sandbox runs.
 	IPs []string
 	// Userns are the ids of a pod with hostUsers false; nil leaves them to the runtime.
 	Userns *runtimeapi.UserNamespace
@@ -107,12 +109,43 @@ type Context struct {
 	CgroupParent string
 }
 
-// Addresses are where the pod can be reached: the node's if it is on its network.
+// Addresses are where the pod can be reached, in the order of its status: the node's if it is
+// on its network.
 func (c *Context) Addresses() []string {
 	if c.Pod.Spec.HostNetwork {
-		return c.Node.IPs()
+		return c.hostAddresses()
 	}
-	return c.IPs
+	return OfEachFamily(c.IPs, first(c.hostAddresses()))
+}
+
+// hostAddresses are none where nobody knows of the node's.
+func (c *Context) hostAddresses() []string {
+	if c.Node.IPs == nil {
+		return nil
+	}
+	ips := c.Node.IPs()
+	return OfEachFamily(ips, first(ips))
+}
+
+// OfEachFamily is the first address of each family, that of the node's main one first: the
+// order in which the status of a pod, its variables, its hosts file and probes have them.
+func OfEachFamily(ips []string, node string) []string {
+	var out []string
+	seen := map[bool]bool{}
+	for _, ip := range ips {
+		if v6 := isV6(ip); ip != "" && !seen[v6] {
+			seen[v6], out = true, append(out, ip)
+		}
+	}
+	if len(out) == 2 && node != "" && isV6(out[0]) != isV6(node) {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+func isV6(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Unmap().Is6()
 }
 
 // AddressesOf are those that a sandbox has, the main one first. One on the node's

@@ -181,7 +181,7 @@ func FieldValue(c *Context, path string) (string, error) {
 	case "status.hostIP":
 		return first(c.Node.IPs()), nil
 	case "status.hostIPs":
-		return strings.Join(c.Node.IPs(), ","), nil
+		return strings.Join(c.hostAddresses(), ","), nil
 	case "status.podIP":
 		return first(c.Addresses()), nil
 	case "status.podIPs":

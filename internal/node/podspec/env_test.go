@@ -250,6 +250,32 @@ func TestFieldValue(t *testing.T) {
 	}
 }
 
+// TestAddressesOfEachFamily has those of a pod in the order of the node's, whatever the runtime's
+// is, and one of each family.
+func TestAddressesOfEachFamily(t *testing.T) {
+	c := testContext(corev1.Container{})
+	c.IPs, c.Pod.Spec.Hostname = []string{"10.0.0.2", "10.0.0.3", "fd00::2"}, "web"
+	for _, tt := range []struct{ node, pods string }{
+		{"10.0.0.1", "10.0.0.2,fd00::2"},
+		{"fd00::1,10.0.0.1,fd00::9", "fd00::2,10.0.0.2"},
+	} {
+		c.Node.IPs = Fixed(strings.Split(tt.node, ","))
+		pods := strings.Split(tt.pods, ",")
+		if got, err := FieldValue(c, "status.podIPs"); got != tt.pods || err != nil {
+			t.Errorf("node %s: %s, %v", tt.node, got, err)
+		}
+		if got, err := FieldValue(c, "status.podIP"); got != pods[0] || err != nil {
+			t.Errorf("node %s: %s, %v", tt.node, got, err)
+		}
+		if got, err := FieldValue(c, "status.hostIPs"); got != strings.TrimSuffix(tt.node, ",fd00::9") || err != nil {
+			t.Errorf("node %s: %s, %v", tt.node, got, err)
+		}
+		if got, want := string(Hosts(c, nil)), pods[0]+"\tweb\n"+pods[1]+"\tweb\n"; !strings.HasSuffix(got, want) {
+			t.Errorf("node %s: %s", tt.node, got)
+		}
+	}
+}
+
 // TestExpandPlain puts in what the spec itself has, in its order, and leaves the rest as
 // it is written.
 func TestExpandPlain(t *testing.T) {

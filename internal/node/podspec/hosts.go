@@ -78,7 +78,7 @@ func Hosts(c *Context, node []byte) []byte {
 		if domain := Domain(c); domain != "" {
 			names = names + "." + domain + "\t" + names
 		}
-		for _, ip := range c.IPs {
+		for _, ip := range c.Addresses() {
 			fmt.Fprintf(&b, "%s\t%s\n", ip, names)
 		}
 	}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -174,7 +173,7 @@ func (m *maker) sandboxReady() bool {
 // addresses writes the node's and the pod's. A pod that ended keeps those that it
 // had.
 func (m *maker) addresses() {
-	for _, ip := range ofEachFamily(m.HostIPs, first(m.HostIPs)) {
+	for _, ip := range podspec.OfEachFamily(m.HostIPs, first(m.HostIPs)) {
 		m.out.HostIPs = append(m.out.HostIPs, corev1.HostIP{IP: ip})
 	}
 	m.out.HostIP = first(m.HostIPs)
@@ -187,7 +186,7 @@ func (m *maker) addresses() {
 			ips = append(ips, ip.IP)
 		}
 	}
-	for _, ip := range ofEachFamily(ips, first(m.HostIPs)) {
+	for _, ip := range podspec.OfEachFamily(ips, first(m.HostIPs)) {
 		m.out.PodIPs = append(m.out.PodIPs, corev1.PodIP{IP: ip})
 		m.out.PodIP = m.out.PodIPs[0].IP
 	}
@@ -203,26 +202,6 @@ func (m *maker) sandboxIPs() []string {
 		ips = append(ips, more.GetIp())
 	}
 	return ips
-}
-
-// ofEachFamily is the first address of each family, that of the node's own first.
-func ofEachFamily(ips []string, node string) []string {
-	var out []string
-	seen := map[bool]bool{}
-	for _, ip := range ips {
-		if v6 := isV6(ip); ip != "" && !seen[v6] {
-			seen[v6], out = true, append(out, ip)
-		}
-	}
-	if len(out) == 2 && node != "" && isV6(out[0]) != isV6(node) {
-		slices.Reverse(out)
-	}
-	return out
-}
-
-func isV6(ip string) bool {
-	a, err := netip.ParseAddr(ip)
-	return err == nil && a.Unmap().Is6()
 }
 
 func first(list []string) string {
