@@ -158,12 +158,35 @@ func (t *turn) preflight(s Source) error {
 // droppedInUse refuses a payload that no longer has a handler on which pods are.
 func (t *turn) droppedInUse(ctx context.Context) error {
 	for _, in := range t.all {
-		gone := slices.DeleteFunc(owned(in.record), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
-		if err := t.runtime.InUse(ctx, gone); err != nil {
+		if err := t.runtime.InUse(ctx, dropped(in)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropped are handlers that a type has had and no longer has with its job.
+func dropped(in *install) []string {
+	return slices.DeleteFunc(owned(in.record), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
+}
+
+// unused is InUse after a restart: whoever does not answer then is asked again for a while.
+func (i *Installer) unused(ctx context.Context, handlers []string) error {
+	if len(handlers) == 0 {
+		return nil
+	}
+	var pods error
+	err := i.await(ctx, func(cri.Seen) error {
+		pods = i.runtime.InUse(ctx, handlers)
+		if pods != nil && fault.Of(pods) == payload.InUse {
+			return nil
+		}
+		return pods
+	})
+	if err != nil {
+		return err
+	}
+	return pods
 }
 
 // nothingToDo says whether all is on the node and served already.
@@ -228,6 +251,11 @@ func (t *turn) change(ctx context.Context) error {
 	}
 	if err := t.await(ctx, t.arrived); err != nil {
 		return err
+	}
+	for _, in := range t.all { // a pod may have come in the last moment
+		if err := t.unused(ctx, dropped(in)); err != nil {
+			return err
+		}
 	}
 	if err := t.checks(ctx); err != nil {
 		return err
@@ -385,8 +413,7 @@ func (i *Installer) rest(ctx context.Context) error {
 // arrived says what is still missing of all that has to be served.
 func (t *turn) arrived(now cri.Seen) error {
 	for _, in := range t.all {
-		dropped := slices.DeleteFunc(owned(in.record), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
-		if err := kept(now, in.record.Served, dropped); err != nil {
+		if err := kept(now, in.record.Served, dropped(in)); err != nil {
 			return err
 		}
 		if err := served(now, in.job); err != nil {

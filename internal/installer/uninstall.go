@@ -167,7 +167,7 @@ func (u *removal) unhook(ctx context.Context) error {
 	}
 	err = u.forgetful(ctx)
 	if err == nil {
-		err = u.runtime.InUse(ctx, u.handlers()) // one may have come in the last moment
+		err = u.unused(ctx, u.handlers()) // one may have come in the last moment
 	}
 	if err != nil {
 		u.log.Error("the removal failed and is undone", "err", err)

@@ -38,10 +38,11 @@ func TestRemovalOutlastsWhatPodsLeave(t *testing.T) {
 			looks := 0
 			n.mu.Lock()
 			n.sandboxes = c.sandboxes
-			n.onList = func() {
+			n.onList = func() error {
 				if looks++; looks == c.gone {
 					n.sandboxes = nil
 				}
+				return nil
 			}
 			n.mu.Unlock()
 			i := n.installer()

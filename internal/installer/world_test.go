@@ -47,8 +47,8 @@ type node struct {
 	restarts int
 	// sandboxes are those of pods.
 	sandboxes []*runtimeapi.PodSandbox
-	// onList is called before it tells of them.
-	onList func()
+	// onList is called before it tells of them; an error is told instead.
+	onList func() error
 	// fatal is a handler with which it does not start.
 	fatal string
 	// onRestart is called before it reads its configuration.
@@ -275,7 +275,9 @@ func (n *node) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.onList != nil {
-		n.onList()
+		if err := n.onList(); err != nil {
+			return nil, err
+		}
 	}
 	return &runtimeapi.ListPodSandboxResponse{Items: n.sandboxes}, nil
 }
