@@ -170,10 +170,7 @@ func (i *Installer) pending(seen cri.Seen) error {
 		return err
 	}
 	for _, r := range all {
-		ours := owned(r)
-		for _, old := range r.Old {
-			ours = append(ours, old.Handlers...)
-		}
+		ours := r.Handlers()
 		gone = slices.DeleteFunc(gone, func(h string) bool { return slices.Contains(ours, h) })
 	}
 	if len(gone) > 0 {
@@ -194,7 +191,7 @@ func (i *Installer) reloadable(seen cri.Seen, all []*install) error {
 	}
 	lost := c.Unmonitored(seen.Handlers)
 	for _, in := range all {
-		lost = slices.DeleteFunc(lost, func(h string) bool { return slices.Contains(owned(in.record), h) })
+		lost = slices.DeleteFunc(lost, func(h string) bool { return slices.Contains(in.record.Owned(), h) })
 		for _, h := range in.job.crio {
 			if crio.NeedsMonitor(h.RuntimeType) {
 				lost = append(lost, h.Name)
@@ -309,7 +306,7 @@ func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
 	if seen.Version == "" {
 		return fmt.Errorf("restore the configuration: somebody has edited it meanwhile, and the runtime does not answer, so that its version is not known: %w", errdefs.ErrUnavailable)
 	}
-	changes, err := i.plan(seen, r.Type, owned(r), old)
+	changes, err := i.plan(seen, r.Type, r.Owned(), old)
 	if err != nil {
 		return err
 	}
@@ -319,17 +316,6 @@ func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
 		}
 	}
 	return nil
-}
-
-// owned are all handlers that were written for a type.
-func owned(r *journal.Record) []string {
-	var all []string
-	for _, rel := range []*journal.Release{r.Now, r.Next} {
-		if rel != nil {
-			all = append(all, rel.Handlers...)
-		}
-	}
-	return all
 }
 
 // dump has containerd itself read what was written, before it is restarted with

@@ -151,7 +151,7 @@ func (t *turn) preflight(s Source) error {
 	if err := j.stager.Room(); err != nil {
 		return err
 	}
-	_, err = t.plan(t.seen, r.Type, owned(r), j)
+	_, err = t.plan(t.seen, r.Type, r.Owned(), j)
 	return err
 }
 
@@ -167,7 +167,7 @@ func (t *turn) droppedInUse(ctx context.Context) error {
 
 // dropped are handlers that a type has had and no longer has with its job.
 func dropped(in *install) []string {
-	return slices.DeleteFunc(owned(in.record), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
+	return slices.DeleteFunc(in.record.Owned(), func(h string) bool { return slices.Contains(in.job.release.Handlers, h) })
 }
 
 // unused is InUse after a restart: whoever does not answer then is asked again for a while.
@@ -210,7 +210,7 @@ func (i *Installer) drifted(seen cri.Seen, in *install) error {
 	if err := stage.CheckConfigs(i.host(in.job.release.Config), in.job.configs); err != nil {
 		return err
 	}
-	changes, err := i.plan(seen, in.record.Type, owned(in.record), in.job)
+	changes, err := i.plan(seen, in.record.Type, in.record.Owned(), in.job)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (t *turn) stage(place int, in *install) error {
 	r.Phase, r.Base = journal.Staging, filepath.Dir(in.job.release.Dir)
 	next := in.job.release
 	if r.Next != nil && r.Next.Hash != next.Hash {
-		retire(r, r.Next) // of an attempt that was cut off; pods may be on it
+		r.Retire(r.Next) // of an attempt that was cut off; pods may be on it
 	}
 	for _, same := range []*journal.Release{r.Now, r.Next} {
 		if same != nil && same.Hash == next.Hash {
@@ -311,12 +311,15 @@ func (t *turn) stage(place int, in *install) error {
 // hook writes the handlers of one type into the runtime's configuration. It is
 // planned anew: another type may have changed the same file a moment ago.
 func (t *turn) hook(in *install) error {
-	changes, err := t.plan(t.seen, in.record.Type, owned(in.record), in.job)
+	changes, err := t.plan(t.seen, in.record.Type, in.record.Owned(), in.job)
 	if err != nil {
 		return err
 	}
 	in.changes = changes
 	in.record.Phase = journal.Writing
+	if in.record.Next.Since.IsZero() {
+		in.record.Next.Since = time.Now() // the runtime may be started again by others
+	}
 	if err := t.node().Sweep(changes); err != nil {
 		return err
 	}
@@ -326,9 +329,7 @@ func (t *turn) hook(in *install) error {
 // phase says that the releases are about to be served.
 func (t *turn) phase(p journal.Phase) error {
 	for _, in := range t.all {
-		if in.record.Phase = p; in.record.Next.Since.IsZero() {
-			in.record.Next.Since = time.Now()
-		}
+		in.record.Phase = p
 		if err := t.journal.Write(in.record); err != nil {
 			return err
 		}
@@ -475,7 +476,7 @@ func (t *turn) commit() error {
 	for _, in := range t.all {
 		r := in.record
 		if r.Now != nil && r.Now.Hash != r.Next.Hash {
-			retire(r, r.Now)
+			r.Retire(r.Now)
 		}
 		r.Now = r.Next
 		r.Settle()
@@ -485,13 +486,6 @@ func (t *turn) commit() error {
 		}
 	}
 	return failpoint.Hit(committed)
-}
-
-// retire keeps a release for the pods that are on it.
-func retire(r *journal.Record, gone *journal.Release) {
-	old := *gone
-	old.Until = time.Now()
-	r.Old = append(r.Old, old)
 }
 
 // result is what is told of one source.

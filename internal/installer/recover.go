@@ -113,7 +113,7 @@ func (i *Installer) nextTurn() (int, error) {
 // what it was before that, and learns of handlers that others have brought since.
 func begin(r *journal.Record, turn, place int, seen cri.Seen) error {
 	r.Turn, r.Place = turn, place
-	own := owned(r)
+	own := r.Owned()
 	for _, h := range seen.Handlers {
 		if len(r.Before) == 0 || !slices.Contains(r.Served, h) && !slices.Contains(own, h) {
 			r.Served = append(r.Served, h)
@@ -274,7 +274,7 @@ func (i *Installer) again(ctx context.Context, seen cri.Seen) error {
 func (i *Installer) whole(now cri.Seen, records []*journal.Record) error {
 	var gone []string // with the changes
 	for _, r := range records {
-		gone = append(gone, given(r)...)
+		gone = append(gone, r.Given()...)
 	}
 	for _, r := range records {
 		if err := kept(now, r.Served, gone); err != nil {
@@ -294,21 +294,13 @@ func (i *Installer) whole(now cri.Seen, records []*journal.Record) error {
 	return nil
 }
 
-// given are handlers that only the change in flight has brought.
-func given(r *journal.Record) []string {
-	if r.Next == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.Next.Handlers), func(h string) bool { return r.Now != nil && slices.Contains(r.Now.Handlers, h) })
-}
-
 // settled closes a record after an undo. What was staged goes, unless pods are on
 // it already; a record of which nothing is left goes with it.
 func (i *Installer) settled(ctx context.Context, r *journal.Record) error {
 	if r.Next != nil {
-		retire(r, r.Next)
+		r.Retire(r.Next)
 	}
-	gone := given(r)
+	gone := r.Given()
 	r.Settle()
 	if err := i.journal.Write(r); err != nil {
 		return err

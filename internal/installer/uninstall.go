@@ -120,25 +120,16 @@ func (u *removal) outlast(ctx context.Context) {
 	if err != nil {
 		return // it is read again, and told of
 	}
-	if n := u.runtime.Ended(ctx, handlersOf(r)); n > 0 {
+	if n := u.runtime.Ended(ctx, r.Handlers()); n > 0 {
 		u.log.Info("waiting for the kubelet to remove the sandboxes of pods that have ended", "sandboxes", n, "for", u.options.Linger)
 		ctx, cancel := context.WithTimeout(ctx, u.options.Linger)
 		defer cancel()
-		u.runtime.Outlast(ctx, handlersOf(r))
+		u.runtime.Outlast(ctx, r.Handlers())
 	}
 }
 
 // handlers are all that the type has had and that pods may be on.
-func (u *removal) handlers() []string { return handlersOf(u.record) }
-
-func handlersOf(r *journal.Record) []string {
-	all := owned(r)
-	for _, old := range r.Old {
-		all = append(all, old.Handlers...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
+func (u *removal) handlers() []string { return u.record.Handlers() }
 
 // unhook takes the handlers out of the runtime's configuration, before any file of
 // theirs goes.
@@ -150,7 +141,7 @@ func (u *removal) unhook(ctx context.Context) error {
 	if err := begin(r, u.number, 0, u.seen); err != nil {
 		return err
 	}
-	changes, err := u.plan(u.seen, u.kind, owned(r), &job{})
+	changes, err := u.plan(u.seen, u.kind, r.Owned(), &job{})
 	if err != nil {
 		return err
 	}
@@ -213,7 +204,7 @@ func (u *removal) delete() error {
 	r, handlers := u.record, u.handlers()
 	for _, rel := range []*journal.Release{r.Now, r.Next} {
 		if rel != nil {
-			retire(r, rel)
+			r.Retire(rel)
 		}
 	}
 	r.Settle()

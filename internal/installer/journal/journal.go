@@ -108,8 +108,8 @@ type Release struct {
 	// Render are the handlers as they were written, for who has to write them
 	// again.
 	Render json.RawMessage `json:"render,omitempty"`
-	// Since is from when on it may have been served; zero if it never was. Until is
-	// when it was no longer.
+	// Since is from when on its handlers were in the configuration, so that it may have
+	// been served; zero if they never were. Until is when it was no longer.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 }
