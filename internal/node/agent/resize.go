@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -11,6 +14,7 @@ import (
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/priority"
 )
 
 // resizing is how far a change of what a pod may have has come (KEP-1287). The spec asks,
@@ -21,6 +25,80 @@ type resizing struct {
 	failed  string               // why it is not in force
 }
 
+// deferral is a resize that waits for room. The agent's mu guards it.
+type deferral struct {
+	asks     *corev1.Pod // nil if none does
+	since    time.Time
+	reserved bool // there is room by now, which is kept until the pod takes it
+}
+
+// with is the pod as it counts for others.
+func (d deferral) with(pod *corev1.Pod) *corev1.Pod {
+	if !d.reserved {
+		return pod
+	}
+	out := *d.asks
+	out.Status = pod.Status
+	return &out
+}
+
+// before says which one is tried first, as by a kubelet: by the pods' priority, their class of
+// service, and how long they wait.
+func (d deferral) before(other deferral) bool {
+	service := func(p *corev1.Pod) int {
+		if podspec.QOS(p) == corev1.PodQOSGuaranteed {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(priority.Of(other.asks), priority.Of(d.asks)),
+		cmp.Compare(service(d.asks), service(other.asks)),
+		d.since.Compare(other.since),
+	) < 0
+}
+
+// pendingSince is when a resize began to wait, as an earlier agent has told; else now.
+func pendingSince(pod *corev1.Pod, now time.Time) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonDeferred && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return now
+}
+
+// waiting are the pods whose resize waits for room, in the order in which they get it. The
+// caller holds mu.
+func (a *Agent) waiting() []*worker {
+	var out []*worker
+	for _, w := range a.workers {
+		if w.deferral.asks != nil && !w.isOver() {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(x, y *worker) int {
+		switch {
+		case x.deferral.before(y.deferral):
+			return -1
+		case y.deferral.before(x.deferral):
+			return 1
+		}
+		return cmp.Compare(x.uid, y.uid)
+	})
+	return out
+}
+
+// reserve keeps room for a resize that waits, if there is by now, and has its pod take it. The
+// caller holds mu.
+func (w *worker) reserve() {
+	reason, _ := w.a.cfg.Room.Resize(w.deferral.asks, w.a.running(w))
+	w.deferral.reserved = reason == ""
+	if w.deferral.reserved {
+		w.in.Wake()
+	}
+}
+
 // grant gives the pod what it asks for by now, if the node has that: in the ledger, and
 // its cgroup what both sides need, until the containers have changed.
 func (w *worker) grant(ctx context.Context) error {
@@ -28,7 +106,9 @@ func (w *worker) grant(ctx context.Context) error {
 	had := *w.record.Allocated
 	if want.Equal(had) {
 		w.resizing.pending = nil
-		w.deferred.Store(false)
+		w.a.mu.Lock()
+		w.deferral = deferral{}
+		w.a.mu.Unlock()
 		return nil
 	}
 	asks := *w.given
@@ -52,12 +132,25 @@ func (w *worker) grant(ctx context.Context) error {
 	return nil
 }
 
-// fits asks whether there is room for what the pod asks for, and takes it if so.
+// fits asks whether there is room for what the pod asks for, and takes it if so. Those come
+// first that wait for room and are more important, or wait longer.
 func (w *worker) fits(asks *corev1.Pod) bool {
 	w.a.mu.Lock()
 	defer w.a.mu.Unlock()
+	next := deferral{asks: asks, since: w.deferral.since}
+	if next.since.IsZero() {
+		next.since = pendingSince(asks, time.Now())
+	}
+	w.deferral = deferral{}
+	for _, other := range w.a.waiting() {
+		if other.deferral.before(next) {
+			other.reserve()
+		}
+	}
 	reason, message := w.a.cfg.Room.Resize(asks, w.a.running(w))
-	w.deferred.Store(reason == corev1.PodReasonDeferred)
+	if reason == corev1.PodReasonDeferred {
+		w.deferral = next
+	}
 	if reason == "" {
 		if _, st := w.shown.Get(); st != nil { // else the newest definition counts already
 			w.shown.Set(asks, st) // counted from now on
@@ -89,6 +182,7 @@ func (w *worker) tighten(ctx context.Context, p plan.Plan) error {
 	w.resizing.loose, w.resizing.failed = false, ""
 	w.event(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
 	w.tell(p)
+	poke(w.a.poked) // it may have less now, which others wait for
 	return nil
 }
 

@@ -243,6 +243,76 @@ func TestResizeLater(t *testing.T) {
 	})
 }
 
+// total has that many CPUs for all pods together.
+type total struct{ cpus int64 }
+
+func (total) Admit(*corev1.Pod, []*corev1.Pod) (Displaced, error) { return Displaced{}, nil }
+
+func (r *total) Resize(p *corev1.Pod, others []*corev1.Pod) (reason, message string) {
+	sum := int64(0)
+	for _, p := range append(others, p) {
+		sum += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
+	}
+	if sum > r.cpus {
+		return corev1.PodReasonDeferred, "too much"
+	}
+	return "", ""
+}
+
+// TestResizeOrder gives room to those that wait for it by their priority, then by their class of
+// service, then by how long they wait, and to what asks anew after them.
+func TestResizeOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		room := &total{6}
+		n.room = room
+		sized := func(i int, cpu string, priority int32, guaranteed bool) *corev1.Pod {
+			p := pod(i, corev1.RestartPolicyAlways, "x")
+			p.Spec.Priority = &priority
+			r := &p.Spec.Containers[0].Resources
+			r.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+			if guaranteed {
+				r.Requests[corev1.ResourceMemory] = resource.MustParse("1Mi")
+				r.Limits = r.Requests.DeepCopy()
+			}
+			return p
+		}
+		all := func(cpus ...string) []*corev1.Pod {
+			return []*corev1.Pod{
+				sized(1, cpus[0], 0, false), sized(2, cpus[1], 0, false), sized(3, cpus[2], 0, true), sized(4, cpus[3], 10, false), sized(5, cpus[4], 0, false), sized(6, cpus[5], 0, false),
+			}
+		}
+		cpus, has := []string{"1", "1", "1", "1", "1", "1"}, map[string]bool{}
+		n.boot(t, all(cpus...)...)
+		for _, i := range []int{4, 1, 0, 2, 3} { // that is how long they wait
+			cpus[i] = "3"
+			n.Set(all(cpus...))
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+		}
+		for step, want := range [][]string{{"p4"}, {"p3"}, {"p5"}, {"p2"}, {"p1"}} {
+			room.cpus += 2
+			if cpus[5] = "1"; step == 2 { // nobody comes before those who wait
+				cpus[5] = "2"
+			}
+			n.Set(all(cpus...))
+			n.RoomChanged()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			var got []string
+			for _, p := range all(cpus...) {
+				if s := n.of(p.Name); s.ContainerStatuses[0].AllocatedResources.Cpu().String() == "3" && !has[p.Name] {
+					has[p.Name], got = true, append(got, p.Name)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("step %d: %q, want %q", step, got, want)
+			}
+		}
+		n.stop()
+	})
+}
+
 // TestEndedNeedsNoRoom counts nothing that has ended, or is being deleted and was never
 // let in.
 func TestEndedNeedsNoRoom(t *testing.T) {
