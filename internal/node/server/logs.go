@@ -31,7 +31,7 @@ type logOptions struct {
 
 func parseLogOptions(q url.Values, now time.Time) (logOptions, error) {
 	o := logOptions{Options: logs.Options{Tail: -1, Rotated: true, Follow: flag(q, "follow")}, previous: flag(q, "previous"), timestamps: flag(q, "timestamps"), limit: -1}
-	tail, err := count(q, "tailLines", 0)
+	tail, err := count(q, tailName(q), 0)
 	if err != nil {
 		return o, err
 	}
@@ -56,6 +56,21 @@ func parseLogOptions(q url.Values, now time.Time) (logOptions, error) {
 		return o, refuse(http.StatusUnprocessableEntity, "stream is %q; it must be All, Stdout or Stderr", s)
 	}
 	return o, nil
+}
+
+// tailAll is a tail that is the whole log.
+const tailAll = "all"
+
+// tailName is the parameter that says how many lines are asked for: tail is the older name of
+// tailLines and goes before it, as with a kubelet. Empty is for all of them.
+func tailName(q url.Values) string {
+	switch q.Get("tail") {
+	case "":
+		return "tailLines"
+	case tailAll:
+		return ""
+	}
+	return "tail"
 }
 
 // flag reads a boolean as the API server writes and reads it: a name without
