@@ -1,13 +1,16 @@
 package operator
 
 import (
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.run/internal/operator/classes"
@@ -145,6 +148,78 @@ func TestRemovalWaitsForWhatCleans(t *testing.T) {
 	w.settle()
 	w.wants("it goes", w.operation("gvisor-a"), "Delete Processing 50: gvisor is still on 1 nodes, and what takes it away is about to go: DaemonSet fairlead-system/fairlead-gvisor-a-cleanup is being deleted", heldBy, "made anew")
 	w.lets(cleanup)
+	w.settle()
+	w.untouched()
+}
+
+// collects does what a garbage collector does while an object is deleted in the foreground:
+// it takes all that the object owns once, and then again and again what blocks it.
+func (w *world) collects(name string) func() {
+	begun := false
+	return func() {
+		c := w.runtime(name)
+		if c == nil || !slices.Contains(c.Finalizers, metav1.FinalizerDeleteDependents) {
+			return
+		}
+		blocked := false
+		for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &corev1.ConfigMapList{}} {
+			w.must(w.client.List(w.t.Context(), list))
+			w.must(meta.EachListItem(list, func(item runtime.Object) error {
+				o := item.(client.Object)
+				by := metav1.GetControllerOf(o)
+				blocks := by.BlockOwnerDeletion != nil && *by.BlockOwnerDeletion
+				blocked = blocked || blocks
+				if by.UID != c.UID || begun && !blocks {
+					return nil
+				}
+				if o.GetLabels()[names.Work] != "" { // and its pods with it
+					w.must(w.client.DeleteAllOf(w.t.Context(), &corev1.Pod{}, client.InNamespace(home), client.MatchingLabels{names.Work: o.GetLabels()[names.Work]}))
+				}
+				return w.client.Delete(w.t.Context(), o)
+			}))
+		}
+		if begun = true; !blocked {
+			c.Finalizers = slices.DeleteFunc(c.Finalizers, func(f string) bool { return f == metav1.FinalizerDeleteDependents })
+			w.must(w.client.Update(w.t.Context(), c))
+		}
+	}
+}
+
+// What a deletion in the foreground takes away is made anew once, and cleans the nodes.
+func TestDeletionInTheForeground(t *testing.T) {
+	w := prepared(t, 3)
+	w.create(asked("a"))
+	w.settle()
+	c := w.runtime("gvisor-a")
+	c.Finalizers = append(c.Finalizers, metav1.FinalizerDeleteDependents)
+	w.must(w.client.Update(t.Context(), c))
+	w.must(w.client.Delete(t.Context(), c))
+	w.watch = w.collects(c.Name)
+	w.settle()
+	w.untouched()
+}
+
+// A removal makes settings anew that somebody has deleted: no pod begins without them.
+func TestRemovalHasItsSettings(t *testing.T) {
+	w := prepared(t, 1)
+	w.create(asked("a"))
+	w.settle()
+	w.lazy["a-000"] = true // what cleans has not begun
+	w.must(w.client.Delete(t.Context(), w.runtime("gvisor-a")))
+	w.settle()
+	w.wants("it cleans", w.operation("gvisor-a"), "Delete Processing", "still on 1 nodes")
+	w.must(w.client.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(home)))
+	w.settle()
+	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+	if !w.get(cleanup) {
+		t.Fatal("nothing cleans")
+	}
+	for _, v := range cleanup.Spec.Template.Spec.Volumes {
+		if v.ConfigMap != nil && !w.get(&corev1.ConfigMap{ObjectMeta: inHome(v.ConfigMap.Name)}) {
+			t.Errorf("there is no ConfigMap %s", v.ConfigMap.Name)
+		}
+	}
+	delete(w.lazy, "a-000")
 	w.settle()
 	w.untouched()
 }

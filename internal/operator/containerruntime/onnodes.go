@@ -551,16 +551,17 @@ func (e *onNodes) left(ctx context.Context, c *gardener.ContainerRuntime, typ st
 	return carriers(ctx, e.classes.Live, c, typ)
 }
 
-// cleaner makes what cleans up if somebody has taken that away: without it nodes would
-// be waited for that nobody cleans.
+// cleaner makes what cleans up if somebody has taken that away, or its settings, without
+// which no pod begins: nodes would be waited for that nobody cleans.
 func (e *onNodes) cleaner(ctx context.Context, c *gardener.ContainerRuntime, typ string, left int) error {
 	t := &task{object: c, about: plugin.Description{Type: typ}, payload: &v1alpha1.RuntimePayload{}}
 	have := &appsv1.DaemonSet{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: e.order(t).DaemonSetName(names.Cleanup)}, have)
 	if err == nil {
-		return going.Of(have)
-	}
-	if !apierrors.IsNotFound(err) {
+		if whole, err := e.whole(ctx, have); whole || err != nil {
+			return err
+		}
+	} else if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get DaemonSet %s: %w", e.order(t).DaemonSetName(names.Cleanup), err)
 	}
 	err = e.client.Get(ctx, client.ObjectKey{Name: typ}, t.payload)
@@ -581,6 +582,32 @@ func (e *onNodes) cleaner(ctx context.Context, c *gardener.ContainerRuntime, typ
 	}
 	_, err = e.daemonSets(ctx, order, names.Cleanup)
 	return err
+}
+
+// whole says that the settings that a DaemonSet mounts are there. If it is about to go,
+// or they are, the error is going.Err.
+func (e *onNodes) whole(ctx context.Context, ds *appsv1.DaemonSet) (bool, error) {
+	if err := going.Of(ds); err != nil {
+		return false, err
+	}
+	for i := range ds.Spec.Template.Spec.Volumes {
+		m := ds.Spec.Template.Spec.Volumes[i].ConfigMap
+		if m == nil {
+			continue
+		}
+		have := &corev1.ConfigMap{}
+		err := e.client.Get(ctx, client.ObjectKey{Namespace: ds.Namespace, Name: m.Name}, have)
+		if err == nil {
+			err = going.Of(have)
+		}
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("get ConfigMap %s/%s: %w", ds.Namespace, m.Name, err)
+		}
+	}
+	return true, nil
 }
 
 // waiting says what a removal waits for.

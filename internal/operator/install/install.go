@@ -127,7 +127,9 @@ func (o *Order) meta(name string) metav1.ObjectMeta {
 		Name: name, Namespace: o.Runtime.Namespace, Labels: Labels(o.Type, o.Runtime.Spec.WorkerPool.Name),
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: gardener.SchemeGroupVersion.String(), Kind: "ContainerRuntime", Name: o.Runtime.Name, UID: o.Runtime.UID,
-			Controller: new(true), BlockOwnerDeletion: new(true),
+			// It blocks no deletion in the foreground: the garbage collector would take what
+			// cleans the nodes again and again, however often it is made anew.
+			Controller: new(true),
 		}},
 	}
 }
