@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,9 +24,10 @@ const (
 	comeAndGo = 6
 )
 
-// Kills of the agent, of the runtime and of both, and everything that an API server may
-// do, under pods of which some come and go all the time: nothing is restarted that need
-// not be, what ends meanwhile is restarted once and told of, and nothing is left.
+// Kills of the agent, of the runtime and of both, everything that an API server may do,
+// and a restart of the machine, under pods of which some come and go all the time:
+// nothing is restarted that need not be, what ends meanwhile is restarted once and told
+// of, what is said of pods and node becomes true again, and nothing is left.
 func TestAgent(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "")
@@ -37,34 +39,37 @@ func TestAgent(t *testing.T) {
 	}
 	c.eventually("the pods run", func() bool { return c.ready(names...) })
 	stop := c.churn()
-	before := map[string]string{}
-	for name, p := range c.all() {
-		before[name] = runs(p)
-	}
+	before, over := c.lives(), time.Time{}
 	for i, trouble := range troubles {
 		victim := names[i]
 		t.Log(trouble.name)
-		c.trouble(trouble, victim)
+		over = c.trouble(trouble, victim)
 		was := before[victim]
 		c.eventually(trouble.name+": the one that ended runs again", func() bool {
 			p := c.all()[victim]
-			return isReady(p) && runs(p) != "" && runs(p) != was && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
+			return isReady(p) && runs(p) != "" && runs(p) != was.said && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
 		})
 		if got := c.all()[victim].Status.ContainerStatuses[0]; got.RestartCount != 1 || got.LastTerminationState.Terminated.ExitCode != 3 {
 			t.Errorf("%s: the container that ended by itself: %+v", trouble.name, got)
 		}
+		c.eventually(trouble.name+": an event tells of its end", func() bool {
+			return slices.Contains(c.told(), victim+" Restarting: Container main ended with exit code 3; restarting it")
+		})
 		fresh := fmt.Sprintf("fresh-%d", i)
 		c.put(fresh)
 		c.eventually(trouble.name+": a new pod runs", func() bool { return c.ready(fresh) })
 		c.remove(fresh)
-		for j, name := range names {
-			if got := runs(c.all()[name]); j > i && got != before[name] {
-				t.Errorf("%s: pod %s: %s, and it was %s", trouble.name, name, got, before[name])
-			}
+		now := c.lives()
+		before[victim] = now[victim]
+		for _, wrong := range differ(before, now, names) {
+			t.Errorf("%s: %s", trouble.name, wrong)
 		}
+		before = now
 	}
 	stop()
 	c.eventually("all pods that stay are Ready", func() bool { return c.ready(names...) })
+	c.eventually("the node is Ready, and has said since that it lives", func() bool { return c.nodeTells(over) })
+	c.restartMachine()
 }
 
 // trouble is something that goes wrong, and is over after a while.
@@ -73,6 +78,7 @@ type trouble struct {
 	begin, over func(*cluster)
 }
 
+// Those that the agent lives through are the last: it has to get over them by itself.
 var troubles = []trouble{
 	{"the agent is killed", (*cluster).killAgent, (*cluster).startAgent},
 	{"the runtime is killed", func(c *cluster) { c.Kill(syscall.SIGKILL) }, func(c *cluster) { c.Start() }},
@@ -83,10 +89,6 @@ var troubles = []trouble{
 		c.startAgent() // first: it has to wait for the runtime
 		c.Start()
 	}},
-	{"the API server is gone", func(c *cluster) {
-		c.api.FailWith(func(apiserver.Call) int { return http.StatusServiceUnavailable })
-		c.api.Disconnect()
-	}, (*cluster).mend},
 	{"the agent is killed while the API server is gone", func(c *cluster) {
 		c.api.FailWith(func(apiserver.Call) int { return http.StatusServiceUnavailable })
 		c.api.Disconnect()
@@ -95,6 +97,10 @@ var troubles = []trouble{
 		c.startAgent()
 		c.mend()
 	}},
+	{"the API server is gone", func(c *cluster) {
+		c.api.FailWith(func(apiserver.Call) int { return http.StatusServiceUnavailable })
+		c.api.Disconnect()
+	}, (*cluster).mend},
 	{"the API server hangs", func(c *cluster) {
 		mended := c.mended
 		c.api.Intercept(func(apiserver.Call, http.ResponseWriter, *http.Request) bool {
@@ -127,8 +133,9 @@ func (c *cluster) mend() {
 	c.api.Disconnect()
 }
 
-// trouble lasts until a container has ended in it.
-func (c *cluster) trouble(what trouble, victim string) {
+// trouble lasts until a container has ended in it. It gives the time at which all was
+// well again.
+func (c *cluster) trouble(what trouble, victim string) time.Time {
 	c.T.Helper()
 	what.begin(c)
 	if err := os.WriteFile(c.Dir+"/switch/"+victim+"/end", nil, 0o600); err != nil {
@@ -139,6 +146,7 @@ func (c *cluster) trouble(what trouble, victim string) {
 		return os.IsNotExist(err)
 	})
 	what.over(c)
+	return time.Now()
 }
 
 // switched has the container of a pod end with code 3 when a file appears, which it

@@ -29,13 +29,13 @@ var (
 	apiPods   = apiserver.Resource{Path: "api/v1/pods", Kind: "Pod", Namespaced: true}
 	apiEvents = apiserver.Resource{Path: "api/v1/events", Kind: "Event", Namespaced: true}
 	apiNodes  = apiserver.Resource{Path: "api/v1/nodes", Kind: "Node"}
+	apiLeases = apiserver.Resource{Path: "apis/coordination.k8s.io/v1/leases", Kind: "Lease", Namespaced: true}
 	apiAll    = []apiserver.Resource{
-		apiPods, apiEvents, apiNodes,
+		apiPods, apiEvents, apiNodes, apiLeases,
 		{Path: "api/v1/configmaps", Kind: "ConfigMap", Namespaced: true},
 		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
 		{Path: "apis/node.k8s.io/v1/runtimeclasses", Kind: "RuntimeClass"},
-		{Path: "apis/coordination.k8s.io/v1/leases", Kind: "Lease", Namespaced: true},
 	}
 )
 
@@ -140,26 +140,31 @@ func (c *cluster) dropCgroups() {
 	if c.Node == nil {
 		return // it was never started
 	}
+	for _, path := range slices.Backward(c.cgroups()) {
+		if strings.Contains(path, "/pod") {
+			c.T.Errorf("the cgroup of a pod is left: %s", path)
+		}
+		if err := os.Remove(path); err != nil {
+			c.T.Errorf("remove a cgroup: %v", err)
+		}
+	}
+}
+
+// cgroups are all that there are from the one above those of the pods on, each after the
+// one that it is in.
+func (c *cluster) cgroups() (out []string) {
 	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		found, _ := filepath.Glob(top + c.cgroup()) // the pattern is sound
 		for _, dir := range found {
-			var below []string
 			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 				if err == nil && d.IsDir() {
-					below = append(below, path)
+					out = append(out, path)
 				}
 				return nil
 			})
-			for _, path := range slices.Backward(below) {
-				if strings.Contains(path, "/pod") {
-					c.T.Errorf("the cgroup of a pod is left: %s", path)
-				}
-				if err := os.Remove(path); err != nil {
-					c.T.Errorf("remove a cgroup: %v", err)
-				}
-			}
 		}
 	}
+	return out
 }
 
 func (c *cluster) killAgent() {
@@ -170,14 +175,15 @@ func (c *cluster) killAgent() {
 	<-c.ended
 }
 
-// endAgent deletes all pods, waits until they are gone, and ends the agent. After it
-// nothing of them may be left, which the node looks for.
+// endAgent deletes all pods, waits until they are gone and nothing of them is left, and
+// ends the agent.
 func (c *cluster) endAgent() {
 	for name := range c.all() {
 		c.remove(name)
 	}
 	if !c.T.Failed() {
 		c.eventually("all pods are gone", func() bool { return len(c.all()) == 0 })
+		c.wantNothingLeft()
 	}
 	c.killAgent()
 	if c.T.Failed() {
