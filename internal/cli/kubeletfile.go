@@ -55,6 +55,7 @@ var kubeletFields = map[string]struct {
 	"imageGCHighThresholdPercent": {"image-gc-high-threshold", nil}, "imageGCLowThresholdPercent": {"image-gc-low-threshold", nil},
 	"imageMinimumGCAge": {"minimum-image-ttl-duration", nil}, "imageMaximumGCAge": {"image-maximum-gc-age", nil},
 	"containerLogMaxSize": {"container-log-max-size", nil}, "containerLogMaxFiles": {"container-log-max-files", nil},
+	"containerLogMaxWorkers": {"container-log-max-workers", nil}, "containerLogMonitorInterval": {"container-log-monitor-interval", nil},
 }
 
 // read has flags say what the file says, but for those that were given.

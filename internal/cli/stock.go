@@ -37,6 +37,8 @@ func (f *stockFlags) add(cmd *cobra.Command) {
 	s.IntVar(&f.Dead.OfAllPods, "maximum-dead-containers", f.Dead.OfAllPods, "ended containers that are kept of all pods; less than 0 for any number")
 	s.StringVar(&f.logSize, "container-log-max-size", f.Logs.MaxSize.String(), "size of the log of a container at which the next file is begun; less than 0 for never")
 	s.IntVar(&f.Logs.MaxFiles, "container-log-max-files", f.Logs.MaxFiles, "log files that are kept of each container, at least 2")
+	s.IntVar(&f.Logs.Workers, "container-log-max-workers", f.Logs.Workers, "logs of containers that are rotated at a time")
+	s.DurationVar(&f.Logs.Every, "container-log-monitor-interval", f.Logs.Every, "time between two looks at the sizes of logs, at least "+stock.LeastLogInterval.String())
 	s.DurationVar(&f.Dead.MinAge, "minimum-container-ttl-duration", f.Dead.MinAge, "age before which no ended container is removed")
 }
 
@@ -52,6 +54,10 @@ func (f *stockFlags) check(cmd *cobra.Command) error {
 		return usageError{errors.New("--container-log-max-size is 0; a log has at least one byte, and less than 0 is for logs that are not rotated")}
 	case f.Logs.MaxFiles < 2:
 		return usageError{fmt.Errorf("--container-log-max-files is %d; 2 is the least, one that is written to and one before it", f.Logs.MaxFiles)}
+	case f.Logs.Workers < 1:
+		return usageError{fmt.Errorf("--container-log-max-workers is %d; 1 is the least", f.Logs.Workers)}
+	case f.Logs.Every < stock.LeastLogInterval:
+		return usageError{fmt.Errorf("--container-log-monitor-interval is %s; %s is the least", f.Logs.Every, stock.LeastLogInterval)}
 	case f.Parallel < 0:
 		return usageError{errors.New("--max-parallel-image-pulls is less than 0")}
 	case f.serial && cmd.Flags().Changed("max-parallel-image-pulls") && f.Parallel != 1:

@@ -20,7 +20,7 @@ func TestStockFlags(t *testing.T) {
 		so   func(s stock.Settings) bool
 	}{
 		{"", "", func(s stock.Settings) bool {
-			return s.Parallel == 5 && s.Verify == images.NeverVerifyPreloadedImages && s.Images == garbage.DefaultImagePolicy && s.Dead == garbage.DefaultContainerPolicy && s.Logs.MaxSize.Value() == 10<<20 && s.Logs.MaxFiles == 5
+			return s.Parallel == 5 && s.Verify == images.NeverVerifyPreloadedImages && s.Images == garbage.DefaultImagePolicy && s.Dead == garbage.DefaultContainerPolicy && s.Logs.MaxSize.Value() == 10<<20 && s.Logs.MaxFiles == 5 && s.Logs.Workers == 1 && s.Logs.Every == 10*time.Second
 		}},
 		{"--serialize-image-pulls", "", func(s stock.Settings) bool { return s.Parallel == 1 }},
 		{"--max-parallel-image-pulls 0", "", func(s stock.Settings) bool { return s.Parallel == 0 }},
@@ -40,6 +40,9 @@ func TestStockFlags(t *testing.T) {
 		{"--container-log-max-size -1", "", func(s stock.Settings) bool { return s.Logs.MaxSize.Value() == -1 }},
 		{"--container-log-max-size 10Mb", "no size", nil},
 		{"--container-log-max-size 0", "at least one byte", nil},
+		{"--container-log-max-workers 4 --container-log-monitor-interval 3s", "", func(s stock.Settings) bool { return s.Logs.Workers == 4 && s.Logs.Every == 3*time.Second }},
+		{"--container-log-max-workers 0", "1 is the least", nil},
+		{"--container-log-monitor-interval 2s", "3s is the least", nil},
 		{"--container-log-max-files 1", "2 is the least", nil},
 		{"--maximum-dead-containers-per-container 0 --maximum-dead-containers 7 --minimum-container-ttl-duration 1m", "", func(s stock.Settings) bool {
 			return s.Dead == garbage.ContainerPolicy{MinAge: time.Minute, PerPod: 0, OfAllPods: 7}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -35,7 +36,12 @@ type Settings struct {
 type Logs struct {
 	MaxSize  resource.Quantity // of a file, in bytes, from which on the next one is begun; less than 0 for never
 	MaxFiles int               // of each container, the current one included; at least 2
+	Workers  int               // logs that are rotated at a time; at least 1
+	Every    time.Duration     // between two looks; at least LeastLogInterval
 }
+
+// LeastLogInterval is the least time between two looks at logs, as for a kubelet.
+const LeastLogInterval = 3 * time.Second
 
 // Providers are credential provider plugins.
 type Providers struct {
@@ -47,12 +53,16 @@ type Providers struct {
 // time then.
 var Default = Settings{Parallel: 5, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy, Logs: DefaultLogs}
 
-// DefaultLogs are a kubelet's: 10Mi, and five files.
-var DefaultLogs = Logs{MaxSize: *resource.NewQuantity(rotate.DefaultSize, resource.BinarySI), MaxFiles: rotate.DefaultFiles}
+// DefaultLogs are a kubelet's: 10Mi, and five files; one at a time, each ten seconds.
+var DefaultLogs = Logs{
+	MaxSize: *resource.NewQuantity(rotate.DefaultSize, resource.BinarySI), MaxFiles: rotate.DefaultFiles,
+	Workers: rotate.DefaultWorkers, Every: rotate.DefaultInterval,
+}
 
-// Rotator makes what keeps them so; size and number of files in c are not used.
+// Rotator makes what keeps them so; of c neither size and number of files are used, nor
+// workers and interval.
 func (l Logs) Rotator(c rotate.Config) (*rotate.Rotator, error) {
-	c.Size, c.Files = l.MaxSize.Value(), l.MaxFiles
+	c.Size, c.Files, c.Workers, c.Interval = l.MaxSize.Value(), l.MaxFiles, l.Workers, l.Every
 	return rotate.New(c)
 }
 

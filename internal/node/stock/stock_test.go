@@ -76,8 +76,9 @@ func (o opener) ReopenContainerLog(context.Context, *runtimeapi.ReopenContainerL
 func TestLogs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		size    int
+		every   time.Duration
 		rotated bool
-	}{"small": {999, false}, "large": {1000, true}} {
+	}{"small": {999, 0, false}, "large": {1000, 0, true}, "large and not looked at yet": {1000, 2 * time.Minute, false}} {
 		path := filepath.Join(t.TempDir(), "0.log")
 		if err := os.WriteFile(path, make([]byte, tt.size), 0o600); err != nil {
 			t.Fatal(err)
@@ -86,7 +87,7 @@ func TestLogs(t *testing.T) {
 			list := func(context.Context) ([]rotate.Container, error) {
 				return []rotate.Container{{ID: "c", Path: path}}, nil
 			}
-			r, err := Logs{MaxSize: resource.MustParse("1k"), MaxFiles: 2}.Rotator(rotate.Config{Runtime: opener{path: path}, List: list, Failed: func(err error) { t.Error(err) }})
+			r, err := Logs{MaxSize: resource.MustParse("1k"), MaxFiles: 2, Every: tt.every}.Rotator(rotate.Config{Runtime: opener{path: path}, List: list, Failed: func(err error) { t.Error(err) }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,5 +68,6 @@ func (n *Node) stocked(out map[string]any) {
 	out["imageGCHighThresholdPercent"], out["imageGCLowThresholdPercent"] = s.Images.HighPercent, s.Images.LowPercent
 	out["imageMinimumGCAge"], out["imageMaximumGCAge"] = s.Images.MinAge.String(), s.Images.MaxAge.String()
 	out["containerLogMaxSize"], out["containerLogMaxFiles"] = s.Logs.MaxSize.String(), s.Logs.MaxFiles
+	out["containerLogMaxWorkers"], out["containerLogMonitorInterval"] = s.Logs.Workers, s.Logs.Every.String()
 	out["imagePullCredentialsVerificationPolicy"], out["preloadedImagesVerificationAllowlist"] = s.Verify, s.Allowlist
 }
