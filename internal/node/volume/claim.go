@@ -227,6 +227,9 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 	if err != nil {
 		return nil, err
 	}
+	if driver != nil && len(driver.Spec.VolumeLifecycleModes) > 0 && !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecyclePersistent) {
+		return nil, fmt.Errorf("CSI driver %s makes volumes for single pods only, as its CSIDriver object says (volumeLifecycleModes); use an inline volume: %w", source.Driver, errdefs.ErrInvalidArgument)
+	}
 	if s.around.Attached != nil && (driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired) {
 		v.Attach = func(ctx context.Context) (map[string]string, error) { return s.around.Attached(ctx, pv) }
 	}

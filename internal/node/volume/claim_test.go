@@ -304,11 +304,11 @@ func TestClaimOfADriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next := update(t, s, false); next.IsZero() || len(m.Calls()) != 4 {
+	if next := update(t, s, false); next.IsZero() || len(m.Calls()) != 3 {
 		t.Errorf("%v, %d calls", next, len(m.Calls()))
 	}
 	s.volumes["v"].again = time.Now()
-	if next := update(t, s, false); !next.After(time.Now()) || len(m.Calls()) != 6 {
+	if next := update(t, s, false); !next.After(time.Now()) || len(m.Calls()) != 4 {
 		t.Errorf("%v, %d calls", next, len(m.Calls()))
 	}
 	// So it does while nobody can be asked, and tells.
@@ -445,6 +445,19 @@ func TestInlineVolumeOfADriver(t *testing.T) {
 	m.object.Spec = storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, TokenRequests: []storagev1.TokenRequest{{}}}
 	if _, err := Prepare(t.Context(), c, other, m.around); !errors.Is(err, errdefs.ErrUnimplemented) || !strings.Contains(err.Error(), "tokenRequests") {
 		t.Error(err)
+	}
+}
+
+// TestPersistentVolumeOfAnEphemeralDriver is refused: the driver would not know of it.
+func TestPersistentVolumeOfAnEphemeralDriver(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{})
+	m.around.Claims = bound(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "test.csi", VolumeHandle: "v"}})
+	for _, modes := range [][]storagev1.VolumeLifecycleMode{nil, {storagev1.VolumeLifecycleEphemeral}, {storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent}} {
+		m.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}}
+		_, err := Prepare(t.Context(), claimPod(false), m.pod(t, fmt.Sprintf("pod-%d", len(modes))), m.around)
+		if refused := err != nil && strings.Contains(err.Error(), "makes volumes for single pods only"); refused != (len(modes) == 1) || !refused && err != nil {
+			t.Errorf("modes %q: %v", modes, err)
+		}
 	}
 }
 

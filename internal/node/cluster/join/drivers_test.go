@@ -276,7 +276,7 @@ func TestClaim(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(d.target("b"), "part", "f")); string(data) != "shared" {
 		t.Errorf("%q %v", data, err)
 	}
-	if got := d.names(); got != "Stage Publish Stage Publish" {
+	if got := d.names(); got != "Stage Publish Publish" {
 		t.Errorf("calls %q", got)
 	}
 	stage, publish := d.Driver.Calls()[0].(*spec.NodeStageVolumeRequest), d.Driver.Calls()[1].(*spec.NodePublishVolumeRequest)

@@ -43,6 +43,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	records map[string]record // by target, as they are on disk
+	staged  map[string]bool   // folders in which drivers have staged volumes for this agent
 }
 
 // New makes a Client.
@@ -50,7 +51,7 @@ func New(cfg Config) *Client {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	return &Client{cfg: cfg, records: map[string]record{}}
+	return &Client{cfg: cfg, records: map[string]record{}, staged: map[string]bool{}}
 }
 
 // Volume is what a driver is asked to mount.

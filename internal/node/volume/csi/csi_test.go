@@ -111,12 +111,28 @@ func TestTwoPodsShareAStagedVolume(t *testing.T) {
 	if b.Holds(one.Target) || !b.Holds(two.Target) {
 		t.Error("which one is published?")
 	}
-	b.wantCalls(t, "Stage Publish Stage Publish Unpublish")
+	b.wantCalls(t, "Stage Publish Publish Unpublish")
 	b.unpublish(t, two.Target)
-	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unpublish Unstage")
+	b.wantCalls(t, "Stage Publish Publish Unpublish Unpublish Unstage")
 	b.nothingLeft(t)
 	b.unpublish(t, two.Target) // of what nobody knows any more
-	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unpublish Unstage")
+	b.wantCalls(t, "Stage Publish Publish Unpublish Unpublish Unstage")
+	b.publish(t, one)
+	b.wantCalls(t, "Stage Publish Publish Unpublish Unpublish Unstage Stage Publish")
+}
+
+// TestStagedAgain stages a volume anew that could not be published: its driver may have lost it.
+func TestStagedAgain(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	one, two := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}, csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("two")}
+	b.publish(t, one)
+	b.driver.Fail("NodePublishVolume", status.Error(codes.FailedPrecondition, "it is not staged"))
+	if _, err := b.Publish(t.Context(), two); err == nil {
+		t.Error("no error")
+	}
+	b.publish(t, two)
+	b.publish(t, one)
+	b.wantCalls(t, "Stage Publish Publish Stage Publish Publish")
 }
 
 func TestRequestsSayWhatTheVolumeSays(t *testing.T) {
@@ -197,7 +213,7 @@ func TestUsersThatAreGoneDoNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.unpublish(t, two.Target)
-	b.wantCalls(t, "Stage Publish Stage Publish Unpublish Unstage")
+	b.wantCalls(t, "Stage Publish Publish Unpublish Unstage")
 	b.nothingLeft(t)
 }
 

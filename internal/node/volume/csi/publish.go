@@ -135,10 +135,32 @@ func (c *Client) mount(ctx context.Context, v Volume, q request) error {
 		}
 		r.StagingTargetPath = s.mount()
 	}
-	return c.call(ctx, v.Driver, "NodePublishVolume", func(ctx context.Context, node spec.NodeClient) error {
+	err := c.call(ctx, v.Driver, "NodePublishVolume", func(ctx context.Context, node spec.NodeClient) error {
 		_, err := node.NodePublishVolume(ctx, r)
 		return err
 	})
+	if err != nil && q.staged { // the driver may have lost it
+		c.setStaged(c.stage(v.Driver, v.Handle), false)
+	}
+	return err
+}
+
+// isStaged says whether the driver has staged a volume already, for whatever pod. An earlier
+// agent's word does not count: the machine may have been started anew.
+func (c *Client) isStaged(s stage) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.staged[s.dir]
+}
+
+func (c *Client) setStaged(s stage, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is {
+		c.staged[s.dir] = true
+	} else {
+		delete(c.staged, s.dir)
+	}
 }
 
 // Holds says whether a volume was published and is still mounted. No driver is
@@ -152,6 +174,8 @@ func (c *Client) Holds(target string) bool {
 	return err == nil && there
 }
 
+// stageVolume has the driver stage a volume, once for all pods of the node. The caller holds the
+// volume's lock.
 func (c *Client) stageVolume(ctx context.Context, v Volume, s stage, q request) error {
 	for _, dir := range []string{s.mount(), s.users()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -161,13 +185,20 @@ func (c *Client) stageVolume(ctx context.Context, v Volume, s stage, q request) 
 	if err := os.WriteFile(s.user(v.Target), []byte(v.Target), 0o600); err != nil {
 		return fmt.Errorf("record a user of volume %s: %w", v.Handle, err)
 	}
-	return c.call(ctx, v.Driver, "NodeStageVolume", func(ctx context.Context, node spec.NodeClient) error {
+	if c.isStaged(s) {
+		return nil
+	}
+	err := c.call(ctx, v.Driver, "NodeStageVolume", func(ctx context.Context, node spec.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
 			VolumeId: v.Handle, PublishContext: q.attachment, StagingTargetPath: s.mount(),
 			VolumeCapability: v.capability(q.abilities), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
 		})
 		return err
 	})
+	if err == nil {
+		c.setStaged(s, true)
+	}
+	return err
 }
 
 // Unpublish undoes Publish, by what was recorded; and once nobody uses the volume,
@@ -230,6 +261,7 @@ func (c *Client) unstage(ctx context.Context, r record, target string) error {
 	if used {
 		return nil
 	}
+	c.setStaged(s, false)
 	err = c.call(ctx, r.Driver, "NodeUnstageVolume", func(ctx context.Context, node spec.NodeClient) error {
 		_, err := node.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: s.mount()})
 		return err
