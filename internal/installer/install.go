@@ -474,16 +474,17 @@ func (i *Installer) await(ctx context.Context, done func(cri.Seen) error) error 
 // commit makes the new releases those that are installed.
 func (t *turn) commit() error {
 	for _, in := range t.all {
-		r := in.record
+		r := *in.record
 		if r.Now != nil && r.Now.Hash != r.Next.Hash {
 			r.Retire(r.Now)
 		}
 		r.Now = r.Next
 		r.Settle()
 		r.Failures = journal.Failures{}
-		if err := t.journal.Write(r); err != nil {
+		if err := t.journal.Write(&r); err != nil {
 			return err
 		}
+		*in.record = r
 	}
 	return failpoint.Hit(committed)
 }

@@ -42,11 +42,11 @@ func (i *Installer) settle(ctx context.Context) (cri.Seen, error) {
 	}
 	i.log.Warn("undoing changes that were cut off", "types", types(back))
 	err = i.undo(ctx, back, true)
-	if err != nil && !errors.Is(err, errAside) {
+	if err != nil && !errors.Is(err, errAside) && !errors.Is(err, journal.ErrUnwritten) {
 		return seen, fmt.Errorf("undo a change of %s that was cut off: %w", types(back), err)
 	}
 	if err != nil {
-		i.log.Error("a change that was cut off is undone, but the runtime is not as it was", "err", err)
+		i.log.Error("a change that was cut off is undone, but not all is as it was", "err", err)
 	}
 	return i.look(ctx)
 }
@@ -173,6 +173,9 @@ func (t *turn) failure(err error) (payload.State, string) {
 	case !t.undone:
 	case t.back == nil:
 		state = payload.RolledBack
+	case errors.Is(t.back, journal.ErrUnwritten):
+		state = payload.RolledBack
+		text += "; all is as it was before, which the next installer finds out for itself: " + t.back.Error()
 	case errors.Is(t.back, errAside):
 		text += "; " + t.back.Error()
 	default:
@@ -201,12 +204,13 @@ var errAside = errors.New("what the installer has changed is undone, and the run
 // undo puts the configuration back as it was before the records' changes, which are
 // given in their order, restarts the runtime once if it may have read any of them,
 // and sees that all handlers of before are served. An error that wraps errAside says
-// that nothing is left to be done.
+// that nothing is left to be done, and one that wraps journal.ErrUnwritten alone that all
+// of that was done and could not be noted, as on a disk that is full.
 func (i *Installer) undo(ctx context.Context, records []*journal.Record, restarted bool) error {
 	for _, r := range records {
 		r.Phase = journal.RollingBack
 		if err := i.journal.Write(r); err != nil {
-			return err
+			i.log.Error("a change is undone, which cannot be noted", "err", err)
 		}
 	}
 	if err := failpoint.Hit(undoing); err != nil {
@@ -234,12 +238,15 @@ func (i *Installer) undo(ctx context.Context, records []*journal.Record, restart
 	if err := failpoint.Hit(undone); err != nil {
 		return err
 	}
+	var unwritten error
 	for _, r := range records {
-		if err := i.settled(ctx, r); err != nil {
+		err := i.settled(ctx, r)
+		if err != nil && !errors.Is(err, journal.ErrUnwritten) {
 			return err
 		}
+		unwritten = cmp.Or(unwritten, err)
 	}
-	return aside
+	return cmp.Or(aside, unwritten)
 }
 
 // known is what the runtime says of itself, or what it said before the change if it
@@ -261,7 +268,7 @@ func (i *Installer) again(ctx context.Context, seen cri.Seen) error {
 		}
 	}
 	if err := i.journal.NoteRestart(time.Now()); err != nil {
-		return err
+		i.log.Error("the runtime is restarted, which cannot be noted", "err", err)
 	}
 	i.log.Warn("restarting the runtime with its old configuration", "how", i.restarter.String())
 	if err := i.restarter.Restart(ctx); err != nil {
@@ -303,9 +310,9 @@ func (i *Installer) settled(ctx context.Context, r *journal.Record) error {
 	gone := r.Given()
 	r.Settle()
 	if err := i.journal.Write(r); err != nil {
-		return err
+		i.log.Error("a change is undone, which cannot be noted yet", "err", err) // what goes now may make room
 	}
-	if err := i.collect(ctx, r); err != nil {
+	if err := i.collect(ctx, r); err != nil && !errors.Is(err, journal.ErrUnwritten) {
 		return err
 	}
 	if r.Now != nil || len(r.Old) > 0 {

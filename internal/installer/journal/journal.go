@@ -23,6 +23,10 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
+// ErrUnwritten is wrapped by errors that say that the journal could not be written, as on a
+// disk that is full.
+var ErrUnwritten = errors.New("the installer's journal could not be written")
+
 // Phase is how far a change is.
 type Phase string
 
@@ -236,7 +240,7 @@ func (j Journal) Write(r *Record) error {
 		err = atomicfile.WriteSync(j.path(r.Type), data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write the journal of %s: %w", r.Type, err)
+		return fmt.Errorf("write the journal of %s: %w (%w)", r.Type, err, ErrUnwritten)
 	}
 	return nil
 }
@@ -299,7 +303,7 @@ func (j Journal) NoteRestart(now time.Time) error {
 		err = atomicfile.WriteSync(filepath.Join(j.Dir, restarts), data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("note a restart: %w", err)
+		return fmt.Errorf("note a restart: %w (%w)", err, ErrUnwritten)
 	}
 	return nil
 }
