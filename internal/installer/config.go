@@ -63,9 +63,6 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Dangling) > 0 && len(j.containerd) > 0 {
-		return nil, fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there, so that containerd would not start again; take the import out or put the file back", c.Dangling[0])
-	}
 	d := containerd.Daemon{Loaded: seen.Loaded}
 	if d.Major, d.Minor, err = seen.Release(); err != nil {
 		return nil, err

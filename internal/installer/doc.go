@@ -6,4 +6,7 @@
 // no credentials. It knows no runtime in particular either: what there is to know
 // of gVisor or Kata is in their payloads. Every step is written into the journal
 // before it is taken, so that one who is killed is followed by one who goes on.
+//
+// Larger than other packages: installing, uninstalling, repairing and undoing are turns
+// over the same records, and each has to know what the others may have left half done.
 package installer

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/files"
 	"fairlead.run/internal/installer/journal"
 )
 
@@ -135,7 +136,7 @@ func (u *removal) handlers() []string { return u.record.Handlers() }
 // theirs goes.
 func (u *removal) unhook(ctx context.Context) error {
 	r := u.record
-	if err := errors.Join(u.pending(u.seen), u.reloadable(u.seen, []*install{{job: &job{}, record: r}})); err != nil {
+	if err := errors.Join(u.pending(u.seen), u.reloadable(u.seen, []*install{{job: &job{}, record: r}}), u.startable()); err != nil {
 		return err
 	}
 	if err := begin(r, u.number, 0, u.seen); err != nil {
@@ -147,25 +148,53 @@ func (u *removal) unhook(ctx context.Context) error {
 	}
 	r.Phase = journal.Removing
 	u.changed = true
-	if err := u.node().Sweep(changes); err != nil {
-		return err
-	}
-	if err := u.write(r, changes); err != nil {
-		return err
-	}
-	if err := failpoint.Hit(removing); err != nil {
-		return err
-	}
-	err = u.forgetful(ctx)
-	if err == nil {
-		err = u.unused(ctx, u.handlers()) // one may have come in the last moment
-	}
-	if err != nil {
+	if err := u.takeOut(ctx, changes); err != nil {
 		u.log.Error("the removal failed and is undone", "err", err)
 		u.putBack(ctx, []*journal.Record{u.record})
 		return err
 	}
 	return failpoint.Hit(unhooked)
+}
+
+// startable refuses to take handlers out that are served where the runtime would not come
+// back from the restart that this takes.
+func (u *removal) startable() error {
+	served := slices.ContainsFunc(u.handlers(), func(h string) bool { return slices.Contains(u.seen.Handlers, h) })
+	if !served {
+		return nil
+	}
+	if u.dist.Runtime == "crio" {
+		c, err := u.loadCRIO()
+		if err != nil {
+			return err
+		}
+		return c.Startable(u.kind)
+	}
+	c, err := u.load()
+	if err != nil {
+		return err
+	}
+	for _, text := range c.Ignored() {
+		u.warnings = append(u.warnings, text+", so that it may be read by nobody")
+	}
+	return c.Startable()
+}
+
+// takeOut makes the changes that take the handlers out, and puts them in force.
+func (u *removal) takeOut(ctx context.Context, changes []files.Change) error {
+	if err := u.node().Sweep(changes); err != nil {
+		return err
+	}
+	if err := u.write(u.record, changes); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(removing); err != nil {
+		return err
+	}
+	if err := u.forgetful(ctx); err != nil {
+		return err
+	}
+	return u.unused(ctx, u.handlers()) // a pod may have come in the last moment
 }
 
 // forgetful restarts the runtime, unless it does not know the handlers any more,
@@ -181,6 +210,13 @@ func (u *removal) forgetful(ctx context.Context) error {
 	}
 	if now, err := u.runtime.Probe(ctx); err == nil && now.NotReady == "" && gone(now) == nil {
 		return nil
+	}
+	warning, err := u.dump(ctx)
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		u.warnings = append(u.warnings, warning)
 	}
 	if err := u.rest(ctx); err != nil {
 		return err

@@ -87,10 +87,23 @@ func For(all []Handler) []Handler {
 	return out
 }
 
+// Startable says why containerd would not serve the CRI again after a restart.
+func (c *Config) Startable() error {
+	if len(c.Dangling) > 0 {
+		return fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there, so that containerd would not start again; take the import out or put the file back", c.Dangling[0])
+	}
+	if f := c.Disabled(); f != "" {
+		return fault.New(payload.UnsupportedNode, "%s has the CRI in disabled_plugins; take it out there and restart containerd", f)
+	}
+	return nil
+}
+
 // check refuses what cannot be right before anything is computed.
 func (c *Config) check(d Daemon, w Want) error {
-	if f := c.Disabled(); f != "" && len(w.Handlers) > 0 {
-		return fault.New(payload.UnsupportedNode, "%s has the CRI in disabled_plugins; take it out there and restart containerd", f)
+	if len(w.Handlers) > 0 {
+		if err := c.Startable(); err != nil {
+			return err
+		}
 	}
 	if c.Version > 2 && d.Major < 2 {
 		return fault.New(payload.UnsupportedNode, "%s has version %d, which containerd %d.%d does not read; write it with version = 2", c.Main, c.Version, d.Major, d.Minor)

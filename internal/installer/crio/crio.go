@@ -208,6 +208,18 @@ func Own(name string) bool {
 	return strings.HasPrefix(name, ownHead) && strings.HasSuffix(name, ownTail)
 }
 
+// own is the file of a type.
+func (c *Config) own(kind string) string { return filepath.Join(c.DropIns, ownHead+kind+ownTail) }
+
+// Startable says why CRI-O would not start again, whatever the file of a type says.
+func (c *Config) Startable(kind string) error {
+	others := slices.DeleteFunc(slices.Clone(c.Broken), func(s string) bool { return strings.HasPrefix(s, c.own(kind)+":") })
+	if len(others) > 0 {
+		return fault.New(payload.UnsupportedNode, "CRI-O would not start again with its configuration as it is: %s", others[0])
+	}
+	return nil
+}
+
 // Plan says which files to change for a type; without handlers, all of it is taken
 // out. Owned are handlers that were written for it before.
 func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
@@ -217,7 +229,7 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 	case c.DropIns == "":
 		return nil, fault.New(payload.UnsupportedNode, "CRI-O is started without a folder of drop-ins, in which handlers could be added; start it with --config-dir and a folder, or without that flag")
 	}
-	path := filepath.Join(c.DropIns, ownHead+kind+ownTail)
+	path := c.own(kind)
 	old, err := os.ReadFile(inroot.Join(c.Root, path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
@@ -228,9 +240,8 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 		}
 		return []Change{{Path: path}}, nil
 	}
-	others := slices.DeleteFunc(slices.Clone(c.Broken), func(s string) bool { return strings.HasPrefix(s, path+":") })
-	if len(others) > 0 {
-		return nil, fault.New(payload.UnsupportedNode, "CRI-O would not start again with its configuration as it is: %s", others[0])
+	if err := c.Startable(kind); err != nil {
+		return nil, err
 	}
 	for _, f := range c.files {
 		for _, h := range handlers {
