@@ -8,6 +8,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
@@ -159,4 +161,60 @@ func TestNoClassGoesByAMistake(t *testing.T) {
 	if w.class("kata-clh") == nil {
 		t.Error("the class has gone")
 	}
+}
+
+// Pods of a class that somebody else has made for a handler of the type use it as well, on
+// the nodes that have it from here.
+func TestClassesOfOthersAreUses(t *testing.T) {
+	w := newWorld(t)
+	theirs := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Handler: "kata-qemu"}
+	unlike := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "unlike"}, Handler: "runc"}
+	w.create(aPayload("kata-containers", "1", "kata-qemu"), theirs, unlike)
+	w.fleet("a", 2)
+	p := aPool("a", "kata")
+	w.create(p)
+	w.settle()
+	elsewhere := w.user("mine")
+	for name, class := range map[string]string{"theirs": "mine", "unlike": "unlike"} {
+		w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team"}, Spec: corev1.PodSpec{RuntimeClassName: &class, NodeName: "a-000"}})
+	}
+	used := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: "team"}}
+	// A node that leaves the pool keeps it, and is looked at again by itself.
+	left := w.node("a-000")
+	left.Labels["group"] = "elsewhere"
+	w.must(w.client.Update(t.Context(), left))
+	w.settle()
+	if got := w.node("a-000").Labels[names.Phase+"kata-containers"]; got != "install.a" {
+		t.Errorf("it is taken away under a pod: %q", got)
+	}
+	got, err := w.nodes.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+	if err != nil || got.RequeueAfter != 30*time.Second {
+		t.Errorf("nobody looks again: %+v %v", got, err)
+	}
+	w.must(w.client.Delete(t.Context(), p))
+	w.settle()
+	w.wants("in use", w.operation("kata-containers-a"), "Delete Error", "pods use kata-containers", "them: team/theirs; delete", "ERR_CLEANUP_CLUSTER_RESOURCES")
+	w.must(w.client.Delete(t.Context(), used))
+	w.settle()
+	if w.get(p) || w.node("a-000").Labels[names.Phase+"kata-containers"] != "" {
+		t.Errorf("it is still there: %s", w.operation("kata-containers-a"))
+	}
+	if !w.get(elsewhere) || w.class("mine") == nil {
+		t.Error("what is not ours has gone")
+	}
+}
+
+// A class that somebody else has made under a name that is needed is seen to go, also where
+// the name is that of a handler.
+func TestClassInTheWayIsSeenToGo(t *testing.T) {
+	b := startBound(t, false)
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-qemu"}, Handler: "kata-qemu"}
+	b.Put(kinds["RuntimeClass"], class)
+	b.Put(kinds["RuntimePayload"], aPayload("kata-containers", "1", "kata-qemu"))
+	p := aPool("a", "kata")
+	b.Put(kinds["WorkerPool"], p)
+	key := operatorsIn + "/kata-containers-a"
+	b.until("it is in the way", func() bool { return b.state(key).State == gardener.StateError })
+	b.Delete(kinds["RuntimeClass"], "kata-qemu")
+	b.until("it has gone", func() bool { return b.state(key).State == gardener.StateSucceeded })
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/going"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/plugin"
@@ -201,8 +203,48 @@ func (k *Keeper) All(ctx context.Context, typ string) ([]nodev1.RuntimeClass, er
 	return k.list(ctx, k.Live, typ)
 }
 
+// Handlers are those of a type: of its payload, if there is one, and of the classes that
+// this operator has made.
+func (k *Keeper) Handlers(ctx context.Context, typ string) (map[string]bool, error) {
+	out, p := map[string]bool{}, &v1alpha1.RuntimePayload{}
+	if err := client.IgnoreNotFound(k.Client.Get(ctx, client.ObjectKey{Name: typ}, p)); err != nil {
+		return nil, fmt.Errorf("get RuntimePayload %s: %w", typ, err)
+	}
+	for i := range p.Spec.Manifest.Handlers {
+		out[p.Spec.Manifest.Handlers[i].Name] = true
+	}
+	ours, err := k.List(ctx, typ)
+	for i := range ours {
+		out[ours[i].Handler] = true
+	}
+	return out, err
+}
+
+// Others are the names of classes that somebody else has made for handlers of a type. On
+// nodes that have it from this operator pods of these run on it, and elsewhere on something
+// else of that name.
+func (k *Keeper) Others(ctx context.Context, typ string) ([]string, error) {
+	handlers, err := k.Handlers(ctx, typ)
+	if err != nil {
+		return nil, err
+	}
+	all, err := k.list(ctx, k.Client, "")
+	var out []string
+	for i := range all {
+		if c := &all[i]; handlers[c.Handler] && !Ours(c, typ) {
+			out = append(out, c.Name)
+		}
+	}
+	return out, err
+}
+
+// list is the classes of a type that this operator has made, and without one all that there
+// are.
 func (k *Keeper) list(ctx context.Context, from client.Reader, typ string) ([]nodev1.RuntimeClass, error) {
-	fits := client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ}
+	fits := client.MatchingLabels{}
+	if typ != "" {
+		fits = client.MatchingLabels{names.ManagedBy: names.Manager, names.Type: typ}
+	}
 	if !k.Beta {
 		var list nodev1.RuntimeClassList
 		err := from.List(ctx, &list, fits)
@@ -246,6 +288,17 @@ func (k *Keeper) versioned(c *nodev1.RuntimeClass) client.Object {
 	return c.DeepCopy()
 }
 
+// HandlerOf is the handler of a class of either version; "" of anything else.
+func HandlerOf(o client.Object) string {
+	switch c := o.(type) {
+	case *nodev1.RuntimeClass:
+		return c.Handler
+	case *nodev1beta1.RuntimeClass:
+		return c.Handler
+	}
+	return ""
+}
+
 // Foreign says whose a class is that has not this operator's labels; "" for none.
 func (k *Keeper) Foreign(ctx context.Context, name, typ string) (string, error) {
 	have, err := k.get(ctx, name)
@@ -264,22 +317,41 @@ const pageSize = 500
 // Users are the pods that have one of some classes and have not ended, as the API
 // server has them now.
 func (k *Keeper) Users(ctx context.Context, classes ...string) ([]string, error) {
-	return k.users(ctx, classes)
+	return k.users(ctx, func(p *corev1.Pod) bool { return has(p, classes) })
 }
 
 // UsersOn is Users on one node.
 func (k *Keeper) UsersOn(ctx context.Context, node string, classes []string) ([]string, error) {
-	return k.users(ctx, classes, client.MatchingFields{"spec.nodeName": node})
-}
-
-func (k *Keeper) users(ctx context.Context, classes []string, more ...client.ListOption) ([]string, error) {
 	if len(classes) == 0 {
 		return nil, nil
 	}
-	wanted := map[string]bool{}
-	for _, c := range classes {
-		wanted[c] = true
+	return k.users(ctx, func(p *corev1.Pod) bool { return has(p, classes) }, client.MatchingFields{"spec.nodeName": node})
+}
+
+// UsersOf is Users of a type: pods that have one of the classes that this operator has
+// made, wherever they are, and those of classes of others on some nodes.
+func (k *Keeper) UsersOf(ctx context.Context, typ string, nodes map[string]bool) ([]string, error) {
+	all, err := k.All(ctx, typ)
+	if err != nil {
+		return nil, err
 	}
+	var ours []string
+	for i := range all {
+		ours = append(ours, all[i].Name)
+	}
+	others, err := k.Others(ctx, typ)
+	if err != nil || len(ours)+len(others) == 0 {
+		return nil, err
+	}
+	return k.users(ctx, func(p *corev1.Pod) bool { return has(p, ours) || nodes[p.Spec.NodeName] && has(p, others) })
+}
+
+func has(p *corev1.Pod, classes []string) bool {
+	return p.Spec.RuntimeClassName != nil && slices.Contains(classes, *p.Spec.RuntimeClassName)
+}
+
+// users are the pods that fit and have not ended.
+func (k *Keeper) users(ctx context.Context, fits func(*corev1.Pod) bool, more ...client.ListOption) ([]string, error) {
 	var out []string
 	for next := ""; ; {
 		var page corev1.PodList
@@ -289,7 +361,7 @@ func (k *Keeper) users(ctx context.Context, classes []string, more ...client.Lis
 		for i := range page.Items {
 			p := &page.Items[i]
 			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if p.Spec.RuntimeClassName != nil && wanted[*p.Spec.RuntimeClassName] && !ended {
+			if fits(p) && !ended {
 				out = append(out, p.Namespace+"/"+p.Name)
 			}
 		}

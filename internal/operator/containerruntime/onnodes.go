@@ -446,7 +446,7 @@ func (e *onNodes) remove(ctx context.Context, c *gardener.ContainerRuntime, typ 
 	}
 	last := len(others) == 0
 	if last {
-		if err := e.unused(ctx, typ); err != nil {
+		if err := e.unused(ctx, c, typ); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -496,17 +496,18 @@ func inherited(others []gardener.ContainerRuntime, c *gardener.ContainerRuntime)
 	return outcome{}, false
 }
 
-// unused refuses while pods have a class of the type.
-func (e *onNodes) unused(ctx context.Context, typ string) error {
-	all, err := e.classes.All(ctx, typ)
+// unused refuses while pods have a class of the type, or on its nodes one of somebody else
+// with a handler of the type.
+func (e *onNodes) unused(ctx context.Context, c *gardener.ContainerRuntime, typ string) error {
+	all, err := carriers(ctx, e.client, c, typ)
 	if err != nil {
 		return err
 	}
-	var of []string
+	on := map[string]bool{}
 	for i := range all {
-		of = append(of, all[i].Name)
+		on[all[i].Name] = true
 	}
-	users, err := e.classes.Users(ctx, of...)
+	users, err := e.classes.UsersOf(ctx, typ, on)
 	if err != nil {
 		return err
 	}

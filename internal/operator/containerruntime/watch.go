@@ -19,6 +19,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
 )
@@ -124,9 +125,15 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	})
 }
 
+// ofClass is all objects of the type if a class is of it: by its label, by a name that
+// the type needs, or by its handler, whoever has made it.
 func (r *Reconciler) ofClass(ctx context.Context, o client.Object) []reconcile.Request {
 	d := r.Plugin.Describe()
 	ours := o.GetLabels()[names.Type] == d.Type || o.GetName() == d.Type
+	if e, ok := r.engine.(*onNodes); ok && !ours {
+		handlers, err := e.classes.Handlers(ctx, d.Type)
+		ours = err != nil || handlers[o.GetName()] || handlers[classes.HandlerOf(o)] // a cache answers
+	}
 	for _, name := range d.ClassNames {
 		ours = ours || o.GetName() == name
 	}

@@ -63,6 +63,8 @@ type Pool struct {
 	// installer still is there. They are asked only where that keeps a runtime from
 	// being taken away.
 	Busy, Installing func(node, typ string) (bool, error)
+
+	held bool // Busy has said so of a node
 }
 
 // Has says whether a node is in the pool.

@@ -57,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, err
 		}
 	}
-	var again time.Duration
+	again := time.Duration(0)
 	var failed []error
 	for _, n := range look.nodes {
 		err := r.bring(ctx, look, n)
@@ -70,8 +70,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := errors.Join(failed...); err != nil {
 		return reconcile.Result{}, err
 	}
+	if again == 0 && look.pool.held {
+		again = whileHeld
+	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
+
+// whileHeld is when to look again at a node whose runtime pods still run on: of other pods
+// than the installer's nobody tells.
+const whileHeld = 30 * time.Second
 
 // look is what was seen of a pool, and what follows from that.
 type look struct {
@@ -185,7 +192,8 @@ func (r *Reconciler) pool(ctx context.Context, from source, name string) (*Pool,
 		return nil, nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	runtimes.Items = slices.DeleteFunc(runtimes.Items, func(c gardener.ContainerRuntime) bool { return c.Spec.WorkerPool.Name != name })
-	p := &Pool{Name: name, Busy: r.busy(ctx), Installing: r.installing(ctx)}
+	p := &Pool{Name: name, Installing: r.installing(ctx)}
+	p.Busy = r.busy(ctx, &p.held)
 	var most *intstr.IntOrString
 	owner := &v1alpha1.WorkerPool{}
 	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, owner)
@@ -390,18 +398,23 @@ func (r *Reconciler) signs(ctx context.Context, rt *Runtime, pods []corev1.Pod) 
 	return nil
 }
 
-// busy asks the API server which pods are on a node.
-func (r *Reconciler) busy(ctx context.Context) func(node, typ string) (bool, error) {
+// busy asks the API server which pods are on a node, and notes in held if that keeps a
+// runtime there.
+func (r *Reconciler) busy(ctx context.Context, held *bool) func(node, typ string) (bool, error) {
 	return func(node, typ string) (bool, error) {
 		all, err := r.Classes.List(ctx, typ)
 		if err != nil {
 			return false, err
 		}
-		var of []string
+		of, err := r.Classes.Others(ctx, typ)
+		if err != nil {
+			return false, err
+		}
 		for i := range all {
 			of = append(of, all[i].Name)
 		}
 		users, err := r.Classes.UsersOn(ctx, node, of)
+		*held = *held || len(users) > 0
 		return len(users) > 0, err
 	}
 }
