@@ -36,6 +36,7 @@ var (
 		{Path: "api/v1/secrets", Kind: "Secret", Namespaced: true},
 		{Path: "api/v1/services", Kind: "Service", Namespaced: true},
 		{Path: "apis/node.k8s.io/v1/runtimeclasses", Kind: "RuntimeClass"},
+		{Path: "apis/storage.k8s.io/v1/csinodes", Kind: "CSINode"},
 	}
 )
 

@@ -81,6 +81,7 @@ func New(cfg Config) *Cluster {
 	c.status = membership.NewStatus(cfg.Client, node, cfg.Said, log)
 	c.storage = storage.New(cfg.Client, node, c.warner("FailedCSINode"), log)
 	c.status.OnChange(c.storage.See)
+	c.storage.OnChange(c.status.Changed)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
 	c.statuses = statuses.New(cfg.Client, log, c.statusRefused)
 	c.mirrors = mirror.New(cfg.Client, node, c.uid, c.warner("FailedMirrorPod"))
@@ -303,6 +304,22 @@ func (c *Cluster) NodeEvent(kind, reason, message string) {
 
 // NodeChanged has the node's status looked at now.
 func (c *Cluster) NodeChanged() { c.status.Changed() }
+
+// NotReady is what keeps the node from being ready until the cluster has all that it goes by. A
+// node that was ready when it registered, as before a restart of its agent, has that already.
+func (c *Cluster) NotReady() []string {
+	why := c.storage.NotReady()
+	if n := c.registered.Load(); why == "" || n != nil && isReady(n) {
+		return nil
+	}
+	return []string{why}
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
 
 // Node is the Node object as it was last heard of, or nil.
 func (c *Cluster) Node() *corev1.Node {

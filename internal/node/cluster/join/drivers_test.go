@@ -479,3 +479,44 @@ func TestDriverThatIsNotThere(t *testing.T) {
 	d.Delete(podsOf, "default/b")
 	d.clean()
 }
+
+// TestReadyAfterCSINode has a new node ready once the cluster knows its CSI drivers, and one that
+// was ready before stay so.
+func TestReadyAfterCSINode(t *testing.T) {
+	s := newSite(t)
+	refuse := func(c apiserver.Call) int {
+		if c.Resource == "csinodes" && c.Verb != "get" {
+			return 403
+		}
+		return 0
+	}
+	s.FailWith(refuse)
+	ready := func() corev1.NodeCondition {
+		if o := s.Get(nodesOf, "n"); o != nil {
+			for _, c := range into[corev1.Node](t, o).Status.Conditions {
+				if c.Type == corev1.NodeReady {
+					return c
+				}
+			}
+		}
+		return corev1.NodeCondition{}
+	}
+	s.boot()
+	s.await("the reason", func() bool { return strings.Contains(ready().Message, "failed to initialize CSINode: write CSINode n") })
+	if got := ready(); got.Status != corev1.ConditionFalse {
+		t.Errorf("%+v", got)
+	}
+	s.FailWith(nil)
+	s.await("a node that is ready", func() bool { return ready().Status == corev1.ConditionTrue })
+	s.stop()
+	s.FailWith(refuse)
+	s.Delete(csiNodesOf, "n")
+	before := s.Count(func(c apiserver.Call) bool { return c.Resource == "csinodes" && c.Verb == "create" })
+	s.boot()
+	s.await("another attempt", func() bool {
+		return s.Count(func(c apiserver.Call) bool { return c.Resource == "csinodes" && c.Verb == "create" }) > before
+	})
+	if got := ready(); got.Status != corev1.ConditionTrue {
+		t.Errorf("%+v", got)
+	}
+}

@@ -184,11 +184,13 @@ func (n *Node) said(context.Context) membership.Said {
 			said.Pressure.PIDs = true
 		}
 	}
-	said.NotReady = append(said.NotReady, n.keeper.NotReady()...)
+	said.NotReady = slices.Concat(said.NotReady, n.keeper.NotReady(), n.cluster.NotReady())
 	return said
 }
 
 // status is the first one of a node that is new.
 func (n *Node) status() corev1.NodeStatus {
-	return nodestatus.Of(n.facts.now().Facts, nil, time.Now())
+	f := n.facts.now().Facts
+	f.NotReady = append(f.NotReady, n.cluster.NotReady()...)
+	return nodestatus.Of(f, nil, time.Now())
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,10 @@ const (
 type drivers struct {
 	wake chan struct{}
 
+	told     atomic.Bool // the cluster has a CSINode of this node
+	failed   atomic.Pointer[string]
+	onChange func() // of what NotReady says
+
 	mu     sync.Mutex
 	began  time.Time
 	here   map[string]csi.NodeInfo
@@ -55,7 +60,7 @@ type drivers struct {
 }
 
 func newDrivers() drivers {
-	return drivers{wake: make(chan struct{}, 1), here: map[string]csi.NodeInfo{}, leaves: map[string]time.Time{}}
+	return drivers{onChange: func() {}, wake: make(chan struct{}, 1), here: map[string]csi.NodeInfo{}, leaves: map[string]time.Time{}}
 }
 
 // Set says that a driver is on the node, or with nil that it is not any more.
@@ -74,6 +79,38 @@ func (s *Storage) Set(driver string, info *csi.NodeInfo) {
 	case d.wake <- struct{}{}:
 	default:
 	}
+}
+
+// OnChange has f called when NotReady says something else. It must not wait, and is set before
+// Run.
+func (s *Storage) OnChange(f func()) { s.drivers.onChange = f }
+
+// NotReady is why the node must not be ready yet, in a kubelet's words; empty if it may be. Before
+// there is a CSINode a scheduler takes a node for one without limits of volumes.
+func (s *Storage) NotReady() string {
+	switch why := s.drivers.failed.Load(); {
+	case s.drivers.told.Load():
+		return ""
+	case why != nil:
+		return "failed to initialize CSINode: " + *why
+	}
+	return "CSINode is not yet initialized"
+}
+
+// wrote notes how it went with the CSINode. Once there was one, the node stays ready.
+func (d *drivers) wrote(err error) {
+	if d.told.Load() {
+		return
+	}
+	if err == nil {
+		d.told.Store(true)
+	} else {
+		text := err.Error()
+		if was := d.failed.Swap(&text); was != nil && *was == text {
+			return
+		}
+	}
+	d.onChange()
 }
 
 // Check refuses a driver that has another view of where the node is than its labels. As
@@ -164,10 +201,12 @@ func (s *Storage) tell(ctx context.Context, st state) error {
 		return fmt.Errorf("tell of CSI drivers: there is no Node yet: %w", errdefs.ErrUnavailable)
 	}
 	odd := st.drop(node)
-	if err := s.tellNode(ctx, node, st); err != nil {
-		return errors.Join(err, odd)
+	err := s.tellNode(ctx, node, st)
+	if err == nil {
+		err = s.tellCSINode(ctx, node, st)
 	}
-	return errors.Join(s.tellCSINode(ctx, node, st), odd)
+	s.drivers.wrote(err)
+	return errors.Join(err, odd)
 }
 
 // drop leaves out the drivers that do not agree with the labels of the Node.
