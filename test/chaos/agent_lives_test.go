@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/test/node"
@@ -79,18 +80,28 @@ func (l podLife) single() bool {
 // it can run pods.
 func (c *cluster) nodeTells(since time.Time) bool {
 	c.T.Helper()
-	held := c.api.Get(apiLeases, corev1.NamespaceNodeLease+"/chaos")
 	has := c.api.Get(apiNodes, "chaos")
-	if held == nil || has == nil {
+	if has == nil {
 		return false
 	}
-	var lease coordinationv1.Lease
 	var n corev1.Node
-	decode(c.T, held, &lease)
 	decode(c.T, has, &n)
-	return lease.Spec.RenewTime.After(since) && slices.ContainsFunc(n.Status.Conditions, func(o corev1.NodeCondition) bool {
+	return c.lease().RenewTime.After(since) && slices.ContainsFunc(n.Status.Conditions, func(o corev1.NodeCondition) bool {
 		return o.Type == corev1.NodeReady && o.Status == corev1.ConditionTrue
 	})
+}
+
+// lease is the node's; one that was never renewed has the zero time.
+func (c *cluster) lease() coordinationv1.LeaseSpec {
+	c.T.Helper()
+	lease := coordinationv1.Lease{}
+	if has := c.api.Get(apiLeases, corev1.NamespaceNodeLease+"/chaos"); has != nil {
+		decode(c.T, has, &lease)
+	}
+	if lease.Spec.RenewTime == nil {
+		lease.Spec.RenewTime = &metav1.MicroTime{}
+	}
+	return lease.Spec
 }
 
 // restartMachine has nothing left of any pod but what is on the disk. Each of them runs
