@@ -396,19 +396,28 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// rest waits until the last restart is long enough ago.
+// quietWait is how long a restart waits for pods that are being started.
+const quietWait = 10 * time.Second
+
+// rest waits until the last restart is long enough ago, and then for pods that are just
+// being started.
 func (i *Installer) rest(ctx context.Context) error {
-	wait := time.Until(i.lastRestart().Add(i.options.Interval))
-	if wait <= 0 {
-		return nil
+	if wait := time.Until(i.lastRestart().Add(i.options.Interval)); wait > 0 {
+		i.log.Info("waiting, as the runtime was restarted a moment ago", "for", wait.Round(time.Second))
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
 	}
-	i.log.Info("waiting, as the runtime was restarted a moment ago", "for", wait.Round(time.Second))
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait until the runtime may be restarted: %w", ctx.Err())
+	short, cancel := context.WithTimeout(ctx, quietWait)
+	defer cancel()
+	if n := i.runtime.Quiet(short); n > 0 {
+		i.log.Warn("the runtime is restarted while pods are being started, which the kubelet has to try again", "pods and containers", n)
 	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("wait until the runtime may be restarted: %w", err)
+	}
+	return nil
 }
 
 // arrived says what is still missing of all that has to be served.

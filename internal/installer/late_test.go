@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,4 +55,33 @@ func TestUpgradeUnderALatePod(t *testing.T) {
 		n.serves("runc", "foreign", "test", "second")
 		n.same(before, "etc")
 	})
+}
+
+// A restart waits for a container that is being started, also where it takes something away.
+func TestRestartWaitsForContainers(t *testing.T) {
+	n := newNode(t, 2)
+	change := func(f func()) {
+		t.Helper()
+		looks := 0
+		n.mu.Lock()
+		n.containers = []*runtimeapi.Container{{Id: "c", State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano()}}
+		n.onContainers = func() {
+			if looks++; looks == 3 {
+				n.containers = nil
+			}
+		}
+		n.onRestart = func() {
+			if looks < 3 {
+				t.Errorf("it is restarted after %d looks", looks)
+			}
+		}
+		n.mu.Unlock()
+		before := n.count()
+		f()
+		if n.count() == before {
+			t.Error("it is not restarted")
+		}
+	}
+	change(func() { n.install(bundle(t, "test", "1", "1")) })
+	change(func() { n.uninstall("test") })
 }

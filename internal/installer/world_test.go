@@ -49,6 +49,10 @@ type node struct {
 	sandboxes []*runtimeapi.PodSandbox
 	// onList is called before it tells of them; an error is told instead.
 	onList func() error
+	// containers are those in the sandboxes, and onContainers is called before it tells of
+	// them.
+	containers   []*runtimeapi.Container
+	onContainers func()
 	// fatal is a handler with which it does not start.
 	fatal string
 	// onRestart is called before it reads its configuration.
@@ -284,6 +288,15 @@ func (n *node) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest
 		}
 	}
 	return &runtimeapi.ListPodSandboxResponse{Items: n.sandboxes}, nil
+}
+
+func (n *node) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.onContainers != nil {
+		n.onContainers()
+	}
+	return &runtimeapi.ListContainersResponse{Containers: n.containers}, nil
 }
 
 // serves fails unless exactly these handlers are served.

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,9 @@ type server struct {
 	name       string
 	sandboxes  []*runtimeapi.PodSandbox
 	info       map[string]string // by sandbox
+	containers []*runtimeapi.Container
+	// onContainers is called before it tells of them; it may be nil.
+	onContainers func() error
 }
 
 func (s *server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -34,6 +38,15 @@ func (s *server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 
 func (s *server) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	return &runtimeapi.ListPodSandboxResponse{Items: s.sandboxes}, nil
+}
+
+func (s *server) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	if s.onContainers != nil {
+		if err := s.onContainers(); err != nil {
+			return nil, err
+		}
+	}
+	return &runtimeapi.ListContainersResponse{Containers: s.containers}, nil
 }
 
 func (s *server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
@@ -150,5 +163,43 @@ func TestSandboxes(t *testing.T) {
 		if c.fails != (err != nil) || !c.fails && !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+}
+
+// What is new and on its way is waited for, and nothing else.
+func TestQuiet(t *testing.T) {
+	now, old := time.Now().UnixNano(), time.Now().Add(-time.Hour).UnixNano()
+	pod := func(id string, at int64) *runtimeapi.PodSandbox { return &runtimeapi.PodSandbox{Id: id, CreatedAt: at} }
+	container := func(state runtimeapi.ContainerState, at int64) *runtimeapi.Container {
+		return &runtimeapi.Container{PodSandboxId: "p", State: state, CreatedAt: at}
+	}
+	const created, running = runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_RUNNING
+	for name, c := range map[string]struct {
+		server server
+		waits  bool
+	}{
+		"nothing":                   {server{}, false},
+		"a pod runs":                {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", now)}, containers: []*runtimeapi.Container{container(running, now)}}, false},
+		"a container is made":       {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", old)}, containers: []*runtimeapi.Container{container(running, old), container(created, now)}}, true},
+		"a container was left":      {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", old)}, containers: []*runtimeapi.Container{container(created, old)}}, false},
+		"a pod without containers":  {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", now)}}, true},
+		"one that was left without": {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", old)}}, false},
+		"one that has ended":        {server{sandboxes: []*runtimeapi.PodSandbox{{Id: "p", CreatedAt: now, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}}}, false},
+		"no answer":                 {server{sandboxes: []*runtimeapi.PodSandbox{pod("p", now)}, onContainers: func() error { return status.Error(codes.Unavailable, "no") }}, false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		looks := 0
+		if c.server.onContainers == nil {
+			c.server.onContainers = func() error {
+				if looks++; looks == 3 {
+					cancel() // as the time that it has is over
+				}
+				return nil
+			}
+		}
+		if left := serve(t, &c.server).Quiet(ctx); c.waits != (left == 1) || c.waits != (looks == 3) {
+			t.Errorf("%s: after %d looks %d are left", name, looks, left)
+		}
+		cancel()
 	}
 }
