@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/removal"
 )
 
@@ -257,6 +258,45 @@ func (r *total) Resize(p *corev1.Pod, others []*corev1.Pod) (reason, message str
 		return corev1.PodReasonDeferred, "too much"
 	}
 	return "", ""
+}
+
+// TestResizeOfDeclaredFeatures has what the node declares of resizes: those of a pod as a whole,
+// which its containers without limits follow, and those of an init container that runs.
+func TestResizeOfDeclaredFeatures(t *testing.T) {
+	cpu := func(n string) *corev1.ResourceRequirements {
+		r := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
+		return &corev1.ResourceRequirements{Requests: r, Limits: r}
+	}
+	for feature, with := range map[string]func(n string) *corev1.Pod{
+		"InPlacePodLevelResourcesVerticalScaling": func(n string) *corev1.Pod {
+			p := pod(1, corev1.RestartPolicyAlways, "x")
+			p.Spec.Resources = cpu(n)
+			return p
+		},
+		"InPlacePodVerticalScalingInitContainers": func(n string) *corev1.Pod {
+			p := pod(1, corev1.RestartPolicyAlways, "y")
+			p.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x", Resources: *cpu(n)}}
+			return p
+		},
+	} {
+		t.Run(feature, func(t *testing.T) {
+			if !slices.Contains(nodestatus.Declared, feature) {
+				t.Fatal("it is not declared")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.room = everything{}
+				n.boot(t, with("1"))
+				n.Set([]*corev1.Pod{with("2")})
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if calls := n.Calls("resize p1/x"); len(calls) != 1 || !n.saw("p1 ResizeCompleted") {
+					t.Errorf("%q, events %q", calls, n.events)
+				}
+				n.stop()
+			})
+		})
+	}
 }
 
 // TestResizeOrder gives room to those that wait for it by their priority, then by their class of

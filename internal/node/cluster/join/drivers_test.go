@@ -508,6 +508,9 @@ func TestReadyAfterCSINode(t *testing.T) {
 	}
 	s.FailWith(nil)
 	s.await("a node that is ready", func() bool { return ready().Status == corev1.ConditionTrue })
+	if got := into[corev1.Node](t, s.Get(nodesOf, "n")).Status.DeclaredFeatures; len(got) != 3 {
+		t.Errorf("declared %q", got)
+	}
 	s.stop()
 	s.FailWith(refuse)
 	s.Delete(csiNodesOf, "n")

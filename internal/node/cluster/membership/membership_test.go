@@ -380,3 +380,24 @@ func TestStatusSurvives(t *testing.T) {
 		})
 	}
 }
+
+// TestDeclaredFeatures are told, and to API servers that do not know of them no more often than
+// heartbeats.
+func TestDeclaredFeatures(t *testing.T) {
+	f, now := nodestatus.Facts{Declared: []string{"B", "A"}}, time.Now()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}
+	node.Status = nodestatus.Of(f, nil, now)
+	for _, tt := range []struct {
+		has  []string
+		due  bool
+		told bool
+	}{
+		{[]string{"A", "B"}, false, false}, {[]string{"A"}, false, true}, {nil, false, false}, {nil, true, true},
+	} {
+		node.Status.DeclaredFeatures = tt.has
+		patch, err := Patch(node, f, now.Add(time.Second), tt.due)
+		if told := strings.Contains(string(patch), `"declaredFeatures":["A","B"]`); err != nil || told != tt.told || !tt.due && !told && patch != nil {
+			t.Errorf("%+v: %s, %v", tt, patch, err)
+		}
+	}
+}

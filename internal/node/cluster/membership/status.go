@@ -207,6 +207,9 @@ func Patch(node *corev1.Node, f nodestatus.Facts, now time.Time, due bool) ([]by
 	}
 	calm := status
 	calm.Conditions = slices.Clone(status.Conditions)
+	if len(has.DeclaredFeatures) == 0 { // API servers before 1.36 have none, whatever they are told
+		calm.DeclaredFeatures = nil
+	}
 	for i := range calm.Conditions {
 		for _, c := range has.Conditions {
 			if c.Type == calm.Conditions[i].Type {

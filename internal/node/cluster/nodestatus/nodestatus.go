@@ -17,6 +17,13 @@ import (
 // it for an older one.
 const KubeletVersion = "v1.36.3+fairlead"
 
+// Declared are the features that a kubelet of KubeletVersion declares (KEP-5328) and that this node
+// has, too: the scheduler and admission send nothing that needs another one. Of a kubelet's,
+// ExtendWebSocketsToKubelet is not among them: ports are not forwarded over WebSockets.
+var Declared = []string{
+	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+}
+
 // maxImages is how many a Node object has: the largest, which are those that a
 // scheduler should know of.
 const maxImages = 50
