@@ -63,6 +63,15 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("only root can run pods: %w", errdefs.ErrPrecondition)
 	}
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	release, err := machine.Lock(cfg.State)
+	if err != nil {
+		return err
+	}
+	defer release()
 	manifests, err := a.manifests(f)
 	if err != nil {
 		return err

@@ -281,6 +281,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		defer release()
 	}
+	return a.RunLocked(ctx)
+}
+
+// RunLocked is Run of whoever has the agent's ledger.Lock already.
+func (a *Agent) RunLocked(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	a.pulse.Beat()

@@ -23,6 +23,7 @@ import (
 	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/garbage"
 	"fairlead.run/internal/node/handlers"
+	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
@@ -65,6 +66,11 @@ type Watcher interface {
 	Problems(list []source.Problem)
 }
 
+// Lock makes sure that nobody else keeps the pods of the machine with that state folder.
+// It comes before New, and before anything of the machine is changed. The error is
+// errdefs.ErrAlreadyExists if somebody else has it.
+func Lock(state string) (release func(), err error) { return ledger.Lock(state, Name) }
+
 // Machine is one. Make it by New.
 type Machine struct {
 	cfg     Config
@@ -89,7 +95,7 @@ type Machine struct {
 	asked    time.Time
 }
 
-// New makes a Machine.
+// New makes a Machine. Whoever does so has the Lock until Run has ended.
 func New(ctx context.Context, cfg Config) (*Machine, error) {
 	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
 	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
@@ -156,7 +162,7 @@ func (m *Machine) Run(ctx context.Context) error {
 	}
 	defer m.keeper.Close()
 	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent, m.garbage) }
-	parts := []func(context.Context) error{m.sources.Run, m.keep, m.agent.Run, logs.Run, m.garbage.Run, keeper, m.serve}
+	parts := []func(context.Context) error{m.sources.Run, m.keep, m.agent.RunLocked, logs.Run, m.garbage.Run, keeper, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

@@ -98,6 +98,10 @@ func (p *place) boot() {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan error, 1)
+	release, err := Lock(p.dir + "/run")
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	m := p.make()
 	go func() { ended <- m.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() {
@@ -105,6 +109,7 @@ func (p *place) boot() {
 		if err := <-ended; err != nil {
 			p.t.Error(err)
 		}
+		release()
 	})
 	p.t.Cleanup(p.stop)
 	p.await("an answer", func() bool { code, _ := p.ask(http.MethodGet, "/pods", ""); return code == http.StatusOK })
@@ -319,7 +324,7 @@ func TestSecondMachine(t *testing.T) {
 	p.write("a.yaml", podOf("a", "run", ""))
 	p.boot()
 	p.await("the pod", func() bool { return p.phase("a") == "Running" })
-	if err := p.make().Run(t.Context()); !errors.Is(err, errdefs.ErrAlreadyExists) {
+	if _, err := Lock(p.dir + "/run"); !errors.Is(err, errdefs.ErrAlreadyExists) || !strings.Contains(err.Error(), fmt.Sprintf("process %d (", os.Getpid())) {
 		t.Errorf("%v", err)
 	}
 	if got := p.fake.Of("a/c"); got != "create, start" || p.phase("a") != "Running" {

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/machine"
+)
+
+// TestSecondUp changes nothing where another one keeps the pods: no folder is made.
+func TestSecondUp(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run pods")
+	}
+	dir := t.TempDir()
+	release, err := machine.Lock(filepath.Join(dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	config := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(config, []byte("root = '"+dir+"/lib'\nstate = '"+dir+"/run'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, config: []string{config}}
+	if err := a.up(t.Context(), &upFlags{manifests: filepath.Join(dir, "manifests"), address: addressFlags{every: time.Minute}}); !errors.Is(err, errdefs.ErrAlreadyExists) {
+		t.Errorf("%v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
+	if left, err = os.ReadDir(filepath.Join(dir, "run")); err != nil || len(left) != 1 {
+		t.Errorf("the state folder has %v, %v", left, err)
+	}
+}
