@@ -160,13 +160,16 @@ func TestReleaseThatFails(t *testing.T) {
 		clear(w.results)
 		for i := range pods.Items {
 			if p := &pods.Items[i]; p.Spec.Containers[0].Image == release.Spec.Image {
-				w.results[p.Spec.NodeName] = &payload.InstallResult{State: payload.Refused, Reason: payload.NoSpace, Message: "the disk is full", Served: []string{"runsc", "kata-qemu"}}
+				w.results[p.Spec.NodeName] = &payload.InstallResult{State: payload.RolledBack, Reason: payload.NoSpace, Message: "the disk is full", Served: []string{"runsc", "kata-qemu"}}
 			}
 		}
 	}
 	w.release(release, "2", "runsc")
 	w.settle()
-	w.wants("failing", w.operation("gvisor-a"), "Error", "a-000: NoSpace: the disk is full", "a-001: NoSpace")
+	w.wants("failing", w.operation("gvisor-a"), "Error", "gvisor 2 was verified on 0 of 5 nodes", "a-000: NoSpace: the disk is full", "a-001: NoSpace")
+	if w.node("a-000").Labels[names.Ready+"gvisor"] != "true" {
+		t.Error("pods are kept from a node that serves the release before")
+	}
 	if busy, done := w.renewing("gvisor"); busy != 2 || done != 0 {
 		t.Errorf("%d nodes are worked on, and %d done", busy, done)
 	}

@@ -321,7 +321,7 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 		p := &pods[i]
 		if p.Annotations[names.AnnotationRevision] != revision {
 			before = true
-		} else if sign, _ := nodes.Read(p); sign.Done {
+		} else if nodes.Ready(p) { // one that was rolled back serves the release before
 			current[p.Spec.NodeName] = true
 		}
 	}
