@@ -213,7 +213,7 @@ func Add(m manager.Manager, o options.Options, set plugin.Set) error {
 	if err := pools.AddTo(m); err != nil {
 		return fmt.Errorf("add the controller of pools: %w", err)
 	}
-	all := &nodes.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Plugins: set, Classes: keeper, Passes: passes}
+	all := &nodes.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Plugins: set, Classes: keeper, Passes: passes, Now: time.Now}
 	if err := all.AddTo(m); err != nil {
 		return fmt.Errorf("add the controller of nodes: %w", err)
 	}

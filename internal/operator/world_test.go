@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	cached, passes := &cached{w.client, w}, &nodes.Passes{}
 	w.keeper.Client = cached
 	w.pools = &workerpool.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Passes: passes, Now: clock}
-	w.nodes = &nodes.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Classes: w.keeper, Passes: passes}
+	w.nodes = &nodes.Reconciler{Client: cached, Live: w.client, Namespace: home, Plugins: set, Classes: w.keeper, Passes: passes, Now: clock}
 	for _, p := range set.All() {
 		r := &containerruntime.Reconciler{Client: cached, Plugin: p, Plugins: set, Now: clock}
 		w.types = append(w.types, containerruntime.OnNodes(r, w.keeper, install.Cluster{Account: "fairlead-installer"}, passes))

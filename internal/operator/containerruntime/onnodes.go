@@ -340,6 +340,10 @@ func (e *onNodes) count(ctx context.Context, t *task, revision string) (outcome,
 		o.says += says
 		o.conditions[0].Message = o.says
 	}
+	if passed := e.passes.Passed(t.object.Spec.WorkerPool.Name); len(passed) > 0 && !o.done {
+		o.says += "; the others do not wait for " + classes.Some(passed)
+		o.conditions[0].Message = o.says
+	}
 	trouble, err := e.wrong(ctx, e.order(t), names.Install, pods)
 	if err != nil {
 		return outcome{}, err

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,6 +39,8 @@ type Runtime struct {
 	Pods     map[string][]Installer
 	// Machines are those that it goes to.
 	Machines validate.Machines
+	// Refusals are the nodes on which the installer has refused to change anything.
+	Refusals map[string]bool
 	// Signs are those of the installer's pods, by node.
 	Signs map[string]Sign
 	// Gone are those of the pods that take it away.
@@ -64,7 +67,12 @@ type Pool struct {
 	// being taken away.
 	Busy, Installing func(node, typ string) (bool, error)
 
-	held bool // Busy has said so of a node
+	// Now is the time, by which nodes that do not answer are told from those that are gone
+	// for a moment.
+	Now time.Time
+
+	held  bool // Busy has said so of a node
+	later bool // a node is waited for that has not answered for a moment
 }
 
 // Has says whether a node is in the pool.

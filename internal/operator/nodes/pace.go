@@ -28,6 +28,8 @@ type Pace struct {
 	Admitted map[string]bool
 	// Renewed are those whose pods of a release before may be replaced.
 	Renewed map[string]bool
+	// Passed are those that are worked on and do not count, with why.
+	Passed map[string]string
 }
 
 // admit chooses of all nodes that a pool concerns those that may begin or go on.
@@ -41,15 +43,16 @@ func (p *Pool) admit(all []*corev1.Node, limit *intstr.IntOrString) Pace {
 // the pool or have something of it. Those that are being worked on count, whatever the runtime and whether
 // it comes or goes, and get what else they are to have at once: the CRI runtime is
 // restarted for all of it together. Nodes that are new come before another release of
-// what is there.
+// what is there. A few do not count: those that have died or refuse what is installed there
+// for the first time, for which the others would wait for ever.
 func (p *Pool) Pace(all []*corev1.Node, most int) Pace {
-	admitted, busy := map[string]bool{}, 0
+	admitted := map[string]bool{}
 	gathering := p.gathering()
-	var waiting []*corev1.Node
+	var at, waiting []*corev1.Node
 	for _, n := range all {
 		switch p.progress(n) {
 		case working:
-			busy++
+			at = append(at, n)
 			admitted[n.Name] = true
 		case lacking:
 			if !gathering { // or it would begin with a part of them, and restart twice
@@ -60,6 +63,8 @@ func (p *Pool) Pace(all []*corev1.Node, most int) Pace {
 		case finished:
 		}
 	}
+	passed := p.pass(at)
+	busy := len(at) - len(passed)
 	// Nodes that can begin at once go first: the others may never answer.
 	slices.SortStableFunc(waiting, func(a, b *corev1.Node) int {
 		if x, y := p.prompt(a), p.prompt(b); x != y {
@@ -77,7 +82,7 @@ func (p *Pool) Pace(all []*corev1.Node, most int) Pace {
 		admitted[n.Name] = true
 		busy++
 	}
-	return Pace{admitted, p.renew(all, admitted, most)}
+	return Pace{admitted, p.renew(all, admitted, most), passed}
 }
 
 // stage is how far a node is with all its runtimes.

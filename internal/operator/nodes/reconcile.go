@@ -37,6 +37,7 @@ type Reconciler struct {
 	Plugins   plugin.Set
 	Classes   *classes.Keeper
 	Passes    *Passes
+	Now       func() time.Time
 }
 
 // Reconcile looks at all nodes that the pool concerns.
@@ -57,6 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, err
 		}
 	}
+	r.Passes.note(request.Name, look.pace.Passed)
 	again := time.Duration(0)
 	var failed []error
 	for _, n := range look.nodes {
@@ -70,14 +72,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := errors.Join(failed...); err != nil {
 		return reconcile.Result{}, err
 	}
-	if again == 0 && look.pool.held {
+	if again == 0 && (look.pool.held || look.pool.later) {
 		again = whileHeld
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// whileHeld is when to look again at a node whose runtime pods still run on: of other pods
-// than the installer's nobody tells.
+// whileHeld is when to look again at a node whose runtime pods still run on, or that does
+// not answer: of other pods than the installer's, and of time, nobody tells.
 const whileHeld = 30 * time.Second
 
 // look is what was seen of a pool, and what follows from that.
@@ -192,7 +194,7 @@ func (r *Reconciler) pool(ctx context.Context, from source, name string) (*Pool,
 		return nil, nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
 	runtimes.Items = slices.DeleteFunc(runtimes.Items, func(c gardener.ContainerRuntime) bool { return c.Spec.WorkerPool.Name != name })
-	p := &Pool{Name: name, Installing: r.installing(ctx)}
+	p := &Pool{Name: name, Installing: r.installing(ctx), Now: r.Now()}
 	p.Busy = r.busy(ctx, &p.held)
 	var most *intstr.IntOrString
 	owner := &v1alpha1.WorkerPool{}
@@ -285,7 +287,7 @@ func (r *Reconciler) runtimes(ctx context.Context, from source, p *Pool, all []g
 		rt := Runtime{
 			Type: typ, Ending: ending, Forced: ending && c.Annotations[gardener.AnnotationForce] == "true",
 			Offered: offered, Refused: c.Status.LastError != nil, Revision: revision,
-			Signs: map[string]Sign{}, Gone: map[string]Sign{}, Pods: map[string][]Installer{},
+			Refusals: map[string]bool{}, Signs: map[string]Sign{}, Gone: map[string]Sign{}, Pods: map[string][]Installer{},
 			Installers: still(pods, names.Install), Cleaners: still(pods, names.Cleanup),
 		}
 		of := slices.DeleteFunc(pods, func(o corev1.Pod) bool { return o.Labels[names.Pool] != p.Name })
@@ -389,6 +391,7 @@ func (r *Reconciler) signs(ctx context.Context, rt *Runtime, pods []corev1.Pod) 
 		if p.Labels[names.Work] == string(names.Cleanup) {
 			into = rt.Gone
 		} else {
+			rt.Refusals[p.Spec.NodeName] = refused(p)
 			rt.Pods[p.Spec.NodeName] = append(rt.Pods[p.Spec.NodeName], installer(p))
 		}
 		if sign, _ := Read(p); sign.Known || sign.Done {
