@@ -195,9 +195,9 @@ func (a *Agent) Set(pods []*corev1.Pod, unread ...string) {
 	poke(a.poked)
 }
 
-// Remembered are the pods of which the agent knows how they have ended, from before it
-// was started: their names and statuses.
-func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.Ended() }
+// Remembered are the pods that the agent has had before it was started: their names, and
+// the statuses of those that have ended.
+func (a *Agent) Remembered() []*corev1.Pod { return a.ledger.Pods() }
 
 // Ended says that the agent remembers how a pod has ended, so that it would not run it
 // again.

@@ -132,15 +132,16 @@ func (l Ledger) All() map[types.UID]Record {
 	return out
 }
 
-// Ended are the pods of which it is known how they have ended.
-func (l Ledger) Ended() []*corev1.Pod {
+// Pods are this agent's: their names, and the statuses of those that have ended.
+func (l Ledger) Pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for uid, r := range l.All() {
+		p := &corev1.Pod{}
 		if r.Ended != nil {
-			p := &corev1.Pod{Status: *r.Ended}
-			p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
-			out = append(out, p)
+			p.Status = *r.Ended
 		}
+		p.Namespace, p.Name, p.UID = r.Namespace, r.Name, uid
+		out = append(out, p)
 	}
 	return out
 }

@@ -67,7 +67,7 @@ func (m *Machine) keep(ctx context.Context) error {
 	}
 }
 
-// forgetOthers forgets the ends of pods that nobody asks for any more.
+// forgetOthers forgets what was remembered of pods that nobody asks for any more.
 func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
 	m.beside.remembered.Range(func(uid, _ any) bool {
 		if slices.ContainsFunc(wanted, func(p *corev1.Pod) bool { return p.UID == uid }) {

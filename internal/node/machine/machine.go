@@ -82,7 +82,7 @@ type Machine struct {
 	changed chan struct{} // manifests or pods have
 	// beside is what is known of pods beside what the agent has, by UID.
 	beside struct {
-		remembered sync.Map // pods that have ended before the agent was started
+		remembered sync.Map // pods that there were before the agent was started
 		whys       sync.Map // what keeps pods from being ready; see shown.Detail
 	}
 

@@ -318,6 +318,33 @@ func TestNextMachine(t *testing.T) {
 	}
 }
 
+const set = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  replicas: 3\n  serviceName: db\n  selector: {matchLabels: {app: db}}\n  template:\n    metadata: {labels: {app: db}}\n    spec:\n      containers: [{name: c, image: 'i:1', args: ['run']}]\n"
+
+// TestStatefulSetGoesOn touches no pod of one when the next machine takes it over.
+func TestStatefulSetGoesOn(t *testing.T) {
+	p := newPlace(t)
+	p.write("set.yaml", set)
+	whole := func() bool {
+		n := 0
+		for _, pod := range p.pods() {
+			if pod.Status.Phase == corev1.PodRunning {
+				n++
+			}
+		}
+		return n == 3
+	}
+	p.boot()
+	p.await("all", whole)
+	p.stop()
+	p.boot()
+	p.await("all again", whole)
+	for _, c := range []string{"db-0/c", "db-1/c", "db-2/c"} {
+		if got := p.fake.Of(c); got != "create, start" {
+			t.Errorf("%s: %s", c, got)
+		}
+	}
+}
+
 // TestSecondMachine leaves the pods to the first.
 func TestSecondMachine(t *testing.T) {
 	p := newPlace(t)
