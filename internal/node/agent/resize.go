@@ -14,7 +14,6 @@ import (
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
-	"fairlead.run/internal/node/priority"
 )
 
 // resizing is how far a change of what a pod may have has come (KEP-1287). The spec asks,
@@ -25,76 +24,25 @@ type resizing struct {
 	failed  string               // why it is not in force
 }
 
-// deferral is a resize that waits for room. The agent's mu guards it.
-type deferral struct {
-	asks     *corev1.Pod // nil if none does
-	since    time.Time
-	reserved bool // there is room by now, which is kept until the pod takes it
-}
-
-// with is the pod as it counts for others.
-func (d deferral) with(pod *corev1.Pod) *corev1.Pod {
-	if !d.reserved {
-		return pod
-	}
-	out := *d.asks
-	out.Status = pod.Status
-	return &out
-}
-
-// before says which one is tried first, as by a kubelet: by the pods' priority, their class of
-// service, and how long they wait.
-func (d deferral) before(other deferral) bool {
-	service := func(p *corev1.Pod) int {
-		if podspec.QOS(p) == corev1.PodQOSGuaranteed {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(
-		cmp.Compare(priority.Of(other.asks), priority.Of(d.asks)),
-		cmp.Compare(service(d.asks), service(other.asks)),
-		d.since.Compare(other.since),
-	) < 0
-}
-
-// pendingSince is when a resize began to wait, as an earlier agent has told; else now.
-func pendingSince(pod *corev1.Pod, now time.Time) time.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonDeferred && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return now
-}
-
 // waiting are the pods whose resize waits for room, in the order in which they get it. The
 // caller holds mu.
 func (a *Agent) waiting() []*worker {
 	var out []*worker
 	for _, w := range a.workers {
-		if w.deferral.asks != nil && !w.isOver() {
+		if w.deferral.Asks != nil && !w.isOver() {
 			out = append(out, w)
 		}
 	}
-	slices.SortFunc(out, func(x, y *worker) int {
-		switch {
-		case x.deferral.before(y.deferral):
-			return -1
-		case y.deferral.before(x.deferral):
-			return 1
-		}
-		return cmp.Compare(x.uid, y.uid)
-	})
+	slices.SortFunc(out, func(x, y *worker) int { return cmp.Or(x.deferral.Compare(y.deferral), cmp.Compare(x.uid, y.uid)) })
 	return out
 }
 
 // reserve keeps room for a resize that waits, if there is by now, and has its pod take it. The
 // caller holds mu.
 func (w *worker) reserve() {
-	reason, _ := w.a.cfg.Room.Resize(w.deferral.asks, w.a.running(w))
-	w.deferral.reserved = reason == ""
-	if w.deferral.reserved {
+	reason, _ := w.a.cfg.Room.Resize(w.deferral.Asks, w.a.running(w))
+	w.deferral.Reserved = reason == ""
+	if w.deferral.Reserved {
 		w.in.Wake()
 	}
 }
@@ -107,7 +55,7 @@ func (w *worker) grant(ctx context.Context) error {
 	if want.Equal(had) {
 		w.resizing.pending = nil
 		w.a.mu.Lock()
-		w.deferral = deferral{}
+		w.deferral = capacity.Deferral{}
 		w.a.mu.Unlock()
 		return nil
 	}
@@ -137,13 +85,10 @@ func (w *worker) grant(ctx context.Context) error {
 func (w *worker) fits(asks *corev1.Pod) bool {
 	w.a.mu.Lock()
 	defer w.a.mu.Unlock()
-	next := deferral{asks: asks, since: w.deferral.since}
-	if next.since.IsZero() {
-		next.since = pendingSince(asks, time.Now())
-	}
-	w.deferral = deferral{}
+	next := w.deferral.Next(asks, time.Now())
+	w.deferral = capacity.Deferral{}
 	for _, other := range w.a.waiting() {
-		if other.deferral.before(next) {
+		if other.deferral.Compare(next) < 0 {
 			other.reserve()
 		}
 	}

@@ -62,9 +62,9 @@ func (everything) Resize(*corev1.Pod, []*corev1.Pod) (reason, message string) { 
 // standing is how a pod stands among others, which may read it.
 type standing struct {
 	entry    entry
-	deferral deferral
-	retired  atomic.Bool   // it has ended for good
-	over     chan struct{} // closed when it has, or is gone
+	deferral capacity.Deferral // of a resize; the agent's mu guards it
+	retired  atomic.Bool       // it has ended for good
+	over     chan struct{}     // closed when it has, or is gone
 	once     sync.Once
 	measured atomic.Pointer[volume.Set] // its volumes, once they are there
 }
@@ -128,7 +128,7 @@ func (a *Agent) running(but *worker) []*corev1.Pod {
 		if p == nil {
 			p = w.in.Pod()
 		}
-		out = append(out, w.deferral.with(p))
+		out = append(out, w.deferral.With(p))
 	}
 	slices.SortFunc(out, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	return out
@@ -137,7 +137,7 @@ func (a *Agent) running(but *worker) []*corev1.Pod {
 // retry has a pod looked at that waits for the end of others. The caller holds mu.
 func (a *Agent) retry(w *worker) {
 	switch {
-	case len(w.entry.behind) > 0, w.deferral.asks != nil:
+	case len(w.entry.behind) > 0, w.deferral.Asks != nil:
 		w.in.Wake()
 	case w.entry.refusal != nil && w.entry.refusal.Again:
 		if a.admit(w); w.entry.admitted {

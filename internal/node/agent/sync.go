@@ -132,20 +132,41 @@ func (w *worker) prepare(ctx context.Context) error {
 			}
 			w.resizing.loose = true // it runs, and its containers may have to give something back first
 		}
-		within, cancel := call(ctx)
-		var set *volume.Set
-		var err error
-		w.slowly(func() { set, err = volume.Prepare(within, w.spec, w.dirs, w.a.cfg.Around) })
-		if cancel(); err != nil {
+		if err := w.mount(ctx); err != nil {
 			return w.told("FailedMount", err)
 		}
-		if err := set.Refused(); err != nil {
-			w.event(corev1.EventTypeWarning, "VolumeGroupIncomplete", err.Error())
-		}
-		w.volumes, w.stage, w.spec.Groups = set, prepared, set.Groups()
-		w.measured.Store(set)
 	}
 	return w.grant(ctx)
+}
+
+// mount makes the volumes of the pod. What it takes to give their files to its group has no limit
+// but the pod's own.
+func (w *worker) mount(ctx context.Context) error {
+	if by := plan.Deadline(w.pod, w.record.Accepted); !by.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, by)
+		defer cancel()
+	}
+	around := w.a.cfg.Around
+	around.Limit, around.Runs, around.Progress = callTimeout, w.view.Box != nil, w.progress
+	var set *volume.Set
+	var err error
+	w.slowly(func() { set, err = volume.Prepare(ctx, w.spec, w.dirs, around) })
+	if err != nil {
+		return err
+	}
+	if err := set.Refused(); err != nil {
+		w.event(corev1.EventTypeWarning, "VolumeGroupIncomplete", err.Error())
+	}
+	w.volumes, w.stage, w.spec.Groups = set, prepared, set.Groups()
+	w.measured.Store(set)
+	return nil
+}
+
+// progress tells why the pod does not start yet.
+func (w *worker) progress(dir string, files int) {
+	w.event(corev1.EventTypeWarning, "VolumePermissionChangeInProgress", fmt.Sprintf(
+		"Setting volume ownership for %s takes long: %d files so far. The pod starts when it is done; with fsGroupChangePolicy: OnRootMismatch it is not done again for each pod", dir, files))
 }
 
 // late says that the pod has used its activeDeadlineSeconds up, which count also while it

@@ -181,10 +181,7 @@ func (s *Set) local(ctx context.Context, pv *corev1.PersistentVolume, readOnly b
 		}
 		return err
 	})
-	if err == nil && !readOnly {
-		err = s.setGroup(ctx, path, false)
-	}
-	return &mounted{path: path, own: !readOnly, readOnly: readOnly}, err
+	return &mounted{path: path, own: !readOnly, readOnly: readOnly, give: !readOnly}, err
 }
 
 // The keys by which a driver that asks for it learns of the pod.
@@ -337,10 +334,8 @@ func (s *Set) publishCSI(ctx context.Context, v csi.Volume, driver *storagev1.CS
 	if wants.RequiresRepublish != nil && *wants.RequiresRepublish {
 		m.again = time.Now().Add(republishAfter)
 	}
-	if done.GroupSet || !takesGroup(wants.FSGroupPolicy, v) {
-		return m, nil
-	}
-	return m, s.setGroup(ctx, v.Target, v.ReadOnly)
+	m.give = !done.GroupSet && takesGroup(wants.FSGroupPolicy, v)
+	return m, nil
 }
 
 // giveTokens hands the driver the tokens of the pod that it wants, as JSON by their
@@ -416,6 +411,9 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 		return m.again, nil
 	}
 	fresh, err := s.prepare(ctx, v)
+	if err == nil {
+		err = s.give(ctx, fresh)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -23,12 +24,21 @@ const (
 // setGroup gives a volume to the pod's group: what it holds belongs to the group,
 // can be read and written by it, and new files do too. The folder itself is last,
 // so that an interrupted change is seen by OnRootMismatch.
+//
+// It may take hours where there are many files, and goes on for as long as it gets on: a file
+// system that does not answer for as long as Around.Limit is given up. Files that are right are
+// only looked at, so that what an earlier attempt has done is not lost.
 func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
 	g := s.group()
 	if g == nil {
 		return nil
 	}
-	change := groupChange{gid: int(*g), bits: groupWrites}
+	ctx, alive, cancel := s.whileAlive(ctx)
+	defer cancel()
+	change := groupChange{gid: int(*g), bits: groupWrites, alive: alive}
+	if s.around.Progress != nil {
+		change.tell, change.due = func(files int) { s.around.Progress(dir, files) }, time.Now().Add(firstProgress)
+	}
 	if readOnly {
 		change.bits = groupReads
 	}
@@ -49,6 +59,49 @@ func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
 	return nil
 }
 
+// When somebody is told how far a change is, as by a kubelet.
+const (
+	firstProgress = 30 * time.Second
+	nextProgress  = time.Minute
+)
+
+// errStuck ends a change that does not get on.
+var errStuck = fmt.Errorf("no file could be looked at: %w", context.DeadlineExceeded)
+
+// whileAlive is a context that ends when alive was not called for as long as Around.Limit.
+func (s *Set) whileAlive(ctx context.Context) (context.Context, func(), context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	if s.around.Limit == 0 {
+		return ctx, func() {}, func() { end(nil) }
+	}
+	timer := time.AfterFunc(s.around.Limit, func() { end(errStuck) })
+	return ctx, func() { timer.Reset(s.around.Limit) }, func() {
+		end(nil)
+		timer.Stop()
+	}
+}
+
+// giveAgain is how long a volume may take to be given to a group that has it already.
+const giveAgain = 5 * time.Second
+
+// give gives a volume to the pod's group that is to be. Where a sandbox is there, that was done
+// before it was made; files that a driver has written since are seen to, and a large volume does
+// not hold up containers that run.
+func (s *Set) give(ctx context.Context, m *mounted) error {
+	if !m.give {
+		return nil
+	}
+	if s.around.Runs {
+		within, cancel := context.WithTimeout(ctx, giveAgain)
+		defer cancel()
+		if err := s.setGroup(within, m.path, m.readOnly); err != nil && within.Err() == nil {
+			s.refused[m.path] = err
+		}
+		return ctx.Err()
+	}
+	return s.setGroup(ctx, m.path, m.readOnly)
+}
+
 // Refused is what the file systems of volumes did not let the pod's group have. The pod has
 // them all the same, as a server may let its users in by other rules: NFS that squashes root,
 // or snapshots that are always read-only.
@@ -65,6 +118,12 @@ type groupChange struct {
 	bits       uint32 // of files
 	onMismatch bool
 	refused    refusal
+
+	alive func()          // called now and then while it gets on
+	files int             // that were looked at
+	seen  time.Time       // when alive was called last
+	due   time.Time       // when to tell how far it is
+	tell  func(files int) // nil tells nobody
 }
 
 func (c *groupChange) apply(ctx context.Context, dir string) error {
@@ -92,6 +151,7 @@ func (c *groupChange) mode(st *unix.Stat_t) uint32 {
 // change works on the place that was looked at, whatever has its name by now. A
 // link is given to the group itself.
 func (c *groupChange) change(n *node) error {
+	c.step(time.Now())
 	mode := c.mode(&n.stat) // changing the owner takes bits away
 	if int(n.stat.Gid) != c.gid {
 		if err := unix.Fchownat(n.fd, "", -1, c.gid, unix.AT_EMPTY_PATH); err != nil {
@@ -108,6 +168,21 @@ func (c *groupChange) change(n *node) error {
 		c.refuse(fmt.Errorf("change the mode of %s: %w", n.name, err))
 	}
 	return nil
+}
+
+// aliveEvery is often enough to say that a change gets on.
+const aliveEvery = time.Second
+
+func (c *groupChange) step(now time.Time) {
+	c.files++
+	if now.Sub(c.seen) >= aliveEvery {
+		c.seen = now
+		c.alive()
+	}
+	if c.tell != nil && !now.Before(c.due) {
+		c.due = now.Add(nextProgress)
+		c.tell(c.files)
+	}
 }
 
 func (c *groupChange) refuse(err error) {

@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -137,7 +140,7 @@ func TestMemorySize(t *testing.T) {
 		{"the volume says more", "8Gi", "7Gi", "2Gi", []string{"1Gi"}, "1Gi"},
 	} {
 		node := resource.MustParse(tt.node)
-		s := &Set{spec: podContext()}
+		s := &Set{spec: podContext(), refused: map[string]error{}}
 		s.spec.Node.MemoryBytes = node.Value()
 		if tt.allocatable != "" {
 			s.around.Allocatable = corev1.ResourceList{"memory": resource.MustParse(tt.allocatable)}
@@ -214,7 +217,7 @@ func TestSetGroup(t *testing.T) {
 	}
 	defer func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), 0) }()
 	before := owner(t, filepath.Join(outside, "keep"))
-	s := &Set{spec: podContext()}
+	s := &Set{spec: podContext(), refused: map[string]error{}}
 	s.spec.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -245,6 +248,64 @@ func TestSetGroup(t *testing.T) {
 	policy = corev1.FSGroupChangeAlways
 	if err := s.setGroup(t.Context(), dir, false); err != nil || owner(t, filepath.Join(dir, "new")) != "2000 660" {
 		t.Errorf("Always: %v", err)
+	}
+}
+
+// TestGroupTakesItsTime bounds how long nothing may happen, and not how long it takes; and tells
+// how far it is.
+func TestGroupTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Set{around: Around{Limit: 2 * time.Minute}}
+		ctx, alive, cancel := s.whileAlive(t.Context())
+		defer cancel()
+		began := time.Now()
+		var told []time.Duration
+		c := groupChange{alive: alive, due: began.Add(firstProgress), tell: func(int) { told = append(told, time.Since(began)) }}
+		for time.Since(began) < 200*time.Second {
+			c.step(time.Now())
+			time.Sleep(500 * time.Millisecond)
+		}
+		if ctx.Err() != nil || c.files != 400 || !slices.Equal(told, []time.Duration{30 * time.Second, 90 * time.Second, 150 * time.Second}) {
+			t.Errorf("%v, %d files, told after %v", context.Cause(ctx), c.files, told)
+		}
+		time.Sleep(3 * time.Minute)
+		if err := context.Cause(ctx); !errors.Is(err, errStuck) {
+			t.Errorf("without progress: %v", err)
+		}
+	})
+}
+
+// ending remembers the context of a look for a claim.
+type ending struct {
+	claims
+	ctx *context.Context
+}
+
+func (e ending) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	*e.ctx = ctx
+	return e.claims.Claim(ctx, namespace, name)
+}
+
+// TestGroupAfterMounts is given when the time for mounting has ended. Of a pod that runs nothing
+// fails for it.
+func TestGroupAfterMounts(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "f"), "")
+	c := claimPod(false)
+	c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr[int64](2000)}
+	var mounting context.Context
+	around := Around{Limit: time.Hour, Claims: ending{bound(corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}}), &mounting}}
+	if _, err := Prepare(t.Context(), c, testDirs(t), around); err != nil {
+		t.Fatal(err)
+	}
+	if got := owner(t, filepath.Join(dir, "f")); got != "2000 660" || mounting.Err() == nil {
+		t.Errorf("%s, %v", got, mounting.Err())
+	}
+	around.Runs = true
+	c.Pod.Spec.SecurityContext.FSGroup = ptr[int64](3000)
+	if _, err := Prepare(t.Context(), c, testDirs(t), around); err != nil || owner(t, filepath.Join(dir, "f")) != "3000 660" {
+		t.Errorf("%s, %v", owner(t, filepath.Join(dir, "f")), err)
 	}
 }
 

@@ -62,6 +62,15 @@ type Around struct {
 	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)
 	// Grown is told of volumes that were made larger; nil grows none.
 	Grown Grown
+	// Limit bounds what all volumes take together until they are mounted, and how long giving one
+	// of them to the pod's group may make no progress; 0 is no limit.
+	Limit time.Duration
+	// Progress is told how many files of a folder were given to the pod's group, where that takes
+	// long. It must not wait, and may be called for a moment after Prepare has ended. Nil tells
+	// nobody.
+	Progress func(dir string, files int)
+	// Runs says that the pod has a sandbox, so that its volumes were prepared before.
+	Runs bool
 }
 
 // With adds the folder in which drivers mount the volumes of a pod.
@@ -117,6 +126,7 @@ type mounted struct {
 	readOnly bool      // nobody of the pod may write
 	claim    string    // name of the PersistentVolumeClaim
 	group    int64     // that its PersistentVolume is for; zero for none
+	give     bool      // its files are to be the pod's group's, if it names one
 	again    time.Time // when its driver is to be asked again; zero for never
 	old      error     // why it is as it was before
 
@@ -138,19 +148,38 @@ func Prepare(ctx context.Context, c *podspec.Context, dirs Dirs, around Around) 
 		dirs: dirs, spec: c, around: around, list: c.Pod.Spec.Volumes, volumes: map[string]*mounted{},
 		frozen: map[string]map[string][]byte{}, tokens: map[request]token{}, refused: map[string]error{},
 	}
-	var errs []error
-	for i := range s.list {
-		v := &s.list[i]
-		m, err := s.prepare(ctx, v)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("prepare volume %s: %w", v.Name, err))
-		}
-		s.volumes[v.Name] = m
+	if err := s.mountAll(ctx); err != nil {
+		return nil, err
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := s.each(func(v *corev1.Volume) error { return s.give(ctx, s.volumes[v.Name]) }); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// each does something for all volumes, and has the errors of those that it cannot be done for.
+func (s *Set) each(do func(*corev1.Volume) error) error {
+	var errs []error
+	for i := range s.list {
+		if err := do(&s.list[i]); err != nil {
+			errs = append(errs, fmt.Errorf("prepare volume %s: %w", s.list[i].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mountAll makes all volumes, within Around.Limit.
+func (s *Set) mountAll(ctx context.Context) error {
+	if s.around.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.around.Limit)
+		defer cancel()
+	}
+	return s.each(func(v *corev1.Volume) error {
+		m, err := s.prepare(ctx, v)
+		s.volumes[v.Name] = m
+		return err
+	})
 }
 
 func (s *Set) prepare(ctx context.Context, v *corev1.Volume) (*mounted, error) {
