@@ -43,7 +43,8 @@ type Machine struct {
 type Virtual struct {
 	Says Answer
 	// By is who says so, as a sentence about the machines, and Instead what to do if
-	// they cannot. By of an unknown answer is why it is doubtful that they can.
+	// they cannot, also by their name. By of an unknown answer is why it is doubtful that
+	// they can.
 	By, Instead string
 }
 

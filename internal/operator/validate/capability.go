@@ -82,5 +82,21 @@ func (p *CloudProfile) instead(c Capability, w *Worker) string {
 	return "choose one that has it: " + shortened(fitting)
 }
 
+// others are the machine types that a worker group could have instead of its own, with what
+// is stated of them; nil where there is no profile.
+func (p *CloudProfile) others(c Capability, provider string, w *Worker) []plugin.Machine {
+	if p == nil || len(p.Machines) == 0 {
+		return nil
+	}
+	out := []plugin.Machine{}
+	for i := range p.Machines {
+		m := &p.Machines[i]
+		if offered := m.Usable == nil || *m.Usable; offered && m.Name != w.Machine.Type && (m.Architecture == "" || m.Architecture == w.architecture()) {
+			out = append(out, plugin.Machine{Type: m.Name, Provider: provider, Virtual: plugin.Virtual{Says: m.has(c)}})
+		}
+	}
+	return out
+}
+
 // OfMachine says that a fault is about a machine type, of which a profile may say otherwise.
 func OfMachine(f *field.Error) bool { return strings.HasSuffix(f.Field, ".machine.type") }

@@ -169,6 +169,9 @@ type demand struct {
 
 func (d *demand) check(r *Result) {
 	image, cri := d.worker.Machine.Image, d.worker.CRI
+	if cri.Name != v1alpha1.CRIContainerd {
+		return // it has to be that first, which others say
+	}
 	candidates := d.profile.versions(image.Name, image.Version)
 	if len(candidates) == 0 {
 		return // Gardener knows which images there are, and says so
@@ -194,16 +197,33 @@ func (d *demand) instead() string {
 	if fitting := d.fitting(image); len(fitting) > 0 {
 		return "set machine.image.version to one that has all of it: " + shortened(fitting)
 	}
-	var others []string
-	for _, i := range d.profile.Images {
-		if fitting := d.fitting(i.Name); i.Name != image && len(fitting) > 0 {
-			others = append(others, i.Name+" "+fitting[0])
-		}
-	}
-	if len(others) > 0 {
+	if others := d.others(); len(others) > 0 {
 		return "no version of " + image + " has all of it; set machine.image to one that has: " + shortened(others)
 	}
 	return "no machine image there has all of " + strings.Join(d.types(), ", ") + " below " + string(d.worker.CRI.Name) + "; take it off this group, or have who runs the landscape add it to spec.machineImages[].versions[].cri[]"
+}
+
+// others are images beside the group's own that take all that it asks for, each with its
+// newest version.
+func (d *demand) others() (out []string) {
+	for _, i := range d.profile.Images {
+		if fitting := d.fitting(i.Name); i.Name != d.worker.Machine.Image.Name && len(fitting) > 0 {
+			out = append(out, i.Name+" "+fitting[0])
+		}
+	}
+	return out
+}
+
+// images is what to do about a group whose image takes no runtimes at all.
+func (p *CloudProfile) images(w *Worker) string {
+	if p == nil || w.Machine.Image == nil {
+		return "choose one of " + supported(v1alpha1.CRIContainerd)
+	}
+	d := demand{profile: p, worker: w}
+	if others := d.others(); len(others) > 0 {
+		return "set machine.image to one that has all that this group asks for: " + shortened(others)
+	}
+	return "take containerRuntimes off this group, as no other machine image there has all of " + strings.Join(d.types(), ", ")
 }
 
 func (d *demand) types() (out []string) {
@@ -214,13 +234,17 @@ func (d *demand) types() (out []string) {
 }
 
 // fitting are the versions of an image that have all that the group asks for, the
-// newest first. What is no longer offered is left out.
+// newest first. What is no longer offered is left out, and so is an image that is refused
+// whatever a profile says of it.
 func (d *demand) fitting(image string) (out []string) {
+	if images[image].refused != "" {
+		return nil
+	}
 	arch := d.worker.architecture()
 	for _, v := range d.profile.versions(image, "") {
 		gone := v.Expires != nil && v.Expires.Before(d.profile.Read)
 		other := len(v.Architectures) > 0 && !slices.Contains(v.Architectures, arch)
-		lacks := slices.ContainsFunc(d.types(), func(typ string) bool { return !v.takes(d.worker.CRI.Name, typ) })
+		lacks := slices.ContainsFunc(d.types(), func(typ string) bool { return !v.takes(v1alpha1.CRIContainerd, typ) })
 		if !gone && !other && !lacks {
 			out = append(out, v.Version)
 		}

@@ -46,6 +46,10 @@ type group struct {
 	cri        v1alpha1.CRIName
 	runtimes   []v1alpha1.PoolRuntime
 	paths      groupPaths
+	// images is what to do about one that nothing can be installed on, and machines are
+	// others that there are; nil where nobody knows.
+	images   string
+	machines []plugin.Machine
 	// ours says that a type without a plugin is a fault: nobody else would act on it.
 	ours bool
 }
@@ -104,6 +108,10 @@ func (k Known) checkRuntime(g group, i int, r *Result) {
 	}
 	d := p.Describe()
 	fault, warning := p.Suits(g.machine, g.paths.machine)
+	if fault != nil && g.machines != nil && g.machine.Virtual.Says == plugin.Unknown {
+		g.machine.Virtual.Instead = instead(p, g.machines)
+		fault, warning = p.Suits(g.machine, g.paths.machine)
+	}
 	r.add(fault)
 	if warning != "" {
 		r.Warnings = append(r.Warnings, warning)
@@ -131,6 +139,27 @@ func (k Known) checkRuntime(g group, i int, r *Result) {
 		}
 		k.checkClasses(classes, at, r)
 	}
+}
+
+// instead is what to do about a machine on which a type does not run, where there are these.
+func instead(p plugin.Plugin, all []plugin.Machine) string {
+	var fit, may []string
+	for _, m := range all {
+		switch fault, warning := p.Suits(m, nil); {
+		case fault != nil:
+		case warning == "":
+			fit = append(fit, m.Type)
+		default:
+			may = append(may, m.Type)
+		}
+	}
+	switch {
+	case len(fit) > 0:
+		return "choose one that can: " + shortened(fit)
+	case len(may) > 0:
+		return "choose one that may: " + shortened(may)
+	}
+	return "no other machine type there can; have who runs the landscape add one"
 }
 
 // checkPayload says whether there is something to install for these nodes.

@@ -47,10 +47,12 @@ func BinaryPath(name string) string {
 	return otherBinaries
 }
 
-func supported() string {
+// supported are the images on which something can be installed below a CRI runtime; "" is
+// any.
+func supported(cri v1alpha1.CRIName) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(images)) {
-		if images[name].refused == "" {
+		if only := images[name].only; images[name].refused == "" && (cri == "" || only == "" || only == cri) {
 			out = append(out, name)
 		}
 	}
@@ -63,9 +65,9 @@ func checkImage(g group, r *Result) {
 	known, ok := images[name]
 	switch {
 	case !ok:
-		r.warn("%s: nothing is known of the operating system %s, so that programs go to %s, and nodes may refuse them; those with a profile are %s", at, name, otherBinaries, supported())
+		r.warn("%s: nothing is known of the operating system %s, so that programs go to %s, and nodes may refuse them; those with a profile are %s", at, name, otherBinaries, supported(g.cri))
 	case known.refused != "":
-		r.add(field.Invalid(at, name, "no runtimes can be installed there: "+known.refused+"; choose one of "+supported()))
+		r.add(field.Invalid(at, name, "no runtimes can be installed there: "+known.refused+"; "+g.images))
 	case known.only != "" && g.cri != known.only:
 		r.add(field.Invalid(g.paths.cri, g.cri, fmt.Sprintf("%s comes with %s only; set %s, or choose another image", name, known.only, known.only)))
 	}

@@ -39,7 +39,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 	}
 	k.check(group{
 		machine: plugin.Machine{Type: p.Spec.MachineType, Provider: p.Spec.Provider, Virtual: k.Virtual}, image: p.Spec.MachineImage.Name, arch: p.Spec.Architecture, kubernetes: kubernetes,
-		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true,
+		cri: p.Spec.CRI.Name, runtimes: p.Spec.CRI.ContainerRuntimes, ours: true, images: "choose one of " + supported(p.Spec.CRI.Name),
 		paths: groupPaths{
 			machine: spec.Child("machineType"), image: spec.Child("machineImage", "name"), arch: spec.Child("architecture"),
 			kubernetes: spec.Child("kubernetesVersion"), cri: cri.Child("name"), runtimes: cri.Child("containerRuntimes"),

@@ -98,10 +98,15 @@ func (k Known) Shoot(s *Shoot) Result {
 		if w.Kubernetes != nil && w.Kubernetes.Version != "" {
 			g.kubernetes, g.paths.kubernetes = w.Kubernetes.Version, at.Child("kubernetes", "version")
 		}
-		if g.cri == v1alpha1.CRICRIO {
+		// Whatever else is to be done is so for the only one that there can be.
+		switch g.cri {
+		case v1alpha1.CRIContainerd:
+		case "":
+			r.add(field.Required(g.paths.cri, "runtimes are installed below a CRI runtime; give containerd"))
+		default:
 			r.add(field.NotSupported(g.paths.cri, g.cri, []v1alpha1.CRIName{v1alpha1.CRIContainerd}))
-			continue
 		}
+		g.cri, g.images, g.machines = v1alpha1.CRIContainerd, k.Profile.images(w), k.Profile.others(k.Capability, s.Spec.Provider.Type, w)
 		if w.Machine.Image != nil {
 			g.image = w.Machine.Image.Name
 		}
@@ -149,7 +154,9 @@ func (k Known) ShootUpdate(s, old *Shoot) Result {
 	for i := range s.Spec.Provider.Workers {
 		w := &s.Spec.Provider.Workers[i]
 		before := was[w.Name]
-		if before != nil && w.inPlace() && before.cri() != w.cri() {
+		// Without a name it was containerd all the time, as Gardener takes it.
+		named := before != nil && before.cri() == "" && w.cri() == v1alpha1.CRIContainerd
+		if before != nil && w.inPlace() && before.cri() != w.cri() && !named {
 			r.add(field.Forbidden(workersAt.Index(i).Child("cri", "name"), fmt.Sprintf("it was %q and cannot be changed, as the machines of worker group %s are updated in place; make another worker group", before.cri(), w.Name)))
 		}
 	}

@@ -343,7 +343,8 @@ func TestShoot(t *testing.T) {
 		"Kubernetes of the seed": {change: func(s *Shoot) { s.Spec.Kubernetes.Version = "1.13.4" }, want: []string{`spec.kubernetes.version "1.13.4"`}},
 		"Kubernetes of a group":  {change: second(func(w *Worker) { w.Kubernetes = &ShootKubernetes{"1.12.0"} }), want: []string{`spec.provider.workers[1].kubernetes.version "1.12.0"`}},
 		"CRI-O":                  {change: second(func(w *Worker) { w.CRI.Name = "crio" }), want: []string{"spec.provider.workers[1].cri.name containerd"}},
-		"no CRI":                 {change: second(func(w *Worker) { w.CRI.Name = "" }), want: []string{"spec.provider.workers[1].cri.name give containerd or crio"}},
+		"no CRI":                 {change: second(func(w *Worker) { w.CRI.Name = "" }), want: []string{"spec.provider.workers[1].cri.name below a CRI runtime; give containerd"}},
+		"a CRI that is none":     {change: second(func(w *Worker) { w.CRI.Name = "docker" }), want: []string{`spec.provider.workers[1].cri.name supported values: "containerd"`}},
 		"twice":                  {change: second(func(w *Worker) { w.CRI.ContainerRuntimes[0].Type = "kata" }), want: []string{"spec.provider.workers[1].cri.containerRuntimes[1].type is the same runtime"}},
 		"providerConfig":         {change: second(func(w *Worker) { w.CRI.ContainerRuntimes[1].ProviderConfig = config(`{"handlers":["a","a"]}`) }), want: []string{"spec.provider.workers[1].cri.containerRuntimes[1].providerConfig.handlers[1] Duplicate"}},
 	} {
@@ -379,6 +380,10 @@ func TestShoot(t *testing.T) {
 	})
 	r := k.ShootUpdate(shoot(func(s *Shoot) { inPlace(s); s.Spec.Provider.Workers[1].CRI = nil }), shoot(inPlace))
 	expect(t, r.Faults, `spec.provider.workers[1].cri.name it was "containerd"`)
+	named := func(s *Shoot) { inPlace(s); s.Spec.Provider.Workers[1].CRI.Name = "" }
+	if r := k.ShootUpdate(shoot(inPlace), shoot(named)); len(r.Faults) > 0 {
+		t.Errorf("a name that a group is to have is refused: %v", r.Faults)
+	}
 	ending := "2026-01-01T00:00:00Z"
 	if r := k.ShootUpdate(shoot(func(s *Shoot) { s.Spec.Kubernetes.Version, s.Metadata.DeletionTimestamp = "1.1", &ending }), shoot(nil)); len(r.Faults) > 0 {
 		t.Errorf("a deletion is held up: %v", r.Faults)
@@ -401,7 +406,7 @@ func TestBinaryPath(t *testing.T) {
 			t.Errorf("%s: %s, not %s", name, got, want)
 		}
 	}
-	if all := supported(); strings.Contains(all, "bottlerocket") || !slices.IsSorted(strings.Split(all, ", ")) {
+	if all := supported(""); strings.Contains(all, "bottlerocket") || !slices.IsSorted(strings.Split(all, ", ")) {
 		t.Error(all)
 	}
 }

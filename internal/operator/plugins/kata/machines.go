@@ -43,6 +43,19 @@ var providers = map[string]machines{
 	"equinixmetal": {whole: regexp.MustCompile(`.`)},
 }
 
+// instead is what to choose in the place of a type. Of AWS's families the burstable
+// ones have no whole machines.
+func (m machines) instead(name string) string {
+	family, _, _ := strings.Cut(name, ".")
+	switch {
+	case !strings.Contains(m.choose, "%s"):
+		return "choose one such as " + m.choose
+	case strings.HasPrefix(family, "t"):
+		return "choose one that ends in .metal"
+	}
+	return "choose one such as " + fmt.Sprintf(m.choose, family)
+}
+
 func (m machines) is(what *regexp.Regexp, name string) bool {
 	return what != nil && what.MatchString(name)
 }
@@ -76,11 +89,11 @@ func byName(m plugin.Machine, at *field.Path) (*field.Error, string) {
 	case table.is(table.nested, name):
 		return nil, fmt.Sprintf("%s: machines of type %s can run virtual machines only if nested virtualisation is turned on for them; nodes without /dev/kvm will be refused", at, name)
 	case table.is(table.never, name):
-		choose := table.choose
-		if family, _, _ := strings.Cut(name, "."); strings.Contains(choose, "%s") {
-			choose = fmt.Sprintf(choose, family)
+		do := m.Virtual.Instead
+		if do == "" {
+			do = table.instead(name)
 		}
-		return field.Invalid(at, name, fmt.Sprintf("machines of type %s cannot run virtual machines, which kata-containers needs; choose one such as %s, or take kata-containers off this pool", name, choose)), ""
+		return field.Invalid(at, name, fmt.Sprintf("machines of type %s cannot run virtual machines, which kata-containers needs; %s, or take kata-containers off this pool", name, do)), ""
 	}
 	return nil, fmt.Sprintf("%s: nothing is known of machines of type %s; nodes without /dev/kvm will be refused", at, name)
 }

@@ -64,6 +64,14 @@ func TestMachines(t *testing.T) {
 	if fault, warning := New().Suits(doubted, field.NewPath("machine")); fault == nil || warning != "" {
 		t.Errorf("%v %s", fault, warning)
 	}
+	burstable, _ := New().Suits(plugin.Machine{Type: "t3.large", Provider: "aws"}, field.NewPath("machine"))
+	if burstable == nil || strings.Contains(burstable.Error(), "t3.metal") || !strings.Contains(burstable.Error(), "choose one that ends in .metal") {
+		t.Errorf("there is none of that name: %v", burstable)
+	}
+	told, _ := New().Suits(plugin.Machine{Type: "r6a.large", Provider: "aws", Virtual: plugin.Virtual{Instead: "choose b"}}, field.NewPath("machine"))
+	if told == nil || !strings.Contains(told.Error(), "needs; choose b, or take") {
+		t.Errorf("%v", told)
+	}
 	fault, _ := New().Suits(plugin.Machine{Type: "r6a.large", Provider: "aws"}, field.NewPath("machine"))
 	if fault == nil || !strings.Contains(fault.Error(), "choose one such as r6a.metal") {
 		t.Errorf("%v", fault)
