@@ -163,14 +163,36 @@ func TestGardenerAlias(t *testing.T) {
 		}
 	}
 	long, short := asked("a"), asked("b")
-	for c, typ := range map[*gardener.ContainerRuntime]string{long: "kata-containers", short: "kata"} {
+	for _, c := range []*gardener.ContainerRuntime{long, short} {
+		typ := map[*gardener.ContainerRuntime]string{long: "kata-containers", short: "kata"}[c]
+		w.now = w.now.Add(time.Minute)
 		c.Name, c.Namespace, c.Spec.Type = typ+"-"+c.Spec.WorkerPool.Name, shootNamespace, typ
 		c.Annotations = map[string]string{gardener.AnnotationOperation: gardener.OrderReconcile}
 		w.create(c)
 		act(c)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "extension-runtime-kata-containers-fairlead", Namespace: shootNamespace}}
+	// Gardener labels nodes by the name that their pool has for the type. There is one class
+	// for all, so that there can be one name.
+	act(short)
+	class := func() string { w.get(secret); return string(secret.Data["runtimeclass-kata.yaml"]) }
+	w.wants("the class", class(), `containerruntime.worker.gardener.cloud/kata-containers: "true"`)
+	w.get(long)
+	w.get(short)
+	if err := workerpool.Done(long); err != nil {
+		t.Errorf("the older one: %v", err)
+	}
+	if err := workerpool.Done(short); err == nil || !strings.Contains(err.Error(), "ContainerRuntime "+shootNamespace+"/kata-containers-a asks for kata-containers, and nodes of pool b have containerruntime.worker.gardener.cloud/kata: ask for it by one name") {
+		t.Errorf("the younger one, whose nodes the class does not find: %v", err)
+	}
 	for i, c := range []*gardener.ContainerRuntime{long, short} {
+		if i == 1 {
+			act(short)
+			w.wants("the class of the other name", class(), `containerruntime.worker.gardener.cloud/kata: "true"`)
+			if w.get(short); workerpool.Done(short) != nil {
+				t.Errorf("alone it is not done: %v", workerpool.Done(short))
+			}
+		}
 		if !w.get(secret) {
 			t.Fatalf("no Secret with classes while %d objects ask for them", 2-i)
 		}

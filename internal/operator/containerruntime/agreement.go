@@ -31,6 +31,8 @@ type agreement struct {
 	// unsure says that what some object wants cannot be told, so that no class is known
 	// to be nobody's.
 	unsure bool
+	// asked is the name by which the oldest object asks for the type, and asker that one.
+	asked, asker string
 }
 
 // agree has of two claims to a class the first one count. Mine is who is told.
@@ -82,6 +84,9 @@ func (r *Reconciler) agreed(ctx context.Context, t *task, pools map[string]*v1al
 	}
 	out := agree(claims, name(t.object))
 	out.unsure = unsure
+	if len(all) > 0 {
+		out.asked, out.asker = all[0].Spec.Type, name(&all[0])
+	}
 	return out, nil
 }
 

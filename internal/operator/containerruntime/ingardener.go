@@ -104,6 +104,10 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 		return outcome{}, fmt.Errorf("write what is in OperatingSystemConfigs: %w", err)
 	}
 	state := &runtime.RawExtension{Raw: text}
+	if typ, asked := t.object.Spec.Type, t.classes.asked; asked != typ {
+		t.classes.lost = append(t.classes.lost, fmt.Sprintf("its RuntimeClasses lead to nodes with the label %s, as the older %s asks for %s, and nodes of pool %s have %s: ask for it by one name in all pools",
+			names.Requested+asked, t.classes.asker, asked, t.object.Spec.WorkerPool.Name, names.Requested+typ))
+	}
 	err = e.manage(ctx, t)
 	if errors.Is(err, going.Err) {
 		return outcome{progress: 90, says: going.Anew(err), state: state, soon: true}, nil
@@ -205,8 +209,9 @@ func (e *inGardener) manage(ctx context.Context, t *task) error {
 	data := map[string][]byte{}
 	for _, c := range t.classes.classes {
 		class := classes.Wanted(t.about.Type, c)
-		// Gardener labels the nodes of a pool with what the pool asks for.
-		class.Scheduling.NodeSelector = map[string]string{names.Requested + t.about.Type: "true"}
+		// Gardener labels the nodes of a pool with what the pool asks for, by the name that it
+		// has there.
+		class.Scheduling.NodeSelector = map[string]string{names.Requested + t.classes.asked: "true"}
 		text, err := manifest(class, beta)
 		if err != nil {
 			return fmt.Errorf("write RuntimeClass %s: %w", c.Name, err)

@@ -91,3 +91,13 @@ func TestAdviceIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// A type that groups ask for by different names is warned of, with the place.
+func TestNamesOfATypeAreOne(t *testing.T) {
+	k := Known{Plugins: plugins.All()}
+	s := onImage("ubuntu", "24.4.0", "", "kata-containers", "gvisor")
+	s.Spec.Provider.Workers = append(s.Spec.Provider.Workers, s.Spec.Provider.Workers[0], onImage("ubuntu", "24.4.0", "", "gvisor", "kata").Spec.Provider.Workers[0])
+	if got := k.Shoot(s).Warnings; len(got) != 1 || !strings.HasPrefix(got[0], "spec.provider.workers[2].cri.containerRuntimes[1].type: another group asks for it as kata-containers") {
+		t.Errorf("%q", got)
+	}
+}

@@ -83,6 +83,7 @@ var workersAt = field.NewPath("spec", "provider", "workers")
 // Gardener's own to check.
 func (k Known) Shoot(s *Shoot) Result {
 	var r Result
+	k.checkNames(s, &r)
 	for i := range s.Spec.Provider.Workers {
 		w, at := &s.Spec.Provider.Workers[i], workersAt.Index(i)
 		if w.CRI == nil || len(w.CRI.ContainerRuntimes) == 0 {
@@ -113,6 +114,29 @@ func (k Known) Shoot(s *Shoot) Result {
 		k.check(g, &r)
 	}
 	return r
+}
+
+// checkNames warns of a type that is asked for by several names: nodes are labelled by the
+// name that their group has, and a RuntimeClass finds those with one label.
+func (k Known) checkNames(s *Shoot, r *Result) {
+	first := map[string]string{}
+	for i := range s.Spec.Provider.Workers {
+		w := &s.Spec.Provider.Workers[i]
+		if w.CRI == nil {
+			continue
+		}
+		for j := range w.CRI.ContainerRuntimes {
+			typ := w.CRI.ContainerRuntimes[j].Type
+			name := k.Plugins.Canonical(typ)
+			switch was := first[name]; was {
+			case "":
+				first[name] = typ
+			case typ:
+			default:
+				r.warn("%s: another group asks for it as %s, and its RuntimeClasses lead to the nodes of one name only; ask for it by one name in all groups", workersAt.Index(i).Child("cri", "containerRuntimes").Index(j).Child("type"), was)
+			}
+		}
+	}
 }
 
 // byNames puts names in the place of indexes: a worker group that has moved in its
