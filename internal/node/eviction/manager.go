@@ -70,7 +70,9 @@ type Manager struct {
 	node    Node
 	machine *Machine
 
-	going map[types.UID]bool // pods that were told to end, and are not told again
+	// going are pods that were told to end, and are not told again, with the times that
+	// they began: one that takes the place of another has its UID on one machine.
+	going map[types.UID]time.Time
 
 	mu  sync.Mutex
 	has []corev1.NodeConditionType
@@ -78,7 +80,7 @@ type Manager struct {
 
 // New makes a Manager. Run starts it.
 func New(cfg Config, node Node) *Manager {
-	return &Manager{cfg: cfg, node: node, machine: NewMachine(cfg.Thresholds, cfg.Transition), going: map[types.UID]bool{}}
+	return &Manager{cfg: cfg, node: node, machine: NewMachine(cfg.Thresholds, cfg.Transition), going: map[types.UID]time.Time{}}
 }
 
 // Run observes, and evicts where it must, until ctx ends.
@@ -151,7 +153,7 @@ func (m *Manager) exceeded(ctx context.Context, pods []Pod) bool {
 	any := false
 	for _, p := range pods {
 		limit, said := Exceeded(p)
-		if said == "" || priority.Critical(p.Pod) || m.going[p.Pod.UID] {
+		if said == "" || priority.Critical(p.Pod) || m.goes(p.Pod) {
 			continue
 		}
 		m.evict(ctx, Eviction{Pod: p.Pod, Signal: limit, Message: said, Grace: hardGrace})
@@ -205,7 +207,7 @@ func reclaims(s Signal, l Layout) (containers, images bool) {
 // of it, the node is looked at anew before the next one has to go.
 func (m *Manager) one(ctx context.Context, ranked []Pod, t Threshold, o Observation) bool {
 	for _, p := range ranked {
-		if m.going[p.Pod.UID] {
+		if m.goes(p.Pod) {
 			continue
 		}
 		e := low(p, t, o)
@@ -229,7 +231,7 @@ func (m *Manager) grace(pod *corev1.Pod, t Threshold) time.Duration {
 }
 
 func (m *Manager) evict(ctx context.Context, e Eviction) {
-	m.going[e.Pod.UID] = true
+	m.going[e.Pod.UID] = began(e.Pod)
 	m.cfg.Log.Warn("evict a pod", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "uid", e.Pod.UID, "why", e.Message)
 	ctx, cancel := context.WithTimeout(ctx, e.Grace+beyond)
 	defer cancel()
@@ -238,9 +240,23 @@ func (m *Manager) evict(ctx context.Context, e Eviction) {
 	}
 }
 
+// goes says that a pod was told to end.
+func (m *Manager) goes(p *corev1.Pod) bool {
+	at, told := m.going[p.UID]
+	return told && at.Equal(began(p))
+}
+
+// began is when a pod was accepted; zero if nobody knows.
+func began(p *corev1.Pod) time.Time {
+	if t := p.Status.StartTime; t != nil {
+		return t.Time
+	}
+	return time.Time{}
+}
+
 // forget forgets pods that are not there any more.
 func (m *Manager) forget(but []Pod) {
-	maps.DeleteFunc(m.going, func(uid types.UID, _ bool) bool {
+	maps.DeleteFunc(m.going, func(uid types.UID, _ time.Time) bool {
 		return !slices.ContainsFunc(but, func(p Pod) bool { return p.Pod.UID == uid })
 	})
 }

@@ -55,14 +55,14 @@ func (m *Machine) keep(ctx context.Context) error {
 		m.mu.Lock()
 		m.statuses = all.Statuses
 		m.mu.Unlock()
-		pods := m.wanted(objects, all)
+		pods, again := m.wanted(objects, all)
 		if len(unread) == 0 {
 			m.forgetOthers(pods)
 		}
 		m.agent.Set(pods, unread...)
 		timer.Stop()
-		if !all.Again.IsZero() {
-			timer.Reset(time.Until(all.Again))
+		if !again.IsZero() {
+			timer.Reset(time.Until(again))
 		}
 	}
 }
@@ -83,14 +83,14 @@ const retryRecords = 10 * time.Second
 
 // wanted are the pods of manifests and workloads. Of those that stay to be looked at
 // only such are asked for as the agent has, or knows to have ended: no other one may
-// start.
-func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.Pod {
+// start. Again is when to ask anew; zero for when something has changed.
+func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*corev1.Pod, again time.Time) {
 	list := append([]*manifest.Pod(nil), objects.Pods...)
 	list = append(list, all.Want...)
 	node := source.Node{Name: m.cfg.Node.Name}
-	var out []*corev1.Pod
-	for _, p := range source.Static(list, node) {
-		out = append(out, p.Pod)
+	out, again = m.replaced(source.Static(list, node), time.Now())
+	if again.IsZero() || !all.Again.IsZero() && all.Again.Before(again) {
+		again = all.Again
 	}
 	there := map[types.UID]bool{} // also those that have just ended, and are not in the ledger yet
 	for _, p := range m.agent.Pods() {
@@ -101,7 +101,7 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) []*corev1.
 			out = append(out, p.Pod)
 		}
 	}
-	return out
+	return out, again
 }
 
 // seen is what the agent has of pods, and what it remembers of such as it has not come

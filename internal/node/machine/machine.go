@@ -84,6 +84,7 @@ type Machine struct {
 	beside struct {
 		remembered sync.Map // pods that there were before the agent was started
 		whys       sync.Map // what keeps pods from being ready; see shown.Detail
+		again      replacements
 	}
 
 	mu       sync.Mutex
@@ -98,6 +99,7 @@ type Machine struct {
 // New makes a Machine. Whoever does so has the Lock until Run has ended.
 func New(ctx context.Context, cfg Config) (*Machine, error) {
 	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
+	m.beside.again = replacements{}
 	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
 		return nil, err
 	}

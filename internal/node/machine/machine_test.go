@@ -64,7 +64,8 @@ type place struct {
 	dir  string
 	url  string // of manifests; empty for none
 	heard
-	stop func()
+	machine *Machine // that runs
+	stop    func()
 }
 
 func newPlace(t *testing.T) *place {
@@ -103,6 +104,7 @@ func (p *place) boot() {
 		p.t.Fatal(err)
 	}
 	m := p.make()
+	p.machine = m
 	go func() { ended <- m.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() {
 		cancel()
