@@ -62,10 +62,17 @@ func (m *Machine) keep(ctx context.Context) error {
 		m.agent.Set(pods, unread...)
 		timer.Stop()
 		if !again.IsZero() {
-			timer.Reset(time.Until(again))
+			timer.Reset(patience(again, time.Now()))
 		}
 	}
 }
+
+// longest is how long nobody looks at the clock while there is something to do at a time:
+// timers know neither that it was set, nor how long the machine was asleep.
+const longest = 30 * time.Second
+
+// patience is how long to wait until a time, before the clock is looked at again.
+func patience(until, now time.Time) time.Duration { return min(until.Sub(now), longest) }
 
 // forgetOthers forgets what was remembered of pods that nobody asks for any more.
 func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
