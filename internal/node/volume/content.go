@@ -36,15 +36,36 @@ func hasContent(v *corev1.Volume) bool {
 // an object that is gone: Update tells.
 func (s *Set) content(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	m := &mounted{path: s.memoryPath(v.Name), own: true, readOnly: true}
-	list, _, err := s.collect(ctx, v)
+	collect, filled := s.collect, s.folder(v, m).Filled()
+	if filled {
+		collect = s.collectSoon
+	}
+	list, _, err := collect(ctx, v)
+	if err != nil && filled {
+		return m, nil
+	}
 	if err != nil {
-		if s.folder(v, m).Filled() {
-			return m, nil
-		}
 		return nil, err
 	}
 	_, err = s.folder(v, m).Publish(list)
 	return m, err
+}
+
+// How long objects and tokens are waited for while there is older content: of all volumes
+// together, and at least of each. What restarts containers waits meanwhile.
+const (
+	soon      = 5 * time.Second
+	soonAtAll = 100 * time.Millisecond
+)
+
+// collectSoon is collect where the pod can go on without.
+func (s *Set) collectSoon(ctx context.Context, v *corev1.Volume) (map[string]files.File, time.Time, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, max(soon-s.waited, soonAtAll))
+	defer cancel()
+	list, next, err := s.collect(ctx, v)
+	s.waited += time.Since(began)
+	return list, next, err
 }
 
 func (s *Set) folder(v *corev1.Volume, m *mounted) files.Folder {
@@ -360,6 +381,7 @@ const retryAfter = 10 * time.Second
 // change.
 func (s *Set) Update(ctx context.Context) (changed bool, next time.Time, err error) {
 	var errs []error
+	s.waited = 0
 	for i := range s.list {
 		v := &s.list[i]
 		did, at, err := s.update(ctx, v, s.volumes[v.Name])
@@ -384,7 +406,7 @@ func (s *Set) update(ctx context.Context, v *corev1.Volume, m *mounted) (changed
 	if !hasContent(v) {
 		return false, time.Time{}, nil
 	}
-	list, next, err := s.collect(ctx, v)
+	list, next, err := s.collectSoon(ctx, v)
 	if err != nil {
 		return false, next, err
 	}

@@ -3,11 +3,13 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -168,6 +170,42 @@ func TestUnreadableIsNotMissing(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// hanging answers nobody.
+type hanging struct{ objects }
+
+func (hanging) ConfigMap(ctx context.Context, _, _ string) (*corev1.ConfigMap, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestContentOfAServerThatHangs holds up no pod that has content already for longer than a few
+// seconds, however many volumes it has.
+func TestContentOfAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := podContext(configMap("m"))
+		for i := range 9 {
+			v := c.Pod.Spec.Volumes[0]
+			v.Name = fmt.Sprintf("v%d", i)
+			c.Pod.Spec.Volumes = append(c.Pod.Spec.Volumes, v)
+		}
+		dirs := testDirs(t)
+		if _, err := prepare(c, dirs); err != nil {
+			t.Fatal(err)
+		}
+		c.Objects = hanging{}
+		began := time.Now()
+		s, err := prepare(c, dirs) // by another agent
+		if took := time.Since(began); err != nil || took > 6*time.Second {
+			t.Fatalf("it took %s: %v", took, err)
+		}
+		began = time.Now()
+		_, next, err := s.Update(t.Context())
+		if took := time.Since(began); err == nil || took > 6*time.Second || next.IsZero() {
+			t.Errorf("it took %s, next %s: %v", took, next, err)
+		}
+	})
 }
 
 func TestUpdateFollowsThePod(t *testing.T) {

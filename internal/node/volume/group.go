@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/volume/tree"
 )
 
 // What the pod's group may do with files of a volume, by whether it is writable.
@@ -136,7 +137,7 @@ func (c *groupChange) apply(ctx context.Context, dir string) error {
 			return nil
 		}
 	}
-	return (&walk{visit: c.change}).run(ctx, dir)
+	return (&tree.Walk{Visit: c.change}).Run(ctx, dir)
 }
 
 // mode is what a file's mode is to be.
@@ -150,22 +151,22 @@ func (c *groupChange) mode(st *unix.Stat_t) uint32 {
 
 // change works on the place that was looked at, whatever has its name by now. A
 // link is given to the group itself.
-func (c *groupChange) change(n *node) error {
+func (c *groupChange) change(n *tree.Node) error {
 	c.step(time.Now())
-	mode := c.mode(&n.stat) // changing the owner takes bits away
-	if int(n.stat.Gid) != c.gid {
-		if err := unix.Fchownat(n.fd, "", -1, c.gid, unix.AT_EMPTY_PATH); err != nil {
-			c.refuse(fmt.Errorf("change the group of %s: %w", n.name, err))
+	mode := c.mode(&n.Stat) // changing the owner takes bits away
+	if int(n.Stat.Gid) != c.gid {
+		if err := unix.Fchownat(n.FD, "", -1, c.gid, unix.AT_EMPTY_PATH); err != nil {
+			c.refuse(fmt.Errorf("change the group of %s: %w", n.Name, err))
 			return nil
 		}
-	} else if mode == n.stat.Mode&0o7777 {
+	} else if mode == n.Stat.Mode&0o7777 {
 		return nil
 	}
-	if n.stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+	if n.Stat.Mode&unix.S_IFMT == unix.S_IFLNK {
 		return nil
 	}
-	if err := unix.Chmod(n.path(), mode); err != nil {
-		c.refuse(fmt.Errorf("change the mode of %s: %w", n.name, err))
+	if err := unix.Chmod(n.Path(), mode); err != nil {
+		c.refuse(fmt.Errorf("change the mode of %s: %w", n.Name, err))
 	}
 	return nil
 }

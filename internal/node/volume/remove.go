@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/volume/tree"
 )
 
 // Remove takes the volumes of a pod away: what CSI drivers have mounted, then
@@ -101,15 +102,15 @@ func unmountBelow(dir string) error {
 // deleteTree deletes a folder. It never goes into a mount, even one that has come
 // since the last look.
 func deleteTree(ctx context.Context, dir string) error {
-	w := &walk{
-		visit: func(n *node) error { return unlink(n, dir) },
-		foreign: func(_ int, name string) error {
+	w := &tree.Walk{
+		Visit: func(n *tree.Node) error { return unlink(n, dir) },
+		Foreign: func(_ int, name string) error {
 			return fmt.Errorf("something is mounted on %s: %w", name, errdefs.ErrPrecondition)
 		},
 	}
 	var err error
 	for range rounds {
-		if err = w.run(ctx, dir); !errors.Is(err, unix.ENOTEMPTY) {
+		if err = w.Run(ctx, dir); !errors.Is(err, unix.ENOTEMPTY) {
 			break
 		}
 	}
@@ -119,12 +120,12 @@ func deleteTree(ctx context.Context, dir string) error {
 	return nil
 }
 
-func unlink(n *node, top string) error {
-	parent, name, flags := n.parent, n.name, 0
+func unlink(n *tree.Node, top string) error {
+	parent, name, flags := n.Parent, n.Name, 0
 	if parent < 0 {
 		parent, name = unix.AT_FDCWD, top
 	}
-	if n.isDir() {
+	if n.IsDir() {
 		flags = unix.AT_REMOVEDIR
 	}
 	if err := unix.Unlinkat(parent, name, flags); err != nil && !errors.Is(err, unix.ENOENT) {

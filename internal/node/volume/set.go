@@ -117,6 +117,7 @@ type Set struct {
 	frozen  map[string]map[string][]byte // of immutable objects, by kind and name
 	tokens  map[request]token
 	refused map[string]error // by folder; see Refused
+	waited  time.Duration    // for objects, in this round; see collectSoon
 }
 
 // mounted is a volume as it is on this machine.

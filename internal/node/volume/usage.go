@@ -12,6 +12,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/volume/tree"
 )
 
 // Usage is what a volume takes and what is left where it is.
@@ -93,7 +94,7 @@ func measure(ctx context.Context, u Usage, path string, whole bool) (Usage, erro
 		u.AllInodes, u.Free = int64(st.Files), int64(st.Ffree)
 		if whole {
 			c := count{links: map[link]bool{}}
-			err := (&walk{visit: c.add}).run(ctx, path)
+			err := (&tree.Walk{Visit: c.add}).Run(ctx, path)
 			u.Bytes, u.Inodes = c.bytes, c.inodes
 			return u, err
 		}
@@ -114,18 +115,18 @@ type count struct {
 	links         map[link]bool
 }
 
-func (c *count) add(n *node) error {
+func (c *count) add(n *tree.Node) error {
 	if c.inodes >= maxEntries {
 		return fmt.Errorf("it holds more than %d files, of which no more are counted: %w", maxEntries, errdefs.ErrExhausted)
 	}
-	if !n.isDir() && n.stat.Nlink > 1 {
-		l := link{n.stat.Dev, n.stat.Ino}
+	if !n.IsDir() && n.Stat.Nlink > 1 {
+		l := link{n.Stat.Dev, n.Stat.Ino}
 		if c.links[l] {
 			return nil
 		}
 		c.links[l] = true
 	}
 	c.inodes++
-	c.bytes += n.stat.Blocks * 512
+	c.bytes += n.Stat.Blocks * 512
 	return nil
 }

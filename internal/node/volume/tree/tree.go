@@ -1,4 +1,7 @@
-package volume
+// Package tree walks through the files of a volume, whatever is done to them meanwhile: by
+// descriptors and not by paths, so that no link leads out of it. What is done with the files is
+// for its callers.
+package tree
 
 import (
 	"context"
@@ -16,28 +19,30 @@ import (
 // maxDepth bounds how deep a tree is followed. No path is longer.
 const maxDepth = unix.PathMax / 2
 
-// node is what a walk comes by.
-type node struct {
-	fd     int // of itself: a place, for neither reading nor writing
-	parent int // of its folder; -1 at the top
-	name   string
-	stat   unix.Stat_t
+// Node is what a walk comes by.
+type Node struct {
+	FD     int // of itself: a place, for neither reading nor writing
+	Parent int // of its folder; -1 at the top
+	Name   string
+	Stat   unix.Stat_t
 }
 
-func (n *node) isDir() bool { return n.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
+// IsDir says whether it is a folder.
+func (n *Node) IsDir() bool { return n.Stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// path names it for calls that take no descriptor of a place.
-func (n *node) path() string { return fmt.Sprintf("/proc/thread-self/fd/%d", n.fd) }
+// Path names it for calls that take no descriptor of a place.
+func (n *Node) Path() string { return fmt.Sprintf("/proc/thread-self/fd/%d", n.FD) }
 
-// walk visits everything in a tree, what is in a folder before the folder itself.
-// It follows no links and enters no other mounts: those are told to foreign, which
+// Walk visits everything in a tree, what is in a folder before the folder itself.
+// It follows no links and enters no other mounts: those are told to Foreign, which
 // may be nil. What vanishes meanwhile is left out.
-type walk struct {
-	visit   func(*node) error
-	foreign func(parent int, name string) error
+type Walk struct {
+	Visit   func(*Node) error
+	Foreign func(parent int, name string) error
 }
 
-func (w *walk) run(ctx context.Context, top string) error {
+// Run walks through what is at top. It ends with ctx, with its cause.
+func (w *Walk) Run(ctx context.Context, top string) error {
 	fd, err := unix.Open(top, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -45,32 +50,32 @@ func (w *walk) run(ctx context.Context, top string) error {
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: top, Err: err}
 	}
-	if err := w.node(ctx, &node{fd: fd, parent: -1, name: top}, 0); err != nil {
+	if err := w.node(ctx, &Node{FD: fd, Parent: -1, Name: top}, 0); err != nil {
 		return fmt.Errorf("walk through %s: %w", top, err)
 	}
 	return nil
 }
 
-func (w *walk) node(ctx context.Context, n *node, depth int) error {
-	defer func() { _ = unix.Close(n.fd) }()
+func (w *Walk) node(ctx context.Context, n *Node, depth int) error {
+	defer func() { _ = unix.Close(n.FD) }()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if depth > maxDepth {
 		return fmt.Errorf("folders are more than %d deep: %w", maxDepth, errdefs.ErrExhausted)
 	}
-	if err := unix.Fstat(n.fd, &n.stat); err != nil {
-		return &fs.PathError{Op: "stat", Path: n.name, Err: err}
+	if err := unix.Fstat(n.FD, &n.Stat); err != nil {
+		return &fs.PathError{Op: "stat", Path: n.Name, Err: err}
 	}
-	if n.isDir() {
-		if err := w.entries(ctx, n.fd, depth); err != nil {
+	if n.IsDir() {
+		if err := w.entries(ctx, n.FD, depth); err != nil {
 			return err
 		}
 	}
-	return w.visit(n)
+	return w.Visit(n)
 }
 
-func (w *walk) entries(ctx context.Context, dir, depth int) error {
+func (w *Walk) entries(ctx context.Context, dir, depth int) error {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // it was deleted since it was found
@@ -96,7 +101,7 @@ func (w *walk) entries(ctx context.Context, dir, depth int) error {
 	}
 }
 
-func (w *walk) enter(ctx context.Context, dir int, name string, depth int) error {
+func (w *Walk) enter(ctx context.Context, dir int, name string, depth int) error {
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
@@ -105,12 +110,12 @@ func (w *walk) enter(ctx context.Context, dir int, name string, depth int) error
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case errors.Is(err, unix.EXDEV):
-		if w.foreign == nil {
+		if w.Foreign == nil {
 			return nil
 		}
-		return w.foreign(dir, name)
+		return w.Foreign(dir, name)
 	case err != nil:
 		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return w.node(ctx, &node{fd: fd, parent: dir, name: name}, depth+1)
+	return w.node(ctx, &Node{FD: fd, Parent: dir, Name: name}, depth+1)
 }
