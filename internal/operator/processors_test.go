@@ -32,7 +32,7 @@ func TestProcessorsGoBeforeNames(t *testing.T) {
 	w.wants("by its name", w.condition(p, v1alpha1.ConditionValid), "False Invalid: spec.machineType: Invalid value: \"m5.large\": machines of type m5.large cannot run virtual machines")
 	w.change(p, func() { p.Spec.MachineType = "m5.metal" })
 	w.settle()
-	w.wants("doubtful", w.condition(p, v1alpha1.ConditionValid), "True Warned", "spec.machineType: Node Feature Discovery has found neither VMX nor SVM on a-000; turn nested virtualisation on for these machines if they have it; nodes without /dev/kvm will be refused")
+	w.wants("doubtful", w.condition(p, v1alpha1.ConditionValid), "True Warned", "spec.machineType: Node Feature Discovery has found neither VMX nor SVM on a-000; turn nested virtualisation on for these machines if they have it; kata-containers cannot run on nodes without /dev/kvm")
 	w.change(p, func() { p.Spec.MachineType = "m5.large" })
 	label(found + "VMX")
 	w.wants("by its nodes", w.condition(p, v1alpha1.ConditionValid), "True Checked: the pool can be acted on")

@@ -72,7 +72,7 @@ func (kata) Suits(m plugin.Machine, at *field.Path) (*field.Error, string) {
 	}
 	fault, warning := byName(m, at)
 	if fault == nil && m.Virtual.By != "" {
-		warning = fmt.Sprintf("%s: %s; nodes without /dev/kvm will be refused", at, m.Virtual.By)
+		warning = fmt.Sprintf("%s: %s; kata-containers cannot run on nodes without /dev/kvm", at, m.Virtual.By)
 	}
 	return fault, warning
 }
@@ -85,9 +85,9 @@ func byName(m plugin.Machine, at *field.Path) (*field.Error, string) {
 	case name == "" || table.is(table.whole, name):
 		return nil, ""
 	case m.Provider == "":
-		return nil, fmt.Sprintf("%s: nobody says whose machines of type %s are, so that nothing is known of them; give the provider beside it, such as aws; nodes without /dev/kvm will be refused", at, name)
+		return nil, fmt.Sprintf("%s: nobody says whose machines of type %s are, so that nothing is known of them; give the provider beside it, such as aws; kata-containers cannot run on nodes without /dev/kvm", at, name)
 	case table.is(table.nested, name):
-		return nil, fmt.Sprintf("%s: machines of type %s can run virtual machines only if nested virtualisation is turned on for them; nodes without /dev/kvm will be refused", at, name)
+		return nil, fmt.Sprintf("%s: machines of type %s can run virtual machines only if nested virtualisation is turned on for them; kata-containers cannot run on nodes without /dev/kvm", at, name)
 	case table.is(table.never, name):
 		do := m.Virtual.Instead
 		if do == "" {
@@ -95,5 +95,5 @@ func byName(m plugin.Machine, at *field.Path) (*field.Error, string) {
 		}
 		return field.Invalid(at, name, fmt.Sprintf("machines of type %s cannot run virtual machines, which kata-containers needs; %s, or take kata-containers off this pool", name, do)), ""
 	}
-	return nil, fmt.Sprintf("%s: nothing is known of machines of type %s; nodes without /dev/kvm will be refused", at, name)
+	return nil, fmt.Sprintf("%s: nothing is known of machines of type %s; kata-containers cannot run on nodes without /dev/kvm", at, name)
 }

@@ -56,7 +56,7 @@ func TestMachines(t *testing.T) {
 	for _, name := range []string{"", "m5.metal", "m8i.large", "x"} {
 		m := plugin.Machine{Type: name, Provider: "aws", Virtual: plugin.Virtual{By: "somebody doubts it"}}
 		fault, warning := New().Suits(m, field.NewPath("machine"))
-		if fault != nil || warning != "machine: somebody doubts it; nodes without /dev/kvm will be refused" {
+		if fault != nil || warning != "machine: somebody doubts it; kata-containers cannot run on nodes without /dev/kvm" {
 			t.Errorf("%s: %v %s", name, fault, warning)
 		}
 	}
