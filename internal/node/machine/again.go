@@ -9,6 +9,7 @@ import (
 
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/workload"
 )
 
 // How long a pod of a workload that has ended stays before another one takes its place:
@@ -118,9 +119,7 @@ func (m *Machine) replaced(pods []*manifest.Pod, now time.Time) (out []*corev1.P
 		if stays {
 			out = append(out, p.Pod)
 		}
-		if next.IsZero() || !at.IsZero() && at.Before(next) {
-			next = at
-		}
+		next = workload.Sooner(next, at)
 		switch owner := m.reference(p.OwnerKind, manifest.Key{Namespace: p.Namespace, Name: p.Owner}); {
 		case goes && phases[p.UID] == corev1.PodFailed:
 			m.events.add(owner, corev1.EventTypeWarning, reasons.failed, fmt.Sprintf("Pod %s has failed, and another one takes its place", p.Name))

@@ -24,13 +24,10 @@ import (
 // keep has the agent keep the pods of the manifests, and those that Jobs and the like
 // want now. It thinks when manifests or pods have changed, and when the clock says so.
 func (m *Machine) keep(ctx context.Context) error {
-	records, err := m.readRecords()
-	if err != nil {
-		return err
-	}
 	for _, p := range m.agent.Remembered() {
 		m.beside.remembered.Store(p.UID, p)
 	}
+	k := rounds{Machine: m}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -44,27 +41,120 @@ func (m *Machine) keep(ctx context.Context) error {
 		if objects == nil {
 			continue // nobody knows yet which pods are to be
 		}
-		seen := m.seen()
-		all := workload.Plan(workload.Input{Workloads: objects.Workloads, Unread: unread, Records: records, Pods: workload.Known(seen), Now: time.Now()})
-		if err := m.writeRecords(records, all.Records); err != nil {
-			m.warn("JobsNotRecorded", "No pod is started or ended until what Jobs have done can be written down, which is tried again: "+err.Error()+hostpath.Advice(err))
-			timer.Reset(retryRecords)
-			continue
-		}
-		records = all.Records
-		m.mu.Lock()
-		m.statuses = all.Statuses
-		m.mu.Unlock()
-		pods, again := m.wanted(objects, all)
-		if len(unread) == 0 {
-			m.forgetOthers(pods)
-		}
-		m.agent.Set(pods, unread...)
 		timer.Stop()
-		if !again.IsZero() {
+		if again := k.round(objects, unread); !again.IsZero() {
 			timer.Reset(patience(again, time.Now()))
 		}
 	}
+}
+
+// rounds is what keep knows from one time to the next.
+type rounds struct {
+	*Machine
+	records map[string]workload.Record // nil while they were not read
+	jobs    []*manifest.Pod            // pods of Jobs and CronJobs that were last asked for
+	planned bool                       // jobs holds all of them
+	told    string                     // why Jobs and CronJobs wait
+}
+
+// round thinks once; again is when to do so anew, and zero if only a change matters.
+// Pods of Jobs and CronJobs wait where what these have done cannot be read, or written
+// down; others do not.
+func (k *rounds) round(objects *manifest.Objects, unread []string) (again time.Time) {
+	in := workload.Input{Workloads: objects.Workloads, Unread: unread, Records: k.records, Pods: workload.Known(k.seen()), Now: time.Now()}
+	all, err := k.plan(in)
+	if err != nil {
+		k.tellOnce(err)
+		all, unread = k.hold(in)
+	}
+	k.mu.Lock()
+	k.statuses = all.Statuses
+	k.mu.Unlock()
+	pods, again := k.wanted(objects, all)
+	if err != nil {
+		pods = append(pods, k.held(objects)...)
+		k.agent.Set(pods, unread...)
+		return workload.Sooner(again, time.Now().Add(retryRecords))
+	}
+	k.told = ""
+	if len(unread) == 0 {
+		k.forgetOthers(pods)
+	}
+	k.agent.Set(pods, unread...)
+	k.remember(all, pods)
+	return again
+}
+
+// plan says what is to be, once that is written down.
+func (k *rounds) plan(in workload.Input) (all workload.All, err error) {
+	if k.records == nil {
+		if k.records, err = k.readRecords(); err != nil {
+			return all, &jobsWait{"JobsUnknown", "What Jobs and CronJobs have done cannot be read, and none of their pods is started or ended; that is tried again: " + err.Error()}
+		}
+		in.Records = k.records
+	}
+	all = workload.Plan(in)
+	if err := k.writeRecords(k.records, all.Records); err != nil {
+		return all, &jobsWait{"JobsNotRecorded", "No pod of a Job or CronJob is started or ended until what these have done can be written down, which is tried again: " + err.Error() + hostpath.Advice(err)}
+	}
+	k.records = all.Records
+	return all, nil
+}
+
+// jobsWait is why Jobs and CronJobs do.
+type jobsWait struct{ reason, message string }
+
+func (w *jobsWait) Error() string { return w.message }
+
+// tellOnce tells of what is told already no second time.
+func (k *rounds) tellOnce(err error) {
+	var why *jobsWait
+	if errors.As(err, &why) && k.told != why.message {
+		k.told = why.message
+		k.warn(why.reason, why.message)
+	}
+}
+
+// hold plans for what needs no records, and says of which sources nothing that an earlier
+// machine has left may be touched, as nobody knows which pods Jobs have.
+func (k *rounds) hold(in workload.Input) (all workload.All, unread []string) {
+	in.Workloads = slices.DeleteFunc(slices.Clone(in.Workloads), func(w *manifest.Workload) bool { return w.StatefulSet == nil })
+	in.Records = nil
+	all = workload.Plan(in)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, s := range k.statuses {
+		if _, has := all.Statuses[id]; !has {
+			all.Statuses[id] = s
+		}
+	}
+	if unread = in.Unread; !k.planned {
+		unread = k.cfg.Manifests.Kinds()
+	}
+	return all, unread
+}
+
+// remember keeps which pods of Jobs and CronJobs were asked for.
+func (k *rounds) remember(all workload.All, asked []*corev1.Pod) {
+	k.jobs, k.planned = nil, true
+	for _, p := range source.Static(slices.Concat(all.Want, all.Keep), source.Node{Name: k.cfg.Node.Name}) {
+		if p.OwnerKind != "StatefulSet" && slices.ContainsFunc(asked, func(a *corev1.Pod) bool { return a.UID == p.UID }) {
+			k.jobs = append(k.jobs, p)
+		}
+	}
+}
+
+// held are the pods of Jobs and CronJobs as they were, but for those whose manifests are
+// gone.
+func (k *rounds) held(objects *manifest.Objects) (out []*corev1.Pod) {
+	for _, p := range k.jobs {
+		if slices.ContainsFunc(objects.Workloads, func(w *manifest.Workload) bool {
+			return w.Kind == p.OwnerKind && w.Key() == manifest.Key{Namespace: p.Namespace, Name: p.Owner}
+		}) {
+			out = append(out, p.Pod)
+		}
+	}
+	return out
 }
 
 // longest is how long nobody looks at the clock while there is something to do at a time:
@@ -96,9 +186,7 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	list = append(list, all.Want...)
 	node := source.Node{Name: m.cfg.Node.Name}
 	out, again = m.replaced(source.Static(list, node), time.Now())
-	if again.IsZero() || !all.Again.IsZero() && all.Again.Before(again) {
-		again = all.Again
-	}
+	again = workload.Sooner(again, all.Again)
 	there := map[types.UID]bool{} // also those that have just ended, and are not in the ledger yet
 	for _, p := range m.agent.Pods() {
 		there[p.UID] = true
@@ -152,7 +240,7 @@ func (m *Machine) readRecords() (map[string]workload.Record, error) {
 		err = json.Unmarshal(data, &out)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what Jobs have done: %w; remove %s to have all of them run again", err, m.recordFile())
+		return nil, fmt.Errorf("read %s: %w; mend it, or remove it to have all of them run again", m.recordFile(), err)
 	}
 	return out, nil
 }

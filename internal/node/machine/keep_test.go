@@ -1,8 +1,14 @@
 package machine
 
 import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // TestPatience looks at the clock again before it could have jumped far past a time.
@@ -12,5 +18,86 @@ func TestPatience(t *testing.T) {
 		if got := patience(now.Add(tt.until), now); got != tt.want {
 			t.Errorf("until %s it waits for %s, not %s", tt.until, got, tt.want)
 		}
+	}
+}
+
+// jobOf is a Job whose pod runs on.
+func jobOf(name string) string {
+	return strings.NewReplacer("name: sum", "name: "+name, "exit 0", "run").Replace(job)
+}
+
+// starts counts the pods whose names begin like this and whose containers were started.
+func (p *place) starts(prefix string) int {
+	return len(slices.DeleteFunc(slices.Clone(p.fake.Calls("start")), func(c string) bool { return !strings.HasPrefix(c, "start "+prefix) }))
+}
+
+// TestJobsNotRecorded starts and ends other pods while what Jobs have done cannot be
+// written down, and leaves those of Jobs as they are.
+func TestJobsNotRecorded(t *testing.T) {
+	p := newPlace(t)
+	p.write("long.yaml", jobOf("long"))
+	p.write("gone.yaml", jobOf("gone"))
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("all", func() bool { return p.starts("long-") == 1 && p.starts("gone-") == 1 && p.phase("a") == "Running" })
+	record := p.dir + "/lib/workloads.json"
+	if err := errors.Join(os.Rename(record, record+".good"), os.MkdirAll(record+"/x", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	p.write("new.yaml", jobOf("new"))
+	p.await("what is wrong", func() bool { return p.told("JobsNotRecorded", "workloads.json") })
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.write("db.yaml", set)
+	p.remove("a.yaml")
+	p.remove("gone.yaml")
+	p.await("the others", func() bool {
+		return p.phase("b") == "Running" && p.phase("db-2") == "Running" && p.phase("a") == "" && len(p.fake.Sandboxes()) == 5
+	})
+	if p.starts("new-") != 0 || len(p.fake.Calls("stop long")) != 0 {
+		t.Errorf("%q", p.fake.Calls(""))
+	}
+	if err := os.RemoveAll(record); err != nil {
+		t.Fatal(err)
+	}
+	p.write("new.yaml", jobOf("new")+"# now\n")
+	p.await("the Job", func() bool { return p.starts("new-") == 1 })
+	if len(p.fake.Calls("stop long")) != 0 || p.starts("long-") != 1 {
+		t.Errorf("%q", p.fake.Calls(""))
+	}
+}
+
+// TestJobsUnknown runs other pods where what Jobs have done cannot be read, and touches
+// nothing that these have left until it can.
+func TestJobsUnknown(t *testing.T) {
+	p := newPlace(t)
+	p.write("long.yaml", jobOf("long"))
+	p.write("once.yaml", strings.Replace(job, "name: sum", "name: once", 1))
+	done := func() bool {
+		for name, pod := range p.pods() {
+			if strings.HasPrefix(name, "once-") && pod.Status.Phase == corev1.PodSucceeded {
+				return p.starts("long-") == 1
+			}
+		}
+		return false
+	}
+	p.boot()
+	p.await("the Jobs", done)
+	p.stop()
+	record := p.dir + "/lib/workloads.json"
+	if err := errors.Join(os.Rename(record, record+".good"), os.WriteFile(record, []byte(`{"Job `), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p.boot()
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.await("the pod", func() bool {
+		return p.phase("a") == "Running" && p.told("JobsUnknown", "remove it to have all of them run again")
+	})
+	if err := os.Rename(record+".good", record); err != nil {
+		t.Fatal(err)
+	}
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.await("the Jobs again", func() bool { return p.phase("b") == "Running" && done() })
+	if p.starts("long-") != 1 || p.starts("once-") != 1 || len(p.fake.Calls("stop long")) != 0 {
+		t.Errorf("%q", p.fake.Calls(""))
 	}
 }

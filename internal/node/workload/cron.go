@@ -169,7 +169,7 @@ func (m *cronJob) decide() (Decision, wanted) {
 		j := m.jobs[r.At.Unix()]
 		of := m.want[r.At.Unix()]
 		want.run, want.keep = append(want.run, of.run...), append(want.keep, of.keep...)
-		d.Again = sooner(d.Again, j.again)
+		d.Again = Sooner(d.Again, j.again)
 		switch r.Job.State {
 		case Complete:
 			d.Status.Succeeded++

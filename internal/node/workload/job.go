@@ -254,7 +254,7 @@ func (j *job) pause() time.Duration {
 	return longestBackoff
 }
 
-func (j *job) soon(t time.Time) { j.again = sooner(j.again, t) }
+func (j *job) soon(t time.Time) { j.again = Sooner(j.again, t) }
 
 // wanted are pods of a workload.
 type wanted struct {

@@ -66,8 +66,8 @@ type Decision struct {
 	Status Status
 }
 
-// sooner is the earlier one of two times; zero is never.
-func sooner(a, b time.Time) time.Time {
+// Sooner is the earlier one of two times; zero is never.
+func Sooner(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b
 	}
@@ -141,7 +141,7 @@ func Plan(in Input) All {
 		d := Next(w, in.Records[id], in.Pods, in.Now)
 		out.Want, out.Keep = append(out.Want, d.Want...), append(out.Keep, d.Keep...)
 		out.Records[id], out.Statuses[id] = d.Record, d.Status
-		out.Again = sooner(out.Again, d.Again)
+		out.Again = Sooner(out.Again, d.Again)
 	}
 	for id, r := range in.Records {
 		if _, there := out.Records[id]; !there && slices.Contains(in.Unread, r.From) {
