@@ -41,6 +41,7 @@ var kubeletFields = map[string]struct {
 	"clusterDNS": {"cluster-dns", nil}, "clusterDomain": {"cluster-domain", nil}, "resolvConf": {"resolv-conf", nil}, "podLogsDir": {"pod-logs-dir", nil},
 	"containerRuntimeEndpoint": {"container-runtime-endpoint", nil}, "imageServiceEndpoint": {"image-service-endpoint", nil},
 	"providerID": {"provider-id", nil}, "registerWithTaints": {"register-with-taints", taints},
+	"nodeStatusMaxImages": {"node-status-max-images", nil}, "nodeStatusReportFrequency": {"node-status-report-frequency", nil}, "nodeLeaseDurationSeconds": {"node-lease-duration", seconds},
 	"maxPods": {"max-pods", nil}, "podsPerCore": {"pods-per-core", nil}, "podPidsLimit": {"pod-max-pids", nil},
 	"systemReserved": {"system-reserved", nil}, "kubeReserved": {"kube-reserved", nil},
 	"cgroupsPerQOS": {"cgroups-per-qos", nil}, "cgroupRoot": {"cgroup-root", nil}, "cgroupDriver": {"cgroup-driver", nil}, "cpuCFSQuota": {"cpu-cfs-quota", nil},
@@ -91,7 +92,7 @@ func (k *kubeletFile) take(flags *pflag.FlagSet, given map[string]bool, path str
 		field, known := kubeletFields[at]
 		inner, deeper := value.(map[string]any)
 		switch {
-		case unsaid(value) && at != "healthzPort": // of which 0 says something
+		case unsaid(value) && !(zeros[at] && value != nil):
 			continue
 		case !known && deeper:
 			if err := k.take(flags, given, at+".", inner); err != nil {
@@ -116,6 +117,9 @@ func (k *kubeletFile) take(flags *pflag.FlagSet, given map[string]bool, path str
 	}
 	return nil
 }
+
+// zeros are the fields of which 0 says something.
+var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true}
 
 // unsaid says whether a value is one that leaves the matter to the kubelet: kubeadm writes
 // many of those. False is none.
@@ -220,6 +224,15 @@ func priorities(value any) (string, error) {
 		number := func(name string) int64 { n, _ := level[name].(float64); return int64(n) }
 		return fmt.Sprintf("%d=%ds", number("priority"), number("shutdownGracePeriodSeconds")), nil
 	})
+}
+
+// seconds is a duration that is written as their number.
+func seconds(value any) (string, error) {
+	n, ok := value.(float64)
+	if !ok {
+		return "", fmt.Errorf("%v is no number of seconds", value)
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + "s", nil
 }
 
 // alwaysAllow is what the mode of authorization comes to.

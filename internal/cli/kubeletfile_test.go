@@ -62,6 +62,9 @@ shutdownGracePeriodByPodPriority: [{priority: 100000, shutdownGracePeriodSeconds
 tlsMinVersion: VersionTLS13
 tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
 containerLogMaxWorkers: 3
+nodeStatusMaxImages: 0
+nodeStatusReportFrequency: 1m0s
+nodeLeaseDurationSeconds: 60
 containerLogMonitorInterval: 30s
 cpuManagerPolicy: static
 failSwapOn: false
@@ -97,7 +100,7 @@ func TestKubeletConfig(t *testing.T) {
 		"more": {strings.Replace(strings.Replace(fromKubeadm, "memorySwap: {}\n", "", 1), fromKubeadm[strings.Index(fromKubeadm, "logging:"):strings.Index(fromKubeadm, "memorySwap")], "", 1) + added, nil, map[string]string{
 			"max-pods": "250", "pod-max-pids": "4096", "system-reserved": "[cpu=500m,memory=1Gi]", "eviction-hard": "memory.available<500Mi,nodefs.available<10%",
 			"eviction-soft": "memory.available<1Gi", "eviction-soft-grace-period": "memory.available=1m30s", "register-with-taints": "[a=b:NoSchedule,c=:NoExecute]",
-			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "container-log-max-workers": "3", "container-log-monitor-interval": "30s", "image-maximum-gc-age": "72h0m0s",
+			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "container-log-max-workers": "3", "node-status-max-images": "0", "node-status-report-frequency": "1m0s", "node-lease-duration": "1m0s", "container-log-monitor-interval": "30s", "image-maximum-gc-age": "72h0m0s",
 			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true", "shutdown-grace-period-by-pod-priority": "[100000=10s]",
 			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
@@ -124,6 +127,7 @@ func TestKubeletConfigErrors(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for text, want := range map[string]string{
 		"kind: Pod\napiVersion: v1\n":                          "it is a Pod of v1, and not a KubeletConfiguration",
+		head + "nodeLeaseDurationSeconds: 1m\n":                "nodeLeaseDurationSeconds: 1m is no number of seconds",
 		head + "maxPods: many\n":                               "maxPods: ",
 		head + "maxPods: 1\nmaxPods: 2\n":                      `"maxPods" already set`,
 		head + "rotateCertificates: false\n":                   "rotateCertificates: false is not possible with this node",

@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/cluster/certificates"
 	"fairlead.run/internal/node/cluster/join"
+	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
@@ -81,6 +83,28 @@ type selfFlags struct {
 	name, provider string
 	ips, taints    []string
 	labels         map[string]string
+	images         int
+	lease, report  time.Duration
+}
+
+// add adds the flags for how much and how often a node tells of itself.
+func (f *selfFlags) add(s *pflag.FlagSet) {
+	s.IntVar(&f.images, "node-status-max-images", nodestatus.MaxImages, "images that the status of the node has at most, the largest ones; -1 for all")
+	s.DurationVar(&f.report, "node-status-report-frequency", membership.StatusReport, "time after which the status of the node is written though nothing has changed")
+	s.DurationVar(&f.lease, "node-lease-duration", membership.LeaseDuration, "time after which the node is taken for dead that has not renewed its lease; it is renewed four times as often")
+}
+
+// check says what is wrong with them.
+func (f *selfFlags) check() error {
+	switch {
+	case f.images < -1:
+		return usageError{fmt.Errorf("--node-status-max-images is %d; -1 is for all", f.images)}
+	case f.report <= 0:
+		return usageError{fmt.Errorf("--node-status-report-frequency is %s; it is more than 0", f.report)}
+	case f.lease < time.Second || f.lease%time.Second != 0:
+		return usageError{fmt.Errorf("--node-lease-duration is %s; it is whole seconds, at least one", f.lease)}
+	}
+	return nil
 }
 
 // apiFlags say how the node API is served.
@@ -125,7 +149,7 @@ func (a *app) nodeCommand() *cobra.Command {
 			if err := f.file.read(cmd.Flags()); err != nil {
 				return err
 			}
-			if err := f.stock.check(cmd); err != nil {
+			if err := errors.Join(f.stock.check(cmd), f.self.check()); err != nil {
 				return err
 			}
 			return a.node(cmd.Context(), &f)
@@ -149,6 +173,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.self.provider, "provider-id", "", "what a cloud calls this machine")
 	s.StringToStringVar(&f.self.labels, "node-labels", nil, "labels of the node when it is registered")
 	s.StringSliceVar(&f.self.taints, "register-with-taints", nil, "taints of the node when it is registered: KEY=VALUE:EFFECT")
+	f.self.add(s)
 	s.StringVar(&f.api.address, "address", "0.0.0.0", "address to serve the node API at")
 	s.IntVar(&f.api.port, "port", 10250, "port to serve the node API at")
 	s.IntVar(&f.api.healthPort, "healthz-port", 10248, "port to serve /healthz at to everybody who can reach it, which is this machine; 0 for not at all")
@@ -269,7 +294,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	node.IPs = podspec.Fixed(ips)
 	cfg := join.Config{
 		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
-		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider},
+		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider, MaxImages: &f.self.images, Lease: f.self.lease, Report: f.self.report},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Served: f.api.served(), TLS: f.api.tls,
 			Healthz: f.api.healthz(), Health: []server.Check{health}, Certificates: certificates.NewMetrics(),

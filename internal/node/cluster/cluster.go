@@ -7,12 +7,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -44,7 +46,10 @@ type Config struct {
 	Pods func([]*corev1.Pod)
 	// Changed is told of pods for which a ConfigMap or a Secret may be another.
 	Changed func([]types.UID)
-	Log     *slog.Logger
+	// Lease and Report are after which time the lease is too old, and how often the status is
+	// written though nothing has changed; 0 is as by a kubelet.
+	Lease, Report time.Duration
+	Log           *slog.Logger
 }
 
 // Cluster is one API server, as a node sees it.
@@ -83,6 +88,7 @@ func New(cfg Config) *Cluster {
 	c.status.OnChange(c.storage.See)
 	c.storage.OnChange(c.status.Changed)
 	c.lease = membership.NewLease(cfg.Client, node, c.uid, log)
+	c.lease.Duration, c.status.Report = cmp.Or(cfg.Lease, c.lease.Duration), cmp.Or(cfg.Report, c.status.Report)
 	c.statuses = statuses.New(cfg.Client, log, c.statusRefused)
 	c.mirrors = mirror.New(cfg.Client, node, c.uid, c.warner("FailedMirrorPod"))
 	if cfg.Events == nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/cluster/membership"
+	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/eviction"
 )
 
@@ -33,7 +35,8 @@ func (n *Node) configuration() any {
 		"authorization": map[string]any{"mode": mode},
 		"staticPodPath": c.Static.Folder, "staticPodURL": c.Static.URL,
 		"clusterDNS": c.Node.ClusterDNS, "clusterDomain": c.Node.ClusterDomain, "podLogsDir": c.Logs,
-		"registerWithTaints": c.Taints,
+		"registerWithTaints": c.Taints, "nodeStatusMaxImages": cmp.Or(c.MaxImages, new(nodestatus.MaxImages)),
+		"nodeStatusReportFrequency": cmp.Or(c.Report, membership.StatusReport).String(), "nodeLeaseDurationSeconds": int64(cmp.Or(c.Lease, membership.LeaseDuration) / time.Second),
 	}
 	n.limits(out)
 	n.stocked(out)

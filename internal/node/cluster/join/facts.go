@@ -76,7 +76,7 @@ func factsOf(cfg Config, has capacity.Node) (facts, error) {
 	}
 	f.fixed = nodestatus.Facts{
 		Capacity: has.Capacity, Allocatable: has.Allocatable, Info: info, Port: int32(number), Addresses: nodestatus.Addresses(cfg.Node.Name, ips...),
-		Declared: nodestatus.Declared,
+		Declared: nodestatus.Declared, MaxImages: cfg.MaxImages,
 	}
 	return f, nil
 }

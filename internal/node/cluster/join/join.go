@@ -72,11 +72,14 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Registration is what the node says of itself when it comes.
+// Registration is what the node says of itself when it comes, and how much and how often later.
 type Registration struct {
 	Labels     map[string]string
 	Taints     []corev1.Taint
 	ProviderID string
+	// MaxImages, Lease and Report are as those of nodestatus.Facts and of cluster.Config.
+	MaxImages     *int
+	Lease, Report time.Duration
 }
 
 // API is how the node's own API is served.
@@ -165,7 +168,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 
 func (n *Node) newCluster(cfg Config) *api.Cluster {
 	return api.New(api.Config{
-		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log,
+		Client: cfg.Client, Events: cfg.Events, Said: n.said, Pods: n.given.bind, Changed: n.changed, Log: cfg.Log, Lease: cfg.Lease, Report: cfg.Report,
 		Registration: membership.Registration{
 			Name: cfg.Node.Name, Hostname: cfg.Node.Name, Labels: cfg.Labels, Annotations: annotations, Taints: cfg.Taints, ProviderID: cfg.ProviderID,
 			Status: n.status, MachineID: n.facts.info.MachineID, SystemUUID: n.facts.info.SystemUUID, Warn: n.Warn,

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	leases        = "leases"
-	leaseDuration = 40 * time.Second
-	// leaseInterval leaves three more tries before the lease is too old.
-	leaseInterval = leaseDuration / 4
+	leases = "leases"
+	// LeaseDuration is after which time a lease is too old that was not renewed, as for a kubelet.
+	LeaseDuration = 40 * time.Second
+	// leaseTries is how often it is tried to renew a lease before it is too old.
+	leaseTries = 4
 )
 
 // Lease tells the cluster that the node lives, whatever else goes on.
@@ -30,6 +31,8 @@ type Lease struct {
 	node   string
 	uid    func() types.UID
 	log    *slog.Logger
+	// Duration is after which time the lease is too old; New sets LeaseDuration.
+	Duration time.Duration
 
 	last *coordinationv1.Lease // as the API server has it; nil if that is not known
 }
@@ -37,7 +40,7 @@ type Lease struct {
 // NewLease is the lease of a node. UID is that of its Node object, which the lease
 // goes with, or empty as long as there is none.
 func NewLease(client *cluster.Client, node string, uid func() types.UID, log *slog.Logger) *Lease {
-	return &Lease{client: client.REST(coordinationv1.SchemeGroupVersion), node: node, uid: uid, log: log}
+	return &Lease{client: client.REST(coordinationv1.SchemeGroupVersion), node: node, uid: uid, log: log, Duration: LeaseDuration}
 }
 
 // Run renews the lease until ctx ends.
@@ -46,7 +49,7 @@ func (l *Lease) Run(ctx context.Context) error {
 	p, failing := pace.Pace{Most: 5 * time.Second}, false
 	for {
 		err := l.renew(ctx)
-		wait := leaseInterval
+		wait := l.Duration / leaseTries
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -121,7 +124,7 @@ func (l *Lease) renewed() *coordinationv1.Lease {
 		}
 	}
 	out.TypeMeta = metav1.TypeMeta{Kind: "Lease", APIVersion: coordinationv1.SchemeGroupVersion.String()}
-	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds = &l.node, new(int32(leaseDuration.Seconds()))
+	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds = &l.node, new(int32(l.Duration.Seconds()))
 	out.Spec.RenewTime = &metav1.MicroTime{Time: at}
 	if uid := l.uid(); uid != "" {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.node, UID: uid}}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -225,7 +226,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 				}
 				continue
 			}
-			if age := time.Since(l.Spec.RenewTime.Time); age > leaseDuration {
+			if age := time.Since(l.Spec.RenewTime.Time); age > LeaseDuration {
 				t.Fatalf("the lease is %s old", age)
 			}
 			if l.Spec.RenewTime.Time.Before(last) {
@@ -266,6 +267,33 @@ func TestLeaseOfOthers(t *testing.T) {
 		server.Delete(leaseKind, "kube-node-lease/n")
 		if err := l.renew(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestBeats tells of a node as often as is asked for.
+func TestBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := newServer(t)
+		server.Put(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+		l := NewLease(client, "n", func() types.UID { return "" }, quiet)
+		l.Duration = 2 * time.Minute
+		s := NewStatus(client, "n", func(context.Context) Said { return facts("1Gi") }, quiet)
+		s.Report = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour+time.Second)
+		defer cancel()
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx) })
+		running.Go(func() { _ = s.Run(ctx) })
+		running.Wait()
+		if n := server.Count(func(c apiserver.Call) bool { return c.Resource == "leases" && c.Verb == "update" }); n != 120 {
+			t.Errorf("%d renewals in an hour, want one each 30 s", n)
+		}
+		if n := server.Count(func(c apiserver.Call) bool { return c.Subresource == "status" }); n < 50 || n > 61 {
+			t.Errorf("%d statuses in an hour, want one each minute", n)
+		}
+		if got := get[coordinationv1.Lease](t, server, leaseKind, "kube-node-lease/n"); *got.Spec.LeaseDurationSeconds != 120 {
+			t.Errorf("%+v", got.Spec)
 		}
 	})
 }

@@ -232,7 +232,7 @@ func (g *registrar) free(ctx context.Context, has *corev1.Node) error {
 	if !lease.Spec.RenewTime.Equal(&g.renewed) {
 		g.renewed, g.seen = *lease.Spec.RenewTime, time.Now()
 	}
-	if time.Since(g.renewed.Time) > clockDifference || time.Since(g.seen) > leaseDuration {
+	if time.Since(g.renewed.Time) > clockDifference || time.Since(g.seen) > LeaseDuration {
 		g.log.Warn("the node was another machine before", "node", g.Name, "machine", theirs)
 		g.warn(NameInherited, fmt.Sprintf("The node was another machine before, with the %s, and is this one now, with its labels, taints and pods. If both are to be nodes, give one of them another name with --hostname-override; else nothing is to be done", theirs))
 		return nil

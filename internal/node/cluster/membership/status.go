@@ -27,8 +27,8 @@ import (
 const (
 	// How often facts are looked at of which nobody tells that they have changed.
 	statusLook = 10 * time.Second
-	// How often the status is written though nothing has changed.
-	statusReport = 5 * time.Minute
+	// StatusReport is how often the status is written though nothing has changed, as by a kubelet.
+	StatusReport = 5 * time.Minute
 )
 
 // lists are those of a NodeStatus. All others are replaced by API servers.
@@ -54,12 +54,14 @@ type Status struct {
 
 	newest  *corev1.Node
 	written time.Time
+	// Report is how often the status is written though nothing has changed; New sets StatusReport.
+	Report time.Duration
 }
 
 // NewStatus is for a node that is registered. Facts are asked for by one goroutine,
 // often, and must not take long: what takes longer is for its caller to know.
 func NewStatus(client *cluster.Client, node string, facts func(context.Context) Said, log *slog.Logger) *Status {
-	s := &Status{client: client.REST(corev1.SchemeGroupVersion), node: node, facts: facts, log: log, wake: make(chan struct{}, 1)}
+	s := &Status{client: client.REST(corev1.SchemeGroupVersion), node: node, facts: facts, log: log, wake: make(chan struct{}, 1), Report: StatusReport}
 	s.store, s.follow = cluster.Follow(client, cluster.Query{
 		From:     corev1.SchemeGroupVersion.WithResource(cluster.Nodes),
 		Selector: fields.OneTermEqualSelector("metadata.name", node), Log: log,
@@ -155,7 +157,7 @@ func (s *Status) write(ctx context.Context) error {
 }
 
 // due says that the API server is told though nothing has changed.
-func (s *Status) due() bool { return s.written.IsZero() || time.Since(s.written) >= statusReport }
+func (s *Status) due() bool { return s.written.IsZero() || time.Since(s.written) >= s.Report }
 
 func (s *Status) advertise(ctx context.Context, handlers []advert.Handler) error {
 	if handlers == nil {

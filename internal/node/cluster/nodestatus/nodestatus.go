@@ -24,9 +24,9 @@ var Declared = []string{
 	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 }
 
-// maxImages is how many a Node object has: the largest, which are those that a
+// MaxImages is how many a Node object has if nothing is said: the largest, which are those that a
 // scheduler should know of.
-const maxImages = 50
+const MaxImages = 50
 
 // maxImageNames is how many names an image has there.
 const maxImageNames = 5
@@ -38,6 +38,7 @@ type Facts struct {
 	Info                  corev1.NodeSystemInfo
 	Port                  int32 // of the node's API; 0 for none
 	Images                []corev1.ContainerImage
+	MaxImages             *int                      // that are told; nil is MaxImages, less than 0 any number
 	Volumes               []corev1.UniqueVolumeName // in use
 	Declared              []string                  // features of this node agent
 	Config                *corev1.NodeConfigStatus
@@ -67,7 +68,7 @@ func Of(f Facts, had []corev1.NodeCondition, now time.Time) corev1.NodeStatus {
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{
 			KubeletEndpoint: corev1.DaemonEndpoint{Port: f.Port},
 		},
-		NodeInfo: f.Info, Images: largest(f.Images),
+		NodeInfo: f.Info, Images: largest(f.Images, f.MaxImages),
 		VolumesInUse:     slices.Sorted(slices.Values(f.Volumes)),
 		Config:           f.Config,
 		RuntimeHandlers:  handlers(f.Runtime.Handlers),
@@ -121,7 +122,7 @@ func ready(not []string) corev1.NodeCondition {
 }
 
 // largest are the images that are said. Equal sets give equal lists.
-func largest(images []corev1.ContainerImage) []corev1.ContainerImage {
+func largest(images []corev1.ContainerImage, most *int) []corev1.ContainerImage {
 	out := make([]corev1.ContainerImage, 0, len(images))
 	for _, i := range images {
 		i.Names = slices.Sorted(slices.Values(i.Names))
@@ -131,7 +132,13 @@ func largest(images []corev1.ContainerImage) []corev1.ContainerImage {
 	slices.SortFunc(out, func(a, b corev1.ContainerImage) int {
 		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), slices.Compare(a.Names, b.Names))
 	})
-	return out[:min(len(out), maxImages)]
+	switch {
+	case most == nil:
+		return out[:min(len(out), MaxImages)]
+	case *most < 0:
+		return out
+	}
+	return out[:min(len(out), *most)]
 }
 
 func handlers(of []corev1.NodeRuntimeHandler) []corev1.NodeRuntimeHandler {

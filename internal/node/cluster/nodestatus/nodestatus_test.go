@@ -89,6 +89,11 @@ func TestImages(t *testing.T) {
 	if want := []string{"a", "b", "c", "d", "e"}; !reflect.DeepEqual(got[0].Names, want) {
 		t.Errorf("the names are %v, want %v", got[0].Names, want)
 	}
+	for most, want := range map[int]int{-1: 60, 0: 0, 7: 7, 100: 60} {
+		if got := Of(Facts{Images: images, MaxImages: &most}, nil, now).Images; len(got) != want {
+			t.Errorf("at most %d: %d images, want %d", most, len(got), want)
+		}
+	}
 	if images[0].Names[0] != "c" {
 		t.Error("the caller's images are changed")
 	}
