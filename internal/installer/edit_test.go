@@ -191,6 +191,7 @@ func TestHundredCycles(t *testing.T) {
 // handler of that name.
 func TestCRIOServesWhatWasWritten(t *testing.T) {
 	one := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "vm", RuntimePath: "/2/shim", RuntimeConfigPath: "/2/c"}}}}
+	settled := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "vm", RuntimeRoot: "/2", AllowedAnnotations: []string{"a"}, PrivilegedWithoutHostDevices: true}}}}
 	program := &job{crio: []crio.Handler{{Name: "kata", CRIOHandler: payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "/2/kata"}}}}
 	for name, c := range map[string]struct {
 		job    *job
@@ -202,6 +203,10 @@ func TestCRIOServesWhatWasWritten(t *testing.T) {
 		"old config":   {one, map[string]cri.Loaded{"kata": {Type: "vm", Path: "/2/shim", ConfigPath: "/1/c"}}, false},
 		"not loaded":   {one, map[string]cri.Loaded{}, false},
 		"not told":     {one, nil, true},
+		"other root":   {settled, map[string]cri.Loaded{"kata": {Type: "vm", AllowedAnnotations: []string{"a"}, PrivilegedWithoutHostDevices: true, Root: "/1"}}, false},
+		"annotations":  {settled, map[string]cri.Loaded{"kata": {Type: "vm", PrivilegedWithoutHostDevices: true, Root: "/2"}}, false},
+		"devices":      {settled, map[string]cri.Loaded{"kata": {Type: "vm", AllowedAnnotations: []string{"a"}, Root: "/2"}}, false},
+		"settings":     {settled, map[string]cri.Loaded{"kata": {Type: "vm", AllowedAnnotations: []string{"a"}, PrivilegedWithoutHostDevices: true, Root: "/2"}}, true},
 		"another type": {one, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/shim", ConfigPath: "/2/c"}}, false},
 		"monitored":    {program, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/kata", Monitor: "/usr/bin/conmon"}}, true},
 		"no monitor":   {program, map[string]cri.Loaded{"kata": {Type: "oci", Path: "/2/kata"}}, false},

@@ -116,7 +116,8 @@ func (d *daemon) kata(version string) *bundle {
 // vmShim is the shim of small below CRI-O, which takes no other kind of name.
 const vmShim = "containerd-shim-small-v2"
 
-// small is a payload that is quickly copied: nothing of it is run.
+// small is a payload that is quickly copied: nothing of it is run. Its handler has all
+// settings that there are, so that it is seen whether daemons tell them as they were written.
 func small(t *testing.T, kind, version string) *bundle {
 	t.Helper()
 	b := newBundle(t, kind, version)
@@ -126,9 +127,13 @@ func small(t *testing.T, kind, version string) *bundle {
 	b.Handlers = []payload.Handler{{
 		Name: kind, Containerd: &payload.ContainerdHandler{
 			RuntimeType: "io.containerd." + kind + ".v1", RuntimePath: "shim",
-			Options: &payload.ContainerdOptions{TypeURL: "io.containerd.test.v1.options", ConfigPath: payload.ConfigDir + "/shim.toml"},
+			PodAnnotations: []string{"dev.test.*", "b"}, ContainerAnnotations: []string{"dev.test.*"}, PrivilegedWithoutHostDevices: true,
+			Options: &payload.ContainerdOptions{TypeURL: "io.containerd.test.v1.options", ConfigPath: payload.ConfigDir + "/shim.toml", BinaryName: payload.PayloadDir + "/shim", SystemdCgroup: new(true)},
 		},
-		CRIO: &payload.CRIOHandler{RuntimeType: "vm", RuntimePath: vmShim, RuntimeConfigPath: payload.ConfigDir + "/shim.toml"},
+		CRIO: &payload.CRIOHandler{
+			RuntimeType: "vm", RuntimePath: vmShim, RuntimeConfigPath: payload.ConfigDir + "/shim.toml", RuntimeRoot: "/run/small",
+			AllowedAnnotations: []string{"io.kubernetes.cri-o.Devices", "io.kubernetes.cri-o.ShmSize"}, PrivilegedWithoutHostDevices: true,
+		},
 	}}
 	b.Checks = []payload.Check{{Name: "runs", Command: []string{"shim"}}}
 	return b.save(t)

@@ -1,6 +1,10 @@
 package containerd
 
 import (
+	"cmp"
+	"fmt"
+	"strconv"
+
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
@@ -9,15 +13,46 @@ import (
 // Served says which of the handlers is loaded with other settings than it is to have.
 func Served(loaded map[string]cri.Loaded, all []Handler) error {
 	for _, h := range For(all) {
-		l := loaded[h.Name]
-		config, _ := l.Options["ConfigPath"].(string)
-		want := ""
-		if h.Options != nil {
-			want = h.Options.ConfigPath
-		}
-		if l.Type != h.RuntimeType || l.Path != h.RuntimePath || config != want {
-			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_type %q, runtime_path %q and ConfigPath %q, and not with what was written", h.Name, l.Type, l.Path, config)
+		for _, s := range settings(loaded[h.Name], h) {
+			if s.is != s.want {
+				return fault.New(payload.HandlerNotServed, "handler %s is served with %s %s, and %s was written", h.Name, s.key, s.is, s.want)
+			}
 		}
 	}
 	return nil
+}
+
+// setting is one key of a handler, as it is and as it was written, as text.
+type setting struct{ key, is, want string }
+
+// settings are all that are written. Where none was written, a sandboxer and SystemdCgroup
+// are as containerd has them by itself.
+func settings(l cri.Loaded, h Handler) []setting {
+	o := payload.ContainerdOptions{}
+	if h.Options != nil {
+		o = *h.Options
+	}
+	option := func(key string) string {
+		s, _ := l.Options[key].(string)
+		return strconv.Quote(s)
+	}
+	all := []setting{
+		{"runtime_type", strconv.Quote(l.Type), strconv.Quote(h.RuntimeType)},
+		{"runtime_path", strconv.Quote(l.Path), strconv.Quote(h.RuntimePath)},
+		{"snapshotter", strconv.Quote(l.Snapshotter), strconv.Quote(h.Snapshotter)},
+		{"pod_annotations", fmt.Sprintf("%q", l.PodAnnotations), fmt.Sprintf("%q", h.PodAnnotations)},
+		{"container_annotations", fmt.Sprintf("%q", l.ContainerAnnotations), fmt.Sprintf("%q", h.ContainerAnnotations)},
+		{"privileged_without_host_devices", strconv.FormatBool(l.PrivilegedWithoutHostDevices), strconv.FormatBool(h.PrivilegedWithoutHostDevices)},
+		{"the option TypeUrl", option("TypeUrl"), strconv.Quote(o.TypeURL)},
+		{"the option ConfigPath", option("ConfigPath"), strconv.Quote(o.ConfigPath)},
+		{"the option BinaryName", option("BinaryName"), strconv.Quote(o.BinaryName)},
+	}
+	if o.SystemdCgroup != nil {
+		on, _ := l.Options["SystemdCgroup"].(bool)
+		all = append(all, setting{"the option SystemdCgroup", strconv.FormatBool(on), strconv.FormatBool(*o.SystemdCgroup)})
+	}
+	if h.Sandboxer != "" { // releases before 2.0 have none, and do not tell one
+		all = append(all, setting{"sandboxer", cmp.Or(l.Sandboxer, h.Sandboxer), h.Sandboxer})
+	}
+	return all
 }

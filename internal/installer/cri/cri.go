@@ -71,6 +71,18 @@ type Loaded struct {
 	Path string `json:"runtimePath"`
 	// Options are those of its shim.
 	Options map[string]any `json:"options"`
+	// PodAnnotations and ContainerAnnotations are patterns of those that are passed on, with
+	// containerd, and AllowedAnnotations those that CRI-O honours.
+	PodAnnotations       []string `json:"PodAnnotations,omitempty"`
+	ContainerAnnotations []string `json:"ContainerAnnotations,omitempty"`
+	AllowedAnnotations   []string `json:"allowedAnnotations,omitempty"`
+	// Snapshotter and Sandboxer are containerd's; the latter is "" where it tells none.
+	Snapshotter string `json:"snapshotter,omitempty"`
+	Sandboxer   string `json:"sandboxer,omitempty"`
+	// PrivilegedWithoutHostDevices keeps devices of the node from privileged containers.
+	PrivilegedWithoutHostDevices bool `json:"privileged_without_host_devices,omitempty"`
+	// Root is where the runtime keeps its state, with CRI-O.
+	Root string `json:"root,omitempty"`
 	// ConfigPath is the configuration of the runtime, with CRI-O.
 	ConfigPath string `json:"configPath,omitempty"`
 	// Monitor is the program that watches over its containers, with CRI-O.

@@ -96,10 +96,13 @@ func readInForce(data []byte) (map[string]Loaded, error) {
 		CRIO struct {
 			Runtime struct {
 				Runtimes map[string]struct {
-					Type       string `toml:"runtime_type"`
-					Path       string `toml:"runtime_path"`
-					ConfigPath string `toml:"runtime_config_path"`
-					Monitor    string `toml:"monitor_path"`
+					Type       string   `toml:"runtime_type"`
+					Path       string   `toml:"runtime_path"`
+					ConfigPath string   `toml:"runtime_config_path"`
+					Monitor    string   `toml:"monitor_path"`
+					Root       string   `toml:"runtime_root"`
+					Privileged bool     `toml:"privileged_without_host_devices"`
+					Allowed    []string `toml:"allowed_annotations"`
 				} `toml:"runtimes"`
 			} `toml:"runtime"`
 		} `toml:"crio"`
@@ -109,7 +112,10 @@ func readInForce(data []byte) (map[string]Loaded, error) {
 	}
 	all := map[string]Loaded{}
 	for name, r := range read.CRIO.Runtime.Runtimes {
-		all[name] = Loaded{Type: r.Type, Path: r.Path, ConfigPath: r.ConfigPath, Monitor: r.Monitor}
+		all[name] = Loaded{
+			Type: r.Type, Path: r.Path, ConfigPath: r.ConfigPath, Monitor: r.Monitor, Root: r.Root,
+			PrivilegedWithoutHostDevices: r.Privileged, AllowedAnnotations: r.Allowed,
+		}
 	}
 	return all, nil
 }
