@@ -208,7 +208,10 @@ type config struct {
 	Imports []string
 	Plugins map[string]struct {
 		Containerd struct {
-			Runtimes map[string]map[string]any
+			Runtimes    map[string]map[string]any
+			DefaultName string         `toml:"default_runtime_name"`
+			Default     map[string]any `toml:"default_runtime"`
+			Untrusted   map[string]any `toml:"untrusted_workload_runtime"`
 		}
 	}
 }
@@ -217,7 +220,8 @@ type config struct {
 // table of the plugin counts alone.
 func (n *node) load() (map[string]map[string]any, error) {
 	all := map[string]map[string]any{}
-	named := false
+	named, byDefault := false, "runc"
+	old := map[string]map[string]any{}
 	pending := []string{n.main}
 	for len(pending) > 0 {
 		path := pending[0]
@@ -231,6 +235,10 @@ func (n *node) load() (map[string]map[string]any, error) {
 			return nil, err
 		}
 		key := map[int]string{2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}[c.Version]
+		if p, ok := c.Plugins[key]; ok {
+			byDefault = cmp.Or(p.Containerd.DefaultName, byDefault)
+			old = map[string]map[string]any{"default": p.Containerd.Default, "untrusted": p.Containerd.Untrusted}
+		}
 		if runtimes := c.Plugins[key].Containerd.Runtimes; runtimes != nil {
 			if n.major == 1 {
 				clear(all)
@@ -254,6 +262,20 @@ func (n *node) load() (map[string]map[string]any, error) {
 	}
 	if _, ok := all["runc"]; !ok && (!named || n.major > 1) {
 		all["runc"] = map[string]any{"runtime_type": "io.containerd.runc.v2"}
+	}
+	for name, table := range old {
+		if n.major > 1 || cmp.Or(table["runtime_type"], any("")) == "" {
+			continue
+		}
+		if _, twice := all[name]; twice && name == "untrusted" {
+			return nil, fmt.Errorf("%s is there twice", name)
+		}
+		if all[name] = table; name == "default" {
+			byDefault = name
+		}
+	}
+	if _, ok := all[byDefault]; !ok {
+		return nil, fmt.Errorf("%s is the default, and not there", byDefault)
 	}
 	return all, nil
 }

@@ -240,17 +240,24 @@ type Place struct {
 	Program, Config string
 }
 
-// Handlers are those that the configuration names, by name.
-func (c *Config) Handlers() map[string]Place {
+// Handlers are those that the configuration names, by name. Those of old tables are among
+// them where the containerd that reads it is of 1.x, or not known and so 0.
+func (c *Config) Handlers(major int) map[string]Place {
 	all := map[string]Place{}
 	for _, f := range c.files {
+		tables := map[string][]string{}
+		if major < 2 {
+			tables = oldTables(f)
+		}
 		for name := range f.doc.Table(runtimes(f.version)...) {
-			at := runtimes(f.version, name)
+			tables[name] = runtimes(f.version, name)
+		}
+		for name, at := range tables {
 			p := Place{File: f.path, Line: f.doc.Line(at...)}
-			p.Type, _ = f.doc.Get(append(at, "runtime_type")...).(string)
-			p.Path, _ = f.doc.Get(append(at, "runtime_path")...).(string)
-			p.Program, _ = f.doc.Get(append(at, "options", "BinaryName")...).(string)
-			p.Config, _ = f.doc.Get(append(at, "options", "ConfigPath")...).(string)
+			p.Type, _ = f.doc.Get(append(slices.Clone(at), "runtime_type")...).(string)
+			p.Path, _ = f.doc.Get(append(slices.Clone(at), "runtime_path")...).(string)
+			p.Program, _ = f.doc.Get(append(slices.Clone(at), "options", "BinaryName")...).(string)
+			p.Config, _ = f.doc.Get(append(slices.Clone(at), "options", "ConfigPath")...).(string)
 			all[name] = p
 		}
 	}

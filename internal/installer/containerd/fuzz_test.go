@@ -50,7 +50,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("with a handler it cannot be read: %v\n%s", err, content(t, l, main))
 		}
-		if h := c.Handlers()["a"]; h.Type == "" {
+		if h := c.Handlers(d.Major)["a"]; h.Type == "" {
 			t.Fatalf("the handler is not in\n%s", content(t, l, main))
 		}
 		if again := plan(t, l, d, one("a")); len(again) > 0 {

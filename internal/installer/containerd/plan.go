@@ -53,7 +53,7 @@ const defaults = "defaults"
 
 // Plan says which files to change. Its result is empty if all is as wanted.
 func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
-	if err := c.check(d, w); err != nil {
+	if err := errors.Join(c.check(d, w), c.needed(d, w)); err != nil {
 		return nil, err
 	}
 	w.Handlers = For(w.Handlers)
@@ -131,10 +131,19 @@ func (c *Config) foreign(w Want, own string) error {
 			if f.path == own || f.doc.Get(at...) == nil || slices.Contains(w.Owned, h.Name) {
 				continue
 			}
-			return fault.New(payload.Conflict, "%s:%d: handler %s is configured by somebody else; take it out there, or leave it out of the payload", f.path, f.doc.Line(at...), h.Name)
+			return foreignAt(f, h.Name, at)
+		}
+		for _, f := range c.files {
+			if at, ok := oldTables(f)[h.Name]; ok {
+				return foreignAt(f, h.Name, at)
+			}
 		}
 	}
 	return nil
+}
+
+func foreignAt(f *file, handler string, at []string) error {
+	return fault.New(payload.Conflict, "%s:%d: handler %s is configured by somebody else; take it out there, or leave it out of the payload", f.path, f.doc.Line(at...), handler)
 }
 
 // template adds a block to what the distribution makes its file of. That is a text
@@ -337,7 +346,7 @@ func (c *Config) edit(d Daemon, w Want) ([]Change, error) {
 		old = data // a block that is there is replaced where it stands
 	}
 	if doc.Get(runtimes(f.version)...) == nil {
-		if data, err = tomledit.AddBlock(f.path, old, defaults, render(f.version, kept(d, w))); err != nil {
+		if data, err = tomledit.AddBlock(f.path, old, defaults, render(f.version, kept(d, w, f))); err != nil {
 			return nil, err
 		}
 		old = data
@@ -391,27 +400,22 @@ func (c *Config) Pending(d Daemon) []string {
 	if c.Generated {
 		return nil // its files are written anew before it starts
 	}
-	files := c.files
-	if d.Major < 2 {
-		f, err := c.effective(d)
-		if err != nil {
-			return nil
-		}
-		files = []*file{f}
-	}
 	named := map[string]bool{}
-	for _, f := range files {
+	for _, f := range c.counting(d) {
 		for name := range f.doc.Table(runtimes(f.version)...) {
 			named[name] = true
 		}
 	}
-	if len(named) == 0 {
-		return nil // it has those that it has by itself
+	byItself := len(named) == 0 // then it has others, too, but none by the old tables
+	for _, f := range c.counting(d) {
+		for name := range oldTables(f) {
+			named[name] = named[name] || d.Major < 2
+		}
 	}
 	named["runc"] = named["runc"] || d.Major >= 2
 	var gone []string
 	for name := range d.Loaded {
-		if !named[name] {
+		if byOld := name == "default" || name == "untrusted"; !named[name] && (!byItself || byOld && d.Major < 2) {
 			gone = append(gone, name)
 		}
 	}
@@ -420,11 +424,12 @@ func (c *Config) Pending(d Daemon) []string {
 }
 
 // kept are the handlers that containerd has now and would drop as soon as another
-// one is named.
-func kept(d Daemon, w Want) []Handler {
+// one is named in a file. Those that have tables of their own stay.
+func kept(d Daemon, w Want, f *file) []Handler {
 	var all []Handler
 	for name, l := range d.Loaded {
-		mine := slices.ContainsFunc(w.Handlers, func(h Handler) bool { return h.Name == name }) || slices.Contains(w.Owned, name)
+		_, stays := oldTables(f)[name]
+		mine := stays || slices.ContainsFunc(w.Handlers, func(h Handler) bool { return h.Name == name }) || slices.Contains(w.Owned, name)
 		if mine {
 			continue
 		}

@@ -234,6 +234,9 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read CRI-O's configuration: %w", err)
 	}
+	if err := c.needed(path, handlers); err != nil {
+		return nil, err
+	}
 	if len(handlers) == 0 {
 		if old == nil {
 			return nil, nil
@@ -258,6 +261,27 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 		return nil, nil
 	}
 	return []Change{{Path: path, Data: data}}, nil
+}
+
+// needed refuses to take a handler out of a file of ours that is the one for pods without a
+// class: without that CRI-O does not start.
+func (c *Config) needed(path string, handlers []Handler) error {
+	key := []string{"crio", "runtime", "default_runtime"}
+	own := map[string]any{}
+	var f *file
+	name := ""
+	for n := range c.files {
+		if c.files[n].path == path {
+			own = c.files[n].doc.Table(at()...)
+		}
+		if s, ok := c.files[n].doc.Get(key...).(string); ok {
+			f, name = &c.files[n], s
+		}
+	}
+	if _, ours := own[name]; !ours || slices.ContainsFunc(handlers, func(h Handler) bool { return h.Name == name }) {
+		return nil
+	}
+	return fault.New(payload.Conflict, "%s:%d: default_runtime is %s, without which CRI-O would not start; name another handler there first", f.path, f.doc.Line(key...), name)
 }
 
 func render(handlers []Handler) string {

@@ -233,3 +233,29 @@ func FuzzPlan(f *testing.F) {
 		}
 	})
 }
+
+// The handler of pods without a class stays.
+func TestDefaultRuntimeStays(t *testing.T) {
+	const dir = "/etc/crio/crio.conf.d"
+	root := t.TempDir()
+	l := Layout{Root: root, Main: "/etc/crio/crio.conf", DropIns: dir}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(dir+"/99-fairlead-kata.conf", "[crio.runtime.runtimes.kata]\n[crio.runtime.runtimes.other]\n")
+	for name, stays := range map[string]bool{"kata": true, "crun": false} {
+		write(l.Main, "[crio.runtime]\ndefault_runtime = \""+name+"\"\n")
+		if _, err := load(t, l).Plan("kata", nil); (err != nil) != stays || stays && !strings.Contains(err.Error(), "crio.conf:2: default_runtime is kata") {
+			t.Errorf("%s is the default: %v", name, err)
+		}
+		if _, err := load(t, l).Plan("kata", []Handler{{Name: "kata"}}); err != nil {
+			t.Errorf("%s is the default, and another one goes: %v", name, err)
+		}
+	}
+}

@@ -208,12 +208,11 @@ func (e *exam) containerd() {
 	}
 	e.read(c.Main, len(c.Files()), fmt.Sprintf("version %d, %d files", c.Version, len(c.Files())))
 	e.ctr()
-	if d := (containerd.Daemon{Loaded: e.seen.Loaded}); d.Loaded != nil {
-		if d.Major, d.Minor, err = e.seen.Release(); err == nil {
-			e.pending(c.Pending(d))
-		}
+	d := containerd.Daemon{Loaded: e.seen.Loaded}
+	if d.Major, d.Minor, err = e.seen.Release(); err == nil && d.Loaded != nil {
+		e.pending(c.Pending(d))
 	}
-	configured := c.Handlers()
+	configured := c.Handlers(d.Major)
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		p := configured[name]
 		e.handler(name, fmt.Sprintf("%s:%d", p.File, p.Line))

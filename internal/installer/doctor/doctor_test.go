@@ -185,3 +185,29 @@ func TestOwnKataIsNoLeftover(t *testing.T) {
 		}
 	}
 }
+
+// containerd 1.x has handlers by tables of their own, and 2.x reads these no longer.
+func TestOldTablesOfHandlers(t *testing.T) {
+	const plugin = `plugins."io.containerd.grpc.v1.cri".containerd`
+	for release, code := range map[string]string{"1.7.28": "", "2.4.2": "handler"} {
+		c := containerdServing("runc", "default", "untrusted")
+		c.Release = release
+		n := serve(t, c, "run/containerd/containerd.sock", "/usr/bin/containerd")
+		n.Choice.Name = "containerd"
+		write(t, n.Root, profile.ContainerdMain, "version = 2\n["+plugin+".runtimes.runc]\n  runtime_type = \"/opt/shim\"\n["+plugin+".default_runtime]\n  runtime_type = \"/opt/shim\"\n["+plugin+".untrusted_workload_runtime]\n  runtime_type = \"/opt/gone\"\n", 0o644)
+		write(t, n.Root, "opt/shim", "", 0o755)
+		all := Examine(t.Context(), n)
+		old := release == "1.7.28"
+		if got := has(all, OK, "handler", "default", "configured and served"); got != old {
+			t.Errorf("%s: %v, %+v", release, got, all)
+		}
+		if got := has(all, Error, "binary", "untrusted", "/opt/gone"); got != old {
+			t.Errorf("%s: %v, %+v", release, got, all)
+		}
+		for _, f := range all {
+			if f.Code == "handler" && f.Level != OK && code == "" {
+				t.Errorf("%s: %+v", release, f)
+			}
+		}
+	}
+}
