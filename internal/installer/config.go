@@ -34,8 +34,8 @@ var (
 
 // plan says what of the runtime's configuration has to change for a type to have
 // the handlers of the job, or none, and from what.
-func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]files.Change, error) {
-	all, err := i.compute(seen, kind, owned, j)
+func (i *Installer) plan(seen cri.Seen, r *journal.Record, j *job) ([]files.Change, error) {
+	all, err := i.compute(seen, r, j)
 	for n := range all {
 		if err == nil {
 			all[n].Old, err = i.node().Read(all[n].Path)
@@ -46,14 +46,14 @@ func (i *Installer) plan(seen cri.Seen, kind string, owned []string, j *job) ([]
 
 // compute says what of the runtime's configuration has to change for a type to have
 // the handlers of the job, or none.
-func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) ([]files.Change, error) {
+func (i *Installer) compute(seen cri.Seen, r *journal.Record, j *job) ([]files.Change, error) {
 	var all []files.Change
 	if i.dist.Runtime == "crio" {
 		c, err := i.loadCRIO()
 		if err != nil {
 			return nil, err
 		}
-		list, err := c.Plan(kind, j.crio)
+		list, err := c.Plan(r.Type, j.crio)
 		for _, x := range list {
 			all = append(all, files.Change{Path: x.Path, Data: x.Data})
 		}
@@ -63,11 +63,16 @@ func (i *Installer) compute(seen cri.Seen, kind string, owned []string, j *job) 
 	if err != nil {
 		return nil, err
 	}
+	if len(j.containerd) > 0 {
+		if err := c.Startable(); err != nil {
+			return nil, err
+		}
+	}
 	d := containerd.Daemon{Loaded: seen.Loaded}
 	if d.Major, d.Minor, err = seen.Release(); err != nil {
 		return nil, err
 	}
-	list, err := c.Plan(d, containerd.Want{Type: kind, Handlers: j.containerd, Owned: owned})
+	list, err := c.Plan(d, containerd.Want{Type: r.Type, Handlers: j.containerd, Owned: r.Owned(), Base: r.Base})
 	for _, x := range list {
 		all = append(all, files.Change{Path: x.Path, Data: x.Data})
 	}
@@ -303,7 +308,7 @@ func (i *Installer) replan(seen cri.Seen, r *journal.Record) error {
 	if seen.Version == "" {
 		return fmt.Errorf("restore the configuration: somebody has edited it meanwhile, and the runtime does not answer, so that its version is not known: %w", errdefs.ErrUnavailable)
 	}
-	changes, err := i.plan(seen, r.Type, r.Owned(), old)
+	changes, err := i.plan(seen, r, old)
 	if err != nil {
 		return err
 	}

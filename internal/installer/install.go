@@ -151,7 +151,7 @@ func (t *turn) preflight(s Source) error {
 	if err := j.stager.Room(); err != nil {
 		return err
 	}
-	_, err = t.plan(t.seen, r.Type, r.Owned(), j)
+	_, err = t.plan(t.seen, r, j)
 	return err
 }
 
@@ -210,7 +210,7 @@ func (i *Installer) drifted(seen cri.Seen, in *install) error {
 	if err := stage.CheckConfigs(i.host(in.job.release.Config), in.job.configs); err != nil {
 		return err
 	}
-	changes, err := i.plan(seen, in.record.Type, in.record.Owned(), in.job)
+	changes, err := i.plan(seen, in.record, in.job)
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func (t *turn) stage(place int, in *install) error {
 // hook writes the handlers of one type into the runtime's configuration. It is
 // planned anew: another type may have changed the same file a moment ago.
 func (t *turn) hook(in *install) error {
-	changes, err := t.plan(t.seen, in.record.Type, in.record.Owned(), in.job)
+	changes, err := t.plan(t.seen, in.record, in.job)
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (u *removal) unhook(ctx context.Context) error {
 	if err := begin(r, u.number, 0, u.seen); err != nil {
 		return err
 	}
-	changes, err := u.plan(u.seen, u.kind, r.Owned(), &job{})
+	changes, err := u.plan(u.seen, r, &job{})
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func (w *Watcher) look(ctx context.Context, deep bool) error {
 		if err := stage.CheckConfigs(w.host(j.release.Config), j.configs); err != nil {
 			return err
 		}
-		changes, err := w.plan(seen, r.Type, r.Owned(), j)
+		changes, err := w.plan(seen, r, j)
 		if err != nil {
 			return err
 		}

@@ -20,8 +20,10 @@ import (
 type Want struct {
 	Type     string
 	Handlers []Handler
-	// Owned are handlers that were written for this type before.
+	// Owned are handlers that were written for this type before, and Base is the folder of
+	// what they run; "" if there are none.
 	Owned []string
+	Base  string
 }
 
 // Handler is one handler, with absolute paths on the node.
@@ -57,11 +59,15 @@ func (c *Config) Plan(d Daemon, w Want) ([]Change, error) {
 		return nil, err
 	}
 	w.Handlers = For(w.Handlers)
+	cleared, err := c.cleared(d, w)
+	if err != nil {
+		return nil, err
+	}
 	changes, err := c.handlers(d, w)
 	if err != nil {
 		return nil, err
 	}
-	return c.started(w, changes)
+	return c.started(w, merged(cleared, changes))
 }
 
 func (c *Config) handlers(d Daemon, w Want) ([]Change, error) {
@@ -92,6 +98,10 @@ func (c *Config) Startable() error {
 	if len(c.Dangling) > 0 {
 		return fault.New(payload.UnsupportedNode, "containerd's configuration imports %s, which is not there, so that containerd would not start again; take the import out or put the file back", c.Dangling[0])
 	}
+	return c.enabled()
+}
+
+func (c *Config) enabled() error {
 	if f := c.Disabled(); f != "" {
 		return fault.New(payload.UnsupportedNode, "%s has the CRI in disabled_plugins; take it out there and restart containerd", f)
 	}
@@ -101,7 +111,7 @@ func (c *Config) Startable() error {
 // check refuses what cannot be right before anything is computed.
 func (c *Config) check(d Daemon, w Want) error {
 	if len(w.Handlers) > 0 {
-		if err := c.Startable(); err != nil {
+		if err := c.enabled(); err != nil {
 			return err
 		}
 	}
@@ -287,11 +297,10 @@ func (c *Config) unimport(w Want, dir string) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	left, err := filepath.Glob(filepath.Join(inroot.Join(c.Root, dir), ownPattern))
+	left, err := c.others(dir, w.Type)
 	if err != nil {
 		return nil, fmt.Errorf("look for other runtimes in %s: %w", dir, err)
 	}
-	left = slices.DeleteFunc(left, func(p string) bool { return filepath.Base(p) == ownName(w.Type) })
 	main := c.main()
 	if main == nil || len(left) > 0 {
 		return drop, nil
@@ -363,11 +372,9 @@ func (c *Config) edit(d Daemon, w Want) ([]Change, error) {
 
 // cut finishes what takes a type out.
 func (c *Config) cut(f *file, data []byte) ([]Change, error) {
-	if strings.Count(string(data), "# fairlead: begin ") == 1 && tomledit.HasBlock(data, defaults) {
-		var err error
-		if data, err = tomledit.CutBlock(f.path, data, defaults); err != nil {
-			return nil, err
-		}
+	data, err := cutDefaults(f.path, data)
+	if err != nil {
+		return nil, err
 	}
 	if pristine(data) {
 		data = nil
@@ -376,10 +383,11 @@ func (c *Config) cut(f *file, data []byte) ([]Change, error) {
 }
 
 // effective is the file whose table of the CRI plugin containerd 1 uses: of those
-// that have one, the last, as it takes the place of the others.
+// that have one, the last, as it takes the place of the others. Files of our own are for
+// newer ones, and go.
 func (c *Config) effective(d Daemon) (*file, error) {
 	for _, f := range slices.Backward(c.files) {
-		if f.doc.Get(plugin(f.version)...) != nil {
+		if f.doc.Get(plugin(f.version)...) != nil && !Own(filepath.Base(f.path)) {
 			return f, nil
 		}
 	}
