@@ -42,6 +42,7 @@ var kubeletFields = map[string]struct {
 	"containerRuntimeEndpoint": {"container-runtime-endpoint", nil}, "imageServiceEndpoint": {"image-service-endpoint", nil},
 	"providerID": {"provider-id", nil}, "registerWithTaints": {"register-with-taints", taints},
 	"nodeStatusMaxImages": {"node-status-max-images", nil}, "nodeStatusReportFrequency": {"node-status-report-frequency", nil}, "nodeLeaseDurationSeconds": {"node-lease-duration", seconds},
+	"crashLoopBackOff.maxContainerRestartPeriod": {"max-container-restart-period", nil},
 	"maxPods": {"max-pods", nil}, "podsPerCore": {"pods-per-core", nil}, "podPidsLimit": {"pod-max-pids", nil},
 	"systemReserved": {"system-reserved", nil}, "kubeReserved": {"kube-reserved", nil},
 	"cgroupsPerQOS": {"cgroups-per-qos", nil}, "cgroupRoot": {"cgroup-root", nil}, "cgroupDriver": {"cgroup-driver", nil}, "cpuCFSQuota": {"cpu-cfs-quota", nil},

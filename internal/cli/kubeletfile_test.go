@@ -105,6 +105,7 @@ func TestKubeletConfig(t *testing.T) {
 			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
 		"flags win": {fromKubeadm + "maxPods: 250\n", []string{"--max-pods", "30", "--cluster-dns", "10.0.0.1"}, map[string]string{"max-pods": "30", "cluster-dns": "[10.0.0.1]", "cgroup-driver": "systemd"}, nil},
+		"pauses":    {strings.Replace(fromKubeadm, "crashLoopBackOff: {}", "crashLoopBackOff: {maxContainerRestartPeriod: 20s}", 1), nil, map[string]string{"max-container-restart-period": "20s"}, nil},
 		"no health": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\n", nil, map[string]string{"healthz-port": "0"}, nil},
 	} {
 		f, cmd, err := parsed(t, tt.text, tt.args...)

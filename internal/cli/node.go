@@ -26,6 +26,7 @@ import (
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
+	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/pulse"
 	"fairlead.run/internal/node/server"
@@ -85,12 +86,14 @@ type selfFlags struct {
 	labels         map[string]string
 	images         int
 	lease, report  time.Duration
+	pause          time.Duration // of containers that crash
 }
 
 // add adds the flags for how much and how often a node tells of itself.
 func (f *selfFlags) add(s *pflag.FlagSet) {
 	s.IntVar(&f.images, "node-status-max-images", nodestatus.MaxImages, "images that the status of the node has at most, the largest ones; -1 for all")
 	s.DurationVar(&f.report, "node-status-report-frequency", membership.StatusReport, "time after which the status of the node is written though nothing has changed")
+	s.DurationVar(&f.pause, "max-container-restart-period", plan.LongestPause, "longest pause before a container is started again that crashes, from 1s to 5m")
 	s.DurationVar(&f.lease, "node-lease-duration", membership.LeaseDuration, "time after which the node is taken for dead that has not renewed its lease; it is renewed four times as often")
 }
 
@@ -99,6 +102,8 @@ func (f *selfFlags) check() error {
 	switch {
 	case f.images < -1:
 		return usageError{fmt.Errorf("--node-status-max-images is %d; -1 is for all", f.images)}
+	case f.pause < time.Second || f.pause > plan.LongestPause:
+		return usageError{fmt.Errorf("--max-container-restart-period is %s; it is from 1s to %s", f.pause, plan.LongestPause)}
 	case f.report <= 0:
 		return usageError{fmt.Errorf("--node-status-report-frequency is %s; it is more than 0", f.report)}
 	case f.lease < time.Second || f.lease%time.Second != 0:
@@ -291,7 +296,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if err != nil {
 		return err
 	}
-	node.IPs = podspec.Fixed(ips)
+	node.IPs, node.LongestPause = podspec.Fixed(ips), f.self.pause
 	cfg := join.Config{
 		Endpoint: s.Endpoint, Client: client, Events: events, Node: node, Root: s.cfg.Root, State: s.cfg.State, Logs: f.logs, Log: log,
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider, MaxImages: &f.self.images, Lease: f.self.lease, Report: f.self.report},

@@ -801,7 +801,7 @@ func TestChangedWhileItCrashes(t *testing.T) {
 		n.boot(t, p)
 		for range 4 {
 			n.Exit("p1/x", 1)
-			time.Sleep(plan.Backoff(4))
+			time.Sleep(plan.Backoff(4, 0))
 			synctest.Wait()
 		}
 		n.Exit("p1/x", 1)

@@ -54,7 +54,7 @@ func (w *worker) tellPauses(p plan.Plan) {
 			continue
 		}
 		c.Paused = true
-		w.eventOf(name, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes)))
+		w.eventOf(name, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Container %s %s; it is started again after a pause of %s", name, view.DescribeExit(c), why.Pause))
 	}
 }
 

@@ -92,12 +92,12 @@ func (p *planner) pauses(c *corev1.Container, got *Container) bool {
 	if p.changed(c, got) {
 		return false
 	}
-	pause := Backoff(got.Crashes)
+	pause := Backoff(got.Crashes, p.LongestPause)
 	until := got.Finished.Add(pause)
 	if pause == 0 || !p.Now.Before(until) || until.Sub(p.Now) > pause {
 		return false
 	}
-	p.plan.Waiting[c.Name] = Waiting{Reason: CrashLoopBackOff, Until: until}
+	p.plan.Waiting[c.Name] = Waiting{Reason: CrashLoopBackOff, Until: until, Pause: pause}
 	p.lookAgain(until)
 	return true
 }

@@ -20,6 +20,8 @@ type Input struct {
 	// Hash is of what a container is made from and cannot change in place; nil if
 	// nothing changes. A container with another one than it was made with is made anew.
 	Hash func(*corev1.Container) string
+	// LongestPause is between two attempts at a container that crashes; 0 is LongestPause.
+	LongestPause time.Duration
 }
 
 // Observed is what a runtime has of a pod.

@@ -52,7 +52,8 @@ type Plan struct {
 // Waiting is why a container does not run.
 type Waiting struct {
 	Reason string
-	Until  time.Time // zero if that is not known
+	Until  time.Time     // zero if that is not known
+	Pause  time.Duration // of a CrashLoopBackOff
 }
 
 // The reasons for waiting that are decided here. They are the kubelet's.

@@ -313,9 +313,18 @@ func TestDeadline(t *testing.T) {
 
 func TestPauses(t *testing.T) {
 	for crashes, want := range map[int]time.Duration{0: 0, 1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 6: 160 * time.Second, 7: 5 * time.Minute, 1000: 5 * time.Minute} {
-		if got := plan.Backoff(crashes); got != want {
+		if got := plan.Backoff(crashes, 0); got != want {
 			t.Errorf("after %d: %s, want %s", crashes, got, want)
 		}
+	}
+	for crashes, want := range map[int]time.Duration{1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 4: 25 * time.Second, 9: 25 * time.Second} {
+		if got := plan.Backoff(crashes, 25*time.Second); got != want {
+			t.Errorf("after %d, at most 25s: %s, want %s", crashes, got, want)
+		}
+	}
+	short := plan.Input{Pod: wanted("a"), Observed: seen(t, "sandbox a:1x3"), Now: now.Add(2 * time.Second), LongestPause: 3 * time.Second}
+	if got := plan.Next(short); !got.Waiting["a"].Until.Equal(now.Add(3*time.Second)) || got.Waiting["a"].Pause != 3*time.Second {
+		t.Errorf("%+v", got)
 	}
 	in := plan.Input{Pod: wanted("i1 a b"), Observed: seen(t, "sandbox i1:0 a:1x3 b:1x2"), Now: now.Add(9 * time.Second)}
 	got := plan.Next(in)

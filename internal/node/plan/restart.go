@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,18 +11,18 @@ import (
 // The kubelet's pauses: the first restart comes at once, then each waits twice as
 // long as the one before. A container that ran for ForgetAfter starts over.
 const (
-	firstPause  = 10 * time.Second
-	longest     = 5 * time.Minute
-	ForgetAfter = 10 * time.Minute
+	firstPause   = 10 * time.Second
+	LongestPause = 5 * time.Minute
+	ForgetAfter  = 10 * time.Minute
 )
 
 // Backoff is how long a container waits for its next attempt, after so many ends
-// in a row.
-func Backoff(crashes int) time.Duration {
-	if crashes <= 1 {
+// in a row, and at most so long; 0 is LongestPause.
+func Backoff(crashes int, longest time.Duration) time.Duration {
+	if longest = cmp.Or(longest, LongestPause); crashes <= 1 {
 		return 0
 	}
-	pause := firstPause
+	pause := min(firstPause, longest)
 	for range crashes - 2 {
 		if pause *= 2; pause >= longest {
 			return longest

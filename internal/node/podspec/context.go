@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,6 +49,8 @@ type Node struct {
 	// GroupOOM says that the kernel ends all processes of a container together when one of
 	// them has used up its memory, which cgroups v2 can do (KEP-3811).
 	GroupOOM bool
+	// LongestPause is between two attempts at a container that crashes; 0 is five minutes.
+	LongestPause time.Duration
 }
 
 // Swap is what containers may use of the node's (KEP-2400).

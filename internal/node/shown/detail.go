@@ -62,7 +62,7 @@ func whyPaused(seen *view.Pod, p plan.Plan) string {
 			continue
 		}
 		last = why.Until
-		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, view.DescribeExit(c), plan.Backoff(c.Crashes))
+		text = fmt.Sprintf("container %s: %s; it is restarted after a pause of %s", name, view.DescribeExit(c), why.Pause)
 	}
 	return text
 }

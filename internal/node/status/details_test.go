@@ -104,7 +104,7 @@ func TestBackOff(t *testing.T) {
 	for crashes, want := range map[int]string{2: "10s", 4: "40s", 20: "5m0s"} {
 		in := running(status.Input{Pod: wanted("a"), Containers: has("a=1")})
 		ended := time.Unix(0, in.Containers["a"].Now.FinishedAt)
-		in.Plan.Waiting = map[string]plan.Waiting{"a": {Reason: plan.CrashLoopBackOff, Until: ended.Add(plan.Backoff(crashes))}}
+		in.Plan.Waiting = map[string]plan.Waiting{"a": {Reason: plan.CrashLoopBackOff, Until: ended.Add(plan.Backoff(crashes, 0))}}
 		got := status.Of(in).ContainerStatuses[0].State.Waiting.Message
 		if got != "back-off "+want+" restarting failed container=a pod=web_default(u)" {
 			t.Error(got)

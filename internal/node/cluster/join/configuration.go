@@ -10,6 +10,7 @@ import (
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/eviction"
+	"fairlead.run/internal/node/plan"
 )
 
 // configuration is what holds for the node, under the names of a kubelet's configuration,
@@ -38,6 +39,7 @@ func (n *Node) configuration() any {
 		"registerWithTaints": c.Taints, "nodeStatusMaxImages": cmp.Or(c.MaxImages, new(nodestatus.MaxImages)),
 		"nodeStatusReportFrequency": cmp.Or(c.Report, membership.StatusReport).String(), "nodeLeaseDurationSeconds": int64(cmp.Or(c.Lease, membership.LeaseDuration) / time.Second),
 	}
+	out["crashLoopBackOff"] = map[string]string{"maxContainerRestartPeriod": cmp.Or(c.Node.LongestPause, plan.LongestPause).String()}
 	n.limits(out)
 	n.stocked(out)
 	return out
