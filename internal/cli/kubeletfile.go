@@ -54,6 +54,7 @@ var kubeletFields = map[string]struct {
 	"shutdownGracePeriodByPodPriority": {byPriorityFlag, priorities},
 	"serializeImagePulls":              {"serialize-image-pulls", nil}, "maxParallelImagePulls": {"max-parallel-image-pulls", nil},
 	"imagePullCredentialsVerificationPolicy": {"image-pull-credentials-verification-policy", nil}, "preloadedImagesVerificationAllowlist": {"preloaded-images-verification-allowlist", nil},
+	"registryPullQPS": {"registry-qps", nil}, "registryBurst": {"registry-burst", nil},
 	"imageGCHighThresholdPercent": {"image-gc-high-threshold", nil}, "imageGCLowThresholdPercent": {"image-gc-low-threshold", nil},
 	"imageMinimumGCAge": {"minimum-image-ttl-duration", nil}, "imageMaximumGCAge": {"image-maximum-gc-age", nil},
 	"containerLogMaxSize": {"container-log-max-size", nil}, "containerLogMaxFiles": {"container-log-max-files", nil},
@@ -120,7 +121,7 @@ func (k *kubeletFile) take(flags *pflag.FlagSet, given map[string]bool, path str
 }
 
 // zeros are the fields of which 0 says something.
-var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true}
+var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true, "registryPullQPS": true}
 
 // unsaid says whether a value is one that leaves the matter to the kubelet: kubeadm writes
 // many of those. False is none.

@@ -63,6 +63,8 @@ tlsMinVersion: VersionTLS13
 tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
 containerLogMaxWorkers: 3
 nodeStatusMaxImages: 0
+registryPullQPS: 7
+registryBurst: 20
 nodeStatusReportFrequency: 1m0s
 nodeLeaseDurationSeconds: 60
 containerLogMonitorInterval: 30s
@@ -100,7 +102,7 @@ func TestKubeletConfig(t *testing.T) {
 		"more": {strings.Replace(strings.Replace(fromKubeadm, "memorySwap: {}\n", "", 1), fromKubeadm[strings.Index(fromKubeadm, "logging:"):strings.Index(fromKubeadm, "memorySwap")], "", 1) + added, nil, map[string]string{
 			"max-pods": "250", "pod-max-pids": "4096", "system-reserved": "[cpu=500m,memory=1Gi]", "eviction-hard": "memory.available<500Mi,nodefs.available<10%",
 			"eviction-soft": "memory.available<1Gi", "eviction-soft-grace-period": "memory.available=1m30s", "register-with-taints": "[a=b:NoSchedule,c=:NoExecute]",
-			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "container-log-max-workers": "3", "node-status-max-images": "0", "node-status-report-frequency": "1m0s", "node-lease-duration": "1m0s", "container-log-monitor-interval": "30s", "image-maximum-gc-age": "72h0m0s",
+			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "container-log-max-workers": "3", "node-status-max-images": "0", "registry-qps": "7", "registry-burst": "20", "node-status-report-frequency": "1m0s", "node-lease-duration": "1m0s", "container-log-monitor-interval": "30s", "image-maximum-gc-age": "72h0m0s",
 			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true", "shutdown-grace-period-by-pod-priority": "[100000=10s]",
 			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},

@@ -24,6 +24,8 @@ func (f *stockFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.Parallel, "max-parallel-image-pulls", f.Parallel, "images that are pulled at a time; 0 for any number")
 	s.BoolVar(&f.serial, "serialize-image-pulls", false, "pull one image at a time")
+	s.IntVar(&f.Rate.PerSecond, "registry-qps", f.Rate.PerSecond, "pulls that begin each second; 0 for any number")
+	s.IntVar(&f.Rate.Burst, "registry-burst", f.Rate.Burst, "pulls that may begin at once with --registry-qps, before they are held to that")
 	s.StringVar(&f.Providers.Config, "image-credential-provider-config", "", "file of the credential provider plugins, or folder of such files")
 	s.StringVar(&f.Providers.Dir, "image-credential-provider-bin-dir", "", "folder of the programs of these plugins")
 	s.StringVar(&f.verify, "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
@@ -58,6 +60,8 @@ func (f *stockFlags) check(cmd *cobra.Command) error {
 		return usageError{fmt.Errorf("--container-log-max-workers is %d; 1 is the least", f.Logs.Workers)}
 	case f.Logs.Every < stock.LeastLogInterval:
 		return usageError{fmt.Errorf("--container-log-monitor-interval is %s; %s is the least", f.Logs.Every, stock.LeastLogInterval)}
+	case f.Rate.PerSecond < 0 || f.Rate.Burst < 1:
+		return usageError{fmt.Errorf("--registry-qps is %d and --registry-burst %d; the one is 0 or more, the other 1 or more", f.Rate.PerSecond, f.Rate.Burst)}
 	case f.Parallel < 0:
 		return usageError{errors.New("--max-parallel-image-pulls is less than 0")}
 	case f.serial && cmd.Flags().Changed("max-parallel-image-pulls") && f.Parallel != 1:

@@ -43,6 +43,9 @@ func TestStockFlags(t *testing.T) {
 		{"--container-log-max-workers 4 --container-log-monitor-interval 3s", "", func(s stock.Settings) bool { return s.Logs.Workers == 4 && s.Logs.Every == 3*time.Second }},
 		{"--container-log-max-workers 0", "1 is the least", nil},
 		{"--container-log-monitor-interval 2s", "3s is the least", nil},
+		{"--registry-qps 3 --registry-burst 4", "", func(s stock.Settings) bool { return s.Rate == images.Rate{PerSecond: 3, Burst: 4} }},
+		{"--registry-qps -1", "0 or more", nil},
+		{"--registry-burst 0", "1 or more", nil},
 		{"--container-log-max-files 1", "2 is the least", nil},
 		{"--maximum-dead-containers-per-container 0 --maximum-dead-containers 7 --minimum-container-ttl-duration 1m", "", func(s stock.Settings) bool {
 			return s.Dead == garbage.ContainerPolicy{MinAge: time.Minute, PerPod: 0, OfAllPods: 7}

@@ -116,6 +116,11 @@ type pullOf struct {
 
 func (m *Manager) fly(ctx context.Context, f *flight, p pullOf) error {
 	asked := time.Now()
+	if m.rate != nil {
+		if err := m.rate.Wait(ctx); err != nil {
+			return err
+		}
+	}
 	if m.slots != nil {
 		if err := m.slots.Acquire(ctx, 1); err != nil {
 			return err

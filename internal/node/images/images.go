@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -21,6 +22,7 @@ type Config struct {
 	// Parallel is how many pulls are under way at a time; 0 means any number. Who
 	// comes first is served first.
 	Parallel int
+	Rate     Rate
 	// Records is the folder in which it is kept by which credentials images were
 	// pulled; empty means that a restart forgets it.
 	Records   string
@@ -30,6 +32,13 @@ type Config struct {
 	// the same. It must not wait.
 	Warn func(reason, message string)
 	Log  *slog.Logger
+}
+
+// Rate bounds how many pulls begin: so many a second, and as many at once as Burst. The zero
+// value is any number.
+type Rate struct {
+	PerSecond int
+	Burst     int // at least 1
 }
 
 // Credentials are what a node itself knows of registries, such as by plugins.
@@ -62,7 +71,8 @@ type Image struct {
 // Manager has images present. Its methods may be called at the same time.
 type Manager struct {
 	cfg      Config
-	slots    *semaphore.Weighted // nil: no limit
+	slots    *semaphore.Weighted     // nil: no limit
+	rate     flowcontrol.RateLimiter // nil: none
 	records  *records
 	failures failures
 
@@ -97,6 +107,9 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{
 		cfg: c, records: r, failures: failures{last: map[attempt]*failure{}},
 		flights: map[flightKey]*flight{}, needed: map[string]time.Time{},
+	}
+	if c.Rate.PerSecond > 0 {
+		m.rate = flowcontrol.NewTokenBucketRateLimiter(float32(c.Rate.PerSecond), max(c.Rate.Burst, 1))
 	}
 	if c.Parallel > 0 {
 		m.slots = semaphore.NewWeighted(int64(c.Parallel))

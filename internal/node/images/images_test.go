@@ -348,6 +348,31 @@ func TestLeft(t *testing.T) {
 
 // Pulls wait in the order in which they came, and one that hangs takes one
 // place and no more.
+// TestRate begins as many pulls at once as it may, and the others each in its time.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		m := newManager(t, Config{Client: r, Rate: Rate{PerSecond: 1, Burst: 2}})
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				if _, err := m.Ensure(t.Context(), need(fmt.Sprint("p", i), fmt.Sprint("r.example/i", i, ":1"), corev1.PullAlways)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for _, want := range []int{2, 1, 1, 1, 0} {
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			if got := len(r.took()); got != want {
+				t.Errorf("%d pulls began, want %d", got, want)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		all.Wait()
+	})
+}
+
 func TestParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()

@@ -23,7 +23,8 @@ import (
 
 // Settings are what a user may choose. Start from Default.
 type Settings struct {
-	Parallel  int       // pulls at a time; 0 means any number
+	Parallel  int // pulls at a time; 0 means any number
+	Rate      images.Rate
 	Providers Providers // empty for none
 	Verify    images.Verification
 	Allowlist []string // for images.NeverVerifyAllowlistedImages
@@ -51,7 +52,7 @@ type Providers struct {
 
 // Default is what a node does where nothing is said. A kubelet pulls one image at a
 // time then.
-var Default = Settings{Parallel: 5, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy, Logs: DefaultLogs}
+var Default = Settings{Parallel: 5, Rate: images.Rate{Burst: 10}, Images: garbage.DefaultImagePolicy, Dead: garbage.DefaultContainerPolicy, Logs: DefaultLogs}
 
 // DefaultLogs are a kubelet's: 10Mi, and five files; one at a time, each ten seconds.
 var DefaultLogs = Logs{
@@ -92,7 +93,7 @@ func New(cfg Config) (*Stock, error) {
 		return nil, err
 	}
 	m, err := images.New(images.Config{
-		Client: cfg.Client, Credentials: credentials, Parallel: cfg.Parallel, Records: filepath.Join(cfg.Root, "images"),
+		Client: cfg.Client, Credentials: credentials, Parallel: cfg.Parallel, Rate: cfg.Rate, Records: filepath.Join(cfg.Root, "images"),
 		Verify: cfg.Verify, Allowlist: cfg.Allowlist, Warn: cfg.Warn, Log: cfg.Log,
 	})
 	if err != nil {

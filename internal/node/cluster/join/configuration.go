@@ -70,6 +70,7 @@ func (n *Node) limits(out map[string]any) {
 func (n *Node) stocked(out map[string]any) {
 	s := &n.cfg.Stock
 	out["serializeImagePulls"], out["maxParallelImagePulls"] = s.Parallel == 1, s.Parallel
+	out["registryPullQPS"], out["registryBurst"] = s.Rate.PerSecond, s.Rate.Burst
 	out["imageGCHighThresholdPercent"], out["imageGCLowThresholdPercent"] = s.Images.HighPercent, s.Images.LowPercent
 	out["imageMinimumGCAge"], out["imageMaximumGCAge"] = s.Images.MinAge.String(), s.Images.MaxAge.String()
 	out["containerLogMaxSize"], out["containerLogMaxFiles"] = s.Logs.MaxSize.String(), s.Logs.MaxFiles
