@@ -72,7 +72,7 @@ func (i *Installer) compute(seen cri.Seen, r *journal.Record, j *job) ([]files.C
 	if d.Major, d.Minor, err = seen.Release(); err != nil {
 		return nil, err
 	}
-	list, err := c.Plan(d, containerd.Want{Type: r.Type, Handlers: j.containerd, Owned: r.Owned(), Base: r.Base})
+	list, err := c.Plan(d, containerd.Want{Type: r.Type, Handlers: j.containerd, Owned: r.Owned(), Base: r.Base, Written: r.Written})
 	for _, x := range list {
 		all = append(all, files.Change{Path: x.Path, Data: x.Data})
 	}
@@ -234,6 +234,9 @@ func (i *Installer) note(r *journal.Record, c files.Change) error {
 	after := ""
 	if c.Data != nil {
 		after = files.Sum(c.Data)
+		if !slices.Contains(r.Written, c.Path) {
+			r.Written = append(r.Written, c.Path)
+		}
 	}
 	for n := range r.Files {
 		if r.Files[n].Path == c.Path {

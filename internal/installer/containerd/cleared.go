@@ -20,7 +20,7 @@ func (c *Config) cleared(d Daemon, w Want) ([]Change, error) {
 	}
 	var all []Change
 	var left []*file
-	here := append(c.Files(), keep)
+	here := append(c.Files(), keep, c.Main)
 	for _, f := range c.files {
 		switch {
 		case f.path == keep:
@@ -44,8 +44,7 @@ func (c *Config) cleared(d Daemon, w Want) ([]Change, error) {
 	if all, err = c.notImported(w.Type, keep, all); err != nil {
 		return nil, err
 	}
-	old, err := c.former(d, w)
-	old = slices.DeleteFunc(old, func(x Change) bool { return slices.Contains(here, x.Path) })
+	old, err := c.former(w, here)
 	return merged(old, all), err
 }
 
@@ -154,30 +153,65 @@ func (c *Config) others(dir, kind string) ([]string, error) {
 	return slices.DeleteFunc(left, func(p string) bool { return filepath.Base(p) == ownName(kind) }), err
 }
 
-// former takes out what is in configurations that do not count any more. One of them that
-// cannot be read is left: nobody reads it.
-func (c *Config) former(d Daemon, w Want) ([]Change, error) {
-	w.Handlers = nil
+// former takes out what is in files that were written for the type and are no longer read, or
+// not for handlers. One that is gone, or cannot be read, is left.
+func (c *Config) former(w Want, here []string) ([]Change, error) {
 	var all []Change
-	for _, l := range c.Former {
-		l.Root = c.Root
-		before, err := Load(l)
-		if err != nil {
+	var dirs []string
+	written := slices.DeleteFunc(slices.Clone(w.Written), func(path string) bool { return slices.Contains(here, path) })
+	for _, path := range written {
+		if _, err := c.bytes(path); err == nil && filepath.Base(path) == ownName(w.Type) {
+			all = append(all, Change{Path: path})
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	for _, path := range written {
+		data, err := c.bytes(path)
+		if err != nil || filepath.Base(path) == ownName(w.Type) {
 			continue
 		}
-		var cleared []Change
-		if l.Template == "" {
-			if cleared, err = before.cleared(d, w); err != nil {
-				return nil, err
-			}
-		}
-		cut, err := before.handlers(d, w)
+		left, err := c.formerly(&file{path: path, data: data}, w, dirs)
 		if err != nil {
 			return nil, err
 		}
-		all = merged(all, merged(cleared, cut))
+		if !bytes.Equal(left, data) {
+			if pristine(left) || string(left) == c.Seed {
+				left = nil
+			}
+			all = append(all, Change{path, left})
+		}
 	}
 	return all, nil
+}
+
+// formerly is the content of such a file without what was written for a type, whose own files
+// go from some folders. A template is no TOML, and has blocks alone.
+func (c *Config) formerly(f *file, w Want, dirs []string) ([]byte, error) {
+	doc, err := c.read(f.path)
+	if err != nil {
+		data, err := tomledit.CutBlock(f.path, f.data, w.Type)
+		if err != nil {
+			return nil, err
+		}
+		return cutDefaults(f.path, data)
+	}
+	without, err := c.without(doc, w)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		left, err := c.others(dir, w.Type)
+		if err != nil || len(left) > 0 {
+			return without.data, err
+		}
+		data := without.doc.CutElement("imports", filepath.Join(dir, ownPattern))
+		next, err := tomledit.Parse(f.path, data)
+		if err != nil {
+			return nil, err
+		}
+		without = &file{path: f.path, data: data, doc: next, version: without.version}
+	}
+	return without.data, nil
 }
 
 // merged are changes with more of them, which count where both change a file.

@@ -60,7 +60,7 @@ func TestTemplatesOfBefore(t *testing.T) {
 	old := Layout{Root: t.TempDir(), Main: dir + "config.toml", Generated: true, Seed: seed, Template: dir + "config.toml.tmpl"}
 	now := old
 	now.Template = dir + "config-v3.toml.tmpl"
-	old.Former, now.Former = []Layout{old, now}, []Layout{old, now}
+	written := []string{old.Template, now.Template}
 	folder := old
 	folder.Template = ""
 	put(t, old.Root, Change{old.Main, []byte("version = 2\n")})
@@ -68,7 +68,7 @@ func TestTemplatesOfBefore(t *testing.T) {
 	d := Daemon{Major: 2, Minor: 4}
 	put(t, old.Root, Change{old.Main, []byte("version = 3\n")})
 	again := one("a")
-	again.Owned = []string{"a"}
+	again.Owned, again.Written = []string{"a"}, written
 	plan(t, now, d, again)
 	if got := plan(t, now, d, again); len(got) > 0 {
 		t.Errorf("a second plan changes %q", got)
@@ -81,8 +81,36 @@ func TestTemplatesOfBefore(t *testing.T) {
 	if content(t, now, now.Template) != "" || content(t, now, "/etc/config-v3.toml.d/fairlead-a.toml") == "" {
 		t.Error("the handler is still in the template, or not in the folder")
 	}
-	plan(t, folder, d, Want{Type: "a", Owned: []string{"a"}})
+	plan(t, folder, d, Want{Type: "a", Owned: []string{"a"}, Written: written})
 	if content(t, now, "/etc/config-v3.toml.d/fairlead-a.toml") != "" {
 		t.Error("the file is left")
+	}
+}
+
+// containerd is started with another file. In the one before, and beside it, nothing is left;
+// one that nothing was written to is not looked at.
+func TestFilesOfBefore(t *testing.T) {
+	const text, elsewhere = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]\n  runtime_type = \"a\"\n", "/opt/config.toml"
+	d := Daemon{Major: 2, Minor: 4}
+	before, now := Layout{Root: t.TempDir(), Main: main}, Layout{Main: elsewhere}
+	now.Root = before.Root
+	for _, path := range []string{main, elsewhere} {
+		put(t, now.Root, Change{path, []byte(text)})
+	}
+	written := plan(t, before, d, one("a"))
+	again := one("a")
+	again.Owned = []string{"a"}
+	plan(t, now, d, again) // of another containerd
+	if got := content(t, now, main); got == text {
+		t.Error("what another journal knows of is taken out")
+	}
+	again.Written = written
+	plan(t, now, d, again)
+	if got := content(t, now, main); got != text || content(t, now, "/etc/containerd/conf.d/fairlead-a.toml") != "" {
+		t.Errorf("it is\n%s", got)
+	}
+	plan(t, now, d, Want{Type: "a", Owned: []string{"a"}, Written: written})
+	if got := content(t, now, elsewhere); got != text {
+		t.Errorf("it is\n%s", got)
 	}
 }

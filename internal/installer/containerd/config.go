@@ -29,9 +29,6 @@ type Layout struct {
 	// Template is the file that the distribution makes Main of, with Seed in it if
 	// it is not there.
 	Template, Seed string
-	// Former are where the handlers may have been written before: what is left of a type there
-	// goes when that is written or taken out.
-	Former []Layout
 	// Origin is what containerd reads now in place of Main, and cannot be written:
 	// Main is made of it.
 	Origin string

@@ -24,6 +24,8 @@ type Want struct {
 	// what they run; "" if there are none.
 	Owned []string
 	Base  string
+	// Written are files that were written for this type before.
+	Written []string
 }
 
 // Handler is one handler, with absolute paths on the node.

@@ -64,6 +64,8 @@ type Record struct {
 	// Files are what was changed of the runtime's configuration, as it was before
 	// the change in flight.
 	Files []File `json:"files,omitempty"`
+	// Written are all files of the runtime's configuration that were written for the type.
+	Written []string `json:"written,omitempty"`
 	// Served are the handlers that were served before the change in flight.
 	Served []string `json:"served,omitempty"`
 	// Turn numbers the change in flight, later ones higher; types that are changed

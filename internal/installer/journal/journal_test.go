@@ -20,7 +20,7 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	want := &Record{
-		Type: "gvisor", Phase: Writing, Base: "/usr/bin/gvisor", Made: []string{"/opt", "/opt/bin"}, Turn: 3, Place: 1, Served: []string{"runc"},
+		Type: "gvisor", Phase: Writing, Base: "/usr/bin/gvisor", Made: []string{"/opt", "/opt/bin"}, Turn: 3, Place: 1, Served: []string{"runc"}, Written: []string{"/a"},
 		Now: &Release{Version: "1", Hash: "a", Handlers: []string{"runsc"}, Render: []byte(`[{"Name":"runsc"}]`), Since: at}, Next: &Release{Version: "2"},
 		Old: []Release{{Version: "0", Until: at}}, Files: []File{{Path: "/a", Before: []byte("\x00\xff"), After: "s"}, {Path: "/b", Absent: true, Shared: true}},
 		Before: []byte(`{"Name":"containerd"}`), Failures: Failures{Failed: 2, FailedHash: "b", Retry: at, LastError: "no", LastReason: "InUse"},
@@ -35,7 +35,7 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Error("a record that is being written is not in flight")
 	}
 	want.Settle()
-	if rest := (&Record{Type: want.Type, Base: want.Base, Made: want.Made, Now: want.Now, Old: want.Old, Failures: want.Failures}); want.InFlight() || !reflect.DeepEqual(want, rest) {
+	if rest := (&Record{Type: want.Type, Base: want.Base, Made: want.Made, Written: want.Written, Now: want.Now, Old: want.Old, Failures: want.Failures}); want.InFlight() || !reflect.DeepEqual(want, rest) {
 		t.Errorf("when it is settled it is %+v", want)
 	}
 	if err := errors.Join(j.Write(&Record{Type: "a"}), j.Forget("gvisor"), j.Forget("gvisor")); err != nil {

@@ -206,11 +206,6 @@ func (d Distribution) at(root string) Distribution {
 	// k3s and rke2 make a file of version 3 from a template of its own. Newer ones
 	// import a folder, which needs no template.
 	dir := filepath.Dir(d.Containerd.Main)
-	for _, name := range []string{"config.toml.tmpl", "config-v3.toml.tmpl"} {
-		f := d.Containerd
-		f.Template, f.Former = filepath.Join(dir, name), nil
-		d.Containerd.Former = append(slices.Clone(d.Containerd.Former), f)
-	}
 	data, err := os.ReadFile(inroot.Join(root, d.Containerd.Main))
 	if err == nil && strings.Contains(string(data), ".d/*.toml") {
 		return d
@@ -218,15 +213,6 @@ func (d Distribution) at(root string) Distribution {
 	d.Containerd.Template = filepath.Join(dir, "config.toml.tmpl")
 	if err == nil && strings.Contains(string(data), "version = 3") {
 		d.Containerd.Template = filepath.Join(dir, "config-v3.toml.tmpl")
-	}
-	return d
-}
-
-// moved is the distribution of a containerd that has its configuration elsewhere.
-func (d Distribution) moved(file string) Distribution {
-	if file != d.Containerd.Main {
-		d.Containerd.Former = append(slices.Clone(d.Containerd.Former), containerd.Layout{Main: d.Containerd.Main})
-		d.Containerd.Main = file
 	}
 	return d
 }
@@ -255,7 +241,7 @@ func (d Distribution) With(o Override) (Distribution, error) {
 	}
 	switch d.Runtime {
 	case "containerd":
-		d = d.moved(o.Config)
+		d.Containerd.Main = o.Config
 		if d.Containerd.Generated {
 			return d, fault.New(payload.ConfigurationProblem, "the configuration of %s is made by itself, at a place of its own; leave --cri-config out", d.Name)
 		}

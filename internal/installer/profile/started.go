@@ -185,7 +185,7 @@ func (d Distribution) StartedAs(p Process) (Distribution, error) {
 	}
 	switch err := p.Write(config); {
 	case err == nil, errors.Is(err, os.ErrNotExist):
-		d = d.moved(config)
+		d.Containerd.Main = config
 		d.Containerd.Starter, d.Containerd.Start = "", nil
 	case !errors.Is(err, syscall.EROFS):
 		return d, fault.New(payload.UnsupportedNode, "containerd is started with the configuration %s, which cannot be written: %w", config, err)
