@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -74,4 +76,20 @@ func TestEvicted(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d events tell of it", n)
 	}
+}
+
+// TestSizeLimit evicts a pod whose volume is larger than it may be.
+func TestSizeLimit(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", strings.Replace(podOf("a", "run", "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n"), "image: 'i:1'", "image: 'i:1', volumeMounts: [{name: v, mountPath: /v}]", 1))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	at := p.fake.Config("a/c")[0].Mounts[0].HostPath
+	if err := os.WriteFile(filepath.Join(at, "large"), make([]byte, 2<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.await("its end", func() bool {
+		s := p.pods()["a"].Status
+		return s.Phase == corev1.PodFailed && s.Reason == "Evicted" && strings.Contains(s.Message, `volume "v" exceeds the limit "1Mi"`)
+	})
 }

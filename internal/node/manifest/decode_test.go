@@ -119,7 +119,7 @@ func TestPodRefusals(t *testing.T) {
 		container("volumeMounts: [{name: v, mountPath: /v, subPath: a, subPathExpr: $(A)}]") + "  volumes: [{name: v, emptyDir: {}}]\n": "subPathExpr: does not go with subPath",
 		container("volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]") + "  volumes: [{name: v, emptyDir: {}}]": "needs a privileged container",
 		container("") + "  volumes: [{name: v}]\n":                                                                                      "volumes[0]: names no kind",
-		container("") + "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n":                                                          "sizeLimit: is honoured for medium Memory and HugePages only",
+		container("") + "  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n":                                                          "emptyDir.sizeLimit: fairlead run honours it for medium Memory and HugePages only",
 		container("") + "  volumes: [{name: v, emptyDir: {medium: HugePages-x}}]\n":                                                     "medium: \"x\" is no size of pages",
 		container("") + "  volumes: [{name: v, emptyDir: {medium: Disk}}]\n":                                                            "only Memory, HugePages, HugePages-SIZE",
 		container("resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}"):                                                                  "limits.hugepages-2Mi: 3Mi is no whole number of pages of 2Mi",

@@ -69,7 +69,7 @@ var podFields = slices.Concat(
 
 		{Path: "spec.volumes[].name"},
 		{Path: "spec.volumes[].emptyDir.medium", Only: []string{"Memory", "HugePages", "HugePages-SIZE"}},
-		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "with a medium only; a volume of medium Memory is never larger than what all containers may use together, if each has a limit, or else than the memory of the machine"},
+		{Path: "spec.volumes[].emptyDir.sizeLimit", Note: "without a medium with `fairlead up` only, which evicts a pod that goes past it; a volume of medium Memory is never larger than what all containers may use together, if each has a limit, or else than the memory of the machine"},
 		{Path: "spec.volumes[].hostPath.path"},
 		{Path: "spec.volumes[].hostPath.type"},
 		{Path: "spec.volumes[].image.reference", Note: "mounted read-only; a subPath is a folder in it"},

@@ -167,10 +167,8 @@ func (o *Objects) foreground() []error {
 		faults = append(faults, invalid("%s: %s", origin, fmt.Sprintf(format, args...)))
 	}
 	for _, p := range o.Pods {
-		for i, v := range p.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil {
-				add(p.Origin, "spec.volumes[%d].persistentVolumeClaim: fairlead run keeps nothing when it ends; use fairlead up, or a hostPath", i)
-			}
+		for _, why := range passing(&p.Spec) {
+			add(p.Origin, "%s", why)
 		}
 	}
 	for _, w := range o.Workloads {
@@ -192,6 +190,11 @@ func (o *Objects) foreground() []error {
 				o.Notes = append(o.Notes, w.Origin+": fairlead run starts its pods at once; fairlead up one after the other")
 			}
 		}
+		if len(pods) > 0 {
+			for _, why := range passing(&pods[0].Spec) {
+				add(w.Origin, "spec.template.%s", why)
+			}
+		}
 		for _, pod := range pods {
 			c := claim{where: w.Origin, what: w.Origin + ": its pod " + pod.Name + " "}
 			if err := o.claim(id("Pod", Key{pod.Namespace, pod.Name}), c); err != nil {
@@ -204,6 +207,20 @@ func (o *Objects) foreground() []error {
 	o.Workloads = nil
 	if len(o.Pods) > MaxPods {
 		faults = append(faults, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
+	}
+	return faults
+}
+
+// passing says which volumes of a pod need somebody who stays: one that keeps them, or
+// one that looks how large they become.
+func passing(spec *corev1.PodSpec) (faults []string) {
+	for i, v := range spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			faults = append(faults, fmt.Sprintf("spec.volumes[%d].persistentVolumeClaim: fairlead run keeps nothing when it ends; use fairlead up, or a hostPath", i))
+		}
+		if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == corev1.StorageMediumDefault {
+			faults = append(faults, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: fairlead run honours it for medium Memory and HugePages only; use fairlead up, or remove it", i))
+		}
 	}
 	return faults
 }

@@ -83,13 +83,7 @@ func Keys[T any](data map[string]T, more map[string][]byte) string {
 // Pod holds a pod of one machine against the rules of Kubernetes, as far as fields
 // are concerned that Fairlead honours there. Paths start with prefix.
 func Pod(prefix string, pod *corev1.Pod) []string {
-	f := common(prefix, pod)
-	for i, v := range pod.Spec.Volumes {
-		if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == corev1.StorageMediumDefault {
-			f.add(fmt.Sprintf("%sspec.volumes[%d].emptyDir.sizeLimit", prefix, i), "is honoured for medium Memory and HugePages only")
-		}
-	}
-	return f
+	return common(prefix, pod)
 }
 
 // Static holds a static pod of a node of a cluster against these rules. What they do
