@@ -1,0 +1,140 @@
+package installer
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+)
+
+// becomes has the node run another release of containerd from now on, on what the first one
+// has left.
+func (d *daemon) becomes(r release) {
+	d.Helper()
+	d.mu.Lock()
+	d.program, d.major, d.minor = r.program, r.major, r.minor
+	d.mu.Unlock()
+	d.restart()
+}
+
+// A node has a newer containerd than when a runtime was installed: that is upgraded and
+// uninstalled, and the admin's file is as it was, also where containerd's own command has
+// written it anew meanwhile.
+func TestContainerdIsUpgraded(t *testing.T) {
+	all := releases(t)
+	for _, old := range all[1:] {
+		for _, migrate := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s to %s, migrated %v", old.name, all[0].name, migrate), func(t *testing.T) {
+				d := start(t, old, "")
+				before := d.configFiles()
+				plain := d.cri().pod(t, "plain", "")
+				d.install(small(t, "test", "1"), small(t, "other", "1"))
+				d.serves("runc", "foreign", "test", "other")
+				if migrate {
+					d.migrate(all[0])
+				}
+				d.becomes(all[0])
+				d.serves("runc", "foreign", "test", "other")
+				d.uninstall("other")
+				d.serves("runc", "foreign", "test")
+				d.install(small(t, "test", "2"))
+				d.serves("runc", "foreign", "test")
+				if d.version("test", "2") == "" || d.version("test", "1") != "" {
+					t.Error("the old version is not replaced")
+				}
+				d.uninstall("test")
+				d.serves("runc", "foreign")
+				if migrate {
+					if text := d.configFiles()[configName(d)]; strings.Contains(text, "runtimes.test") || strings.Contains(text, "runtimes.other") || strings.Contains(text, "fairlead-") {
+						t.Errorf("it is\n%s", text)
+					}
+				} else {
+					same(t, before, d.configFiles())
+				}
+				if !d.cri().runs(t, plain) {
+					t.Error("a pod has ended")
+				}
+				d.bare()
+			})
+		}
+	}
+}
+
+// migrate has a release write the configuration anew, as for an upgrade to it.
+func (d *daemon) migrate(r release) {
+	d.Helper()
+	text, err := exec.Command(r.program, "--config", d.config(), "config", "migrate").Output()
+	if err != nil {
+		d.Fatalf("containerd config migrate: %v", err)
+	}
+	d.write("etc/config.toml", string(text))
+}
+
+// Handlers that containerd has by tables from before it had a table of handlers are served
+// after as before, beside others and alone.
+func TestOldTables(t *testing.T) {
+	for _, r := range releases(t) {
+		if r.major > 1 {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			d := start(t, r, "")
+			config := d.adminConfig()
+			tables := fmt.Sprintf("\n[%[1]s.containerd.default_runtime]\n  runtime_type = \"io.containerd.runc.v2\"\n[%[1]s.containerd.untrusted_workload_runtime]\n  runtime_type = \"io.containerd.runc.v2\"\n", d.plugin())
+			for name, c := range map[string]struct {
+				config string
+				served []string
+			}{
+				"beside": {config + tables, []string{"default", "foreign", "runc", "untrusted"}},
+				"alone":  {config[:strings.Index(config, "      [plugins")] + tables, []string{"default", "runc", "untrusted"}},
+			} {
+				d.write("etc/config.toml", c.config)
+				d.restart()
+				d.serves(c.served...)
+				d.install(small(t, "test", "1"))
+				d.serves(append(c.served, "test")...)
+				d.uninstall("test")
+				d.serves(c.served...)
+				if text, err := os.ReadFile(d.config()); err != nil || string(text) != c.config {
+					t.Errorf("%s: %v, it is\n%s", name, err, text)
+				}
+			}
+			d.bare()
+		})
+	}
+}
+
+// A daemon that would not come back from the restart, or without CRI, is left as it is.
+func TestUninstallThatWouldEndTheCRI(t *testing.T) {
+	underEach(t, func(t *testing.T, d *daemon) {
+		d.install(small(t, "test", "1"))
+		good, err := os.ReadFile(d.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.Index(string(good), "      [plugins")
+		_, rest, _ := strings.Cut(string(good), "# containerd of this machine")
+		for name, c := range map[string]struct{ config, says string }{
+			"dangling import": {"imports = [\"/none/such.toml\", \"" + d.path("etc/conf.d") + "/*.toml\"]\n# containerd of this machine" + strings.Replace(rest, "\nimports = ", "\n# imports = ", 1), "/none/such.toml"},
+			"default":         {string(good[:at]) + "      [" + d.plugin() + ".containerd]\n  default_runtime_name = \"test\"\n" + string(good[at:]), "default_runtime_name is test"},
+		} {
+			if name == "default" && d.major == 1 {
+				c.config = strings.Replace(string(good), "    snapshotter = \"native\"\n", "    snapshotter = \"native\"\n    default_runtime_name = \"test\"\n", 1)
+			}
+			d.write("etc/config.toml", c.config)
+			before, starts := d.configFiles(), d.starts()
+			if r := d.fairlead(nil, "uninstall", "test").first(t); r.State != payload.Refused || !strings.Contains(r.Message, c.says) || d.starts() != starts {
+				t.Errorf("%s: after %d starts %+v", name, d.starts()-starts, r)
+			}
+			same(t, before, d.configFiles())
+			d.serves("runc", "foreign", "test")
+		}
+		d.write("etc/config.toml", string(good))
+		d.uninstall("test")
+		d.serves("runc", "foreign")
+		d.bare()
+	})
+}
