@@ -26,7 +26,9 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
 			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
-		if err := c.Check(r.Context()); err != nil {
+		err := c.Check(r.Context())
+		s.slis.observe(c.Name, err)
+		if err != nil {
 			if stuck = stuck || c.Log; !stuck {
 				s.cfg.Log.Warn("a check of health has failed", "check", c.Name, "error", err)
 			}

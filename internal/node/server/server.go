@@ -119,6 +119,7 @@ type Server struct {
 	requests chan struct{}
 	registry telemetry.Registry
 	counts   *counts
+	slis     *slis
 	nodeLogs *os.Root
 }
 
@@ -134,7 +135,7 @@ func New(c Config) (*Server, error) {
 	if err := s.openNodeLogs(); err != nil {
 		return nil, err
 	}
-	s.counts = newCounts(&s.registry)
+	s.counts, s.slis = newCounts(&s.registry), newSLIs()
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		for _, path := range r.paths {
@@ -185,6 +186,7 @@ func (s *Server) routes() []route {
 		{"pods", []string{"GET /pods", "GET /pods/{$}"}, quick, s.pods},
 		{"runningpods", []string{"GET /runningpods", "GET /runningpods/{$}"}, quick, s.runningPods},
 		{"metrics", []string{"GET /metrics"}, quick, s.metrics(s.ownMetrics)},
+		{"metrics/slis", []string{"GET /metrics/slis"}, quick, s.metrics(s.slis.write)},
 		{"healthz", []string{"GET /healthz", "GET /healthz/{name}"}, quick, s.healthz},
 		{"containerLogs", []string{"GET /containerLogs/{namespace}/{pod}/{container}"}, stream, s.containerLogs},
 		{"exec", both("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"), stream, s.exec},

@@ -305,6 +305,19 @@ func TestHealth(t *testing.T) {
 	check("/healthz/syncloop", 500, "[-]syncloop failed: reason withheld\nhealthz check failed\n")
 	check("/healthz/ping", 200, "ok")
 	check("/healthz?exclude=syncloop", 200, "ok")
+	var slis strings.Builder
+	if err := n.slis.write(nil, &slis); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`kubernetes_healthcheck{name="ping",type="healthz"} 1`, `kubernetes_healthcheck{name="syncloop",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 12`, `kubernetes_healthchecks_total{name="syncloop",status="success",type="healthz"} 4`,
+		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 4`,
+	} {
+		if !strings.Contains(slis.String(), line+"\n") {
+			t.Errorf("no %s in\n%s", line, slis.String())
+		}
+	}
 	w := httptest.NewRecorder()
 	if n.Healthz().ServeHTTP(w, httptest.NewRequest("GET", "/pods", nil)); w.Code != 404 {
 		t.Errorf("the port of health tells of pods: %d", w.Code)
@@ -374,6 +387,7 @@ func TestStatsAndMetrics(t *testing.T) {
 		"/stats/summary?only_cpu_and_memory=true": "brief true",
 		"/metrics/resource":                       "resource 1\n",
 		"/metrics/cadvisor":                       "cadvisor 1\n",
+		"/metrics/slis":                           `# TYPE kubernetes_healthcheck gauge`,
 		"/metrics/probes":                         `prober_probe_total{result="successful"} 1`,
 		"/metrics":                                `kubelet_http_requests_total{long_running="false",method="GET",path="metrics"} 1`,
 	} {
