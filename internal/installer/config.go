@@ -54,7 +54,7 @@ func (i *Installer) compute(seen cri.Seen, r *journal.Record, j *job) ([]files.C
 			return nil, err
 		}
 		list, err := c.Plan(r.Type, j.crio)
-		for _, x := range list {
+		for _, x := range append(c.Former(r.Type, r.Written), list...) {
 			all = append(all, files.Change{Path: x.Path, Data: x.Data})
 		}
 		return all, err

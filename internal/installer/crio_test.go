@@ -152,3 +152,54 @@ func (n *crioNode) bundle(kind string) string {
 	}
 	return dir
 }
+
+// A CRI-O that would not start again is left as it is.
+func TestUninstallUnderABrokenFileOfCRIO(t *testing.T) {
+	n := &crioNode{node: newNode(t, 2), file: "/opt/crio.conf", folder: "/opt/crio.d"}
+	n.write("run/crio/x", "")
+	n.write(n.folder+"/50-admin.conf", "")
+	n.start()
+	t.Cleanup(n.end)
+	if r := n.installer().Install(t.Context(), sources([]string{n.bundle("test")}))[0]; r.State != payload.Installed {
+		t.Fatalf("%+v", r)
+	}
+	n.write(n.folder+"/50-admin.conf", "[[[")
+	before := n.tree("opt")
+	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.Refused || r.Restarted || !strings.Contains(r.Message, "50-admin.conf") {
+		t.Errorf("%+v", r)
+	}
+	n.same(before, "opt")
+	n.write(n.folder+"/50-admin.conf", "")
+	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.Removed {
+		t.Errorf("%+v", r)
+	}
+}
+
+// CRI-O is started with another folder. In the one before nothing is left.
+func TestCRIOReadsAnotherFolder(t *testing.T) {
+	n := &crioNode{node: newNode(t, 2), file: "/opt/crio.conf", folder: "/opt/crio.d"}
+	n.write("run/crio/x", "")
+	n.write("opt/crio.d/10-admin.conf", "")
+	n.write("opt/other.d/10-admin.conf", "")
+	before := n.tree("opt")
+	n.start()
+	t.Cleanup(func() { n.end() })
+	for range 2 {
+		if r := n.installer().Install(t.Context(), sources([]string{n.bundle("test")}))[0]; r.State != payload.Installed {
+			t.Fatalf("%+v", r)
+		}
+		if got := n.tree(n.folder); len(got) != 3 {
+			t.Errorf("%q", got)
+		}
+		n.end()
+		n.folder = "/opt/other.d"
+		n.start()
+	}
+	if got := n.tree("opt/crio.d"); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.Removed {
+		t.Errorf("%+v", r)
+	}
+	n.same(before, "opt")
+}

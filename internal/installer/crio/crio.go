@@ -263,6 +263,20 @@ func (c *Config) Plan(kind string, handlers []Handler) ([]Change, error) {
 	return []Change{{Path: path, Data: data}}, nil
 }
 
+// Former takes away what was written for a type into folders that CRI-O was started with
+// before.
+func (c *Config) Former(kind string, written []string) []Change {
+	own := c.own(kind)
+	var all []Change
+	for _, path := range written {
+		_, err := os.Lstat(inroot.JoinParent(c.Root, path))
+		if path != own && filepath.Base(path) == filepath.Base(own) && err == nil {
+			all = append(all, Change{Path: path})
+		}
+	}
+	return all
+}
+
 // needed refuses to take a handler out of a file of ours that is the one for pods without a
 // class: without that CRI-O does not start.
 func (c *Config) needed(path string, handlers []Handler) error {
