@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,6 +124,18 @@ func TestKubeletConfig(t *testing.T) {
 				t.Errorf("%s: --%s is %s, want %s", name, flag, got, want)
 			}
 		}
+	}
+}
+
+// TestTellable has the values of all flags, those of the file too, and no secret.
+func TestTellable(t *testing.T) {
+	_, cmd, err := parsed(t, fromKubeadm, "--manifest-url", "http://x", "--manifest-url-header", "Authorization: secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := tellable(cmd.Flags())
+	if got["manifest-url"] != "http://x" || got["cgroup-driver"] != "systemd" || got["max-pods"] != "110" || strings.Contains(fmt.Sprint(got), "secret") {
+		t.Errorf("%v", got)
 	}
 }
 

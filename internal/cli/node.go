@@ -51,6 +51,19 @@ type nodeFlags struct {
 	file                           kubeletFile
 }
 
+// tellable are flags with their values, for people who look for a fault. What may be a secret is
+// left out.
+func tellable(flags *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	flags.VisitAll(func(f *pflag.Flag) {
+		out[f.Name] = f.Value.String()
+		if f.Name == urlHeaderFlag && f.Changed {
+			out[f.Name] = "CLASSIFIED"
+		}
+	})
+	return out
+}
+
 // dnsFlags say where pods ask for names.
 type dnsFlags struct {
 	servers        []string
@@ -86,7 +99,8 @@ type selfFlags struct {
 	labels         map[string]string
 	images         int
 	lease, report  time.Duration
-	pause          time.Duration // of containers that crash
+	pause          time.Duration     // of containers that crash
+	flags          map[string]string // as they are told of; see tellable
 }
 
 // add adds the flags for how much and how often a node tells of itself.
@@ -157,6 +171,7 @@ func (a *app) nodeCommand() *cobra.Command {
 			if err := errors.Join(f.stock.check(cmd), f.self.check()); err != nil {
 				return err
 			}
+			f.self.flags = tellable(cmd.Flags())
 			return a.node(cmd.Context(), &f)
 		},
 	}
@@ -302,7 +317,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider, MaxImages: &f.self.images, Lease: f.self.lease, Report: f.self.report},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Served: f.api.served(), TLS: f.api.tls,
-			Healthz: f.api.healthz(), Health: []server.Check{health}, Certificates: certificates.NewMetrics(),
+			Healthz: f.api.healthz(), Health: []server.Check{health}, Flags: f.self.flags, Certificates: certificates.NewMetrics(),
 		},
 		Stock: f.stock.Settings,
 	}

@@ -12,6 +12,9 @@ import (
 	"fairlead.run/internal/node/source/url"
 )
 
+// urlHeaderFlag has headers, which may be secrets.
+const urlHeaderFlag = "manifest-url-header"
+
 // addressFlags name an address that serves manifests, as a kubelet's flags do.
 type addressFlags struct {
 	url     string
@@ -22,7 +25,7 @@ type addressFlags struct {
 func (f *addressFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVar(&f.url, "manifest-url", "", "address that serves manifests: http:// or https://")
-	s.StringArrayVar(&f.headers, "manifest-url-header", nil, "header of the requests to that address, NAME:VALUE; may be given several times")
+	s.StringArrayVar(&f.headers, urlHeaderFlag, nil, "header of the requests to that address, NAME:VALUE; may be given several times")
 	s.DurationVar(&f.every, "http-check-frequency", url.DefaultInterval, "time between two such requests")
 }
 

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"fairlead.run/internal/node/server/zpages"
 	"fairlead.run/internal/telemetry"
 )
 
@@ -73,6 +74,8 @@ type Config struct {
 	Health []Check
 	// Configz is the configuration that is shown under the name kubeletconfig.
 	Configz func() any
+	// About is what /statusz and /flagz tell; nil serves neither.
+	About *zpages.About
 	// CheckpointDir is where checkpoints are written to.
 	CheckpointDir string
 	// NodeLogs is the folder of logs of the node that is served; "" is none.
@@ -205,6 +208,9 @@ func (s *Server) routes() []route {
 	add(c.Usage != nil, route{"metrics/cadvisor", []string{"GET /metrics/cadvisor"}, quick, s.metrics(func(r *http.Request, w io.Writer) error { return c.Usage.Cadvisor(r.Context(), w) })})
 	add(c.Probes != nil, route{"metrics/probes", []string{"GET /metrics/probes"}, quick, s.metrics(func(_ *http.Request, w io.Writer) error { return c.Probes(w) })})
 	add(c.Configz != nil, route{"configz", []string{"GET /configz"}, quick, s.configz})
+	if c.About != nil {
+		all = append(all, route{"statusz", []string{"GET /statusz"}, quick, c.About.Statusz}, route{"flagz", []string{"GET /flagz"}, quick, c.About.Flagz})
+	}
 	add(c.CheckpointDir != "", route{"checkpoint", []string{"POST /checkpoint/{namespace}/{pod}/{container}"}, slow, s.checkpoint})
 	add(c.NodeLogs != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs})
 	add(c.Profiling, route{"debug", []string{"GET /debug/pprof/{name...}"}, stream, s.profile})

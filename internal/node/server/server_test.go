@@ -34,6 +34,7 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"fairlead.run/internal/node/logs"
+	"fairlead.run/internal/node/server/zpages"
 	"fairlead.run/internal/telemetry"
 )
 
@@ -380,6 +381,7 @@ func TestStatsAndMetrics(t *testing.T) {
 	probes.Counter("prober_probe_total", "Probes.", "result").Add(1, "successful")
 	agent.Counter("kubelet_started_pods_total", "Pods.").Add(3)
 	n := serveNode(t, func(c *Config, _ *fakeRuntime) {
+		c.About = &zpages.About{Component: "kubelet", Flags: map[string]string{"port": "10250"}}
 		c.Usage, c.Probes, c.Metrics = usage{}, probes.Write, []func(io.Writer) error{agent.Write}
 	})
 	for path, want := range map[string]string{
@@ -387,6 +389,8 @@ func TestStatsAndMetrics(t *testing.T) {
 		"/stats/summary?only_cpu_and_memory=true": "brief true",
 		"/metrics/resource":                       "resource 1\n",
 		"/metrics/cadvisor":                       "cadvisor 1\n",
+		"/statusz":                                "kubelet statusz",
+		"/flagz":                                  "port: 10250",
 		"/metrics/slis":                           `# TYPE kubernetes_healthcheck gauge`,
 		"/metrics/probes":                         `prober_probe_total{result="successful"} 1`,
 		"/metrics":                                `kubelet_http_requests_total{long_running="false",method="GET",path="metrics"} 1`,
@@ -423,7 +427,7 @@ func TestStatsAndMetrics(t *testing.T) {
 // What is not configured is not there.
 func TestOffByDefault(t *testing.T) {
 	n := serveNode(t, nil)
-	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/probes", "/configz", "/logs/", "/debug/pprof/", "/spec/", "/x", "/"} {
+	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/probes", "/configz", "/statusz", "/flagz", "/logs/", "/debug/pprof/", "/spec/", "/x", "/"} {
 		if code, _ := n.get(t, "GET", path); code != 404 {
 			t.Errorf("%s: %d", path, code)
 		}

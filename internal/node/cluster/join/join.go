@@ -25,6 +25,7 @@ import (
 	api "fairlead.run/internal/node/cluster"
 	"fairlead.run/internal/node/cluster/certificates"
 	"fairlead.run/internal/node/cluster/membership"
+	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/cluster/pace"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/eviction"
@@ -37,6 +38,7 @@ import (
 	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/server/access"
 	"fairlead.run/internal/node/server/usage"
+	"fairlead.run/internal/node/server/zpages"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/sysctl"
@@ -95,6 +97,8 @@ type API struct {
 	// Certificates counts those of the node; nil counts none.
 	Certificates *certificates.Metrics
 	Health       []server.Check // beside those of the agent
+	// Flags are those that the node was started with, without secrets, for /flagz.
+	Flags map[string]string
 }
 
 // Served is what of the API has to be asked for.
@@ -231,8 +235,16 @@ func (n *Node) newServer() (*server.Server, error) {
 	return server.New(server.Config{
 		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Level: n.cfg.Level, NodeLogs: n.cfg.NodeLogs, CheckpointDir: filepath.Join(n.cfg.Shared, "checkpoints"), Usage: measures,
 		Metrics: n.metrics(), Probes: n.agent.ProbeMetrics,
-		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration,
+		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration, About: n.about(),
 	})
+}
+
+// about is what the API tells of the program.
+func (n *Node) about() *zpages.About {
+	return &zpages.About{
+		Component: "kubelet", Version: nodestatus.KubeletVersion, Started: time.Now(), Flags: n.cfg.Flags,
+		Paths: []string{"/configz", "/flagz", "/healthz", "/metrics", "/pods"},
+	}
 }
 
 // metrics are what the node tells beside its API.

@@ -46,6 +46,8 @@ func TestAttributes(t *testing.T) {
 		{"GET", "/healthz", "get healthz, get proxy"},
 		{"GET", "/healthz/ping", "get healthz, get proxy"},
 		{"GET", "/configz", "get configz, get proxy"},
+		{"GET", "/statusz", "get statusz"},
+		{"GET", "/flagz", "get configz"},
 		{"GET", "/containerLogs/ns/pod/c", "get proxy"},
 		{"GET", "/debug/pprof/heap", "get proxy"},
 		{"PUT", "/debug/flags/v", "update proxy"},

@@ -24,6 +24,8 @@ var subresources = []struct {
 	{"/runningpods", []string{"pods", proxy}},
 	{"/healthz", []string{"healthz", proxy}},
 	{"/configz", []string{"configz", proxy}},
+	{"/statusz", []string{"statusz"}},
+	{"/flagz", []string{"configz"}},
 }
 
 const proxy = "proxy"
