@@ -117,7 +117,7 @@ func (m *Machine) handler() http.Handler {
 		answer(w, out, err)
 	})
 	mux.HandleFunc("DELETE /objects/{kind}/{name}", func(w http.ResponseWriter, r *http.Request) {
-		out, err := m.Delete(r.PathValue("kind"), manifest.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.PathValue("name")})
+		out, err := m.Delete(r.Context(), r.PathValue("kind"), manifest.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.PathValue("name")})
 		answer(w, out, err)
 	})
 	return mux

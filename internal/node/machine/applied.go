@@ -3,13 +3,16 @@ package machine
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.run/internal/atomicfile"
@@ -31,6 +34,10 @@ type Applied struct {
 	Name      string `json:"name"`
 	Change    string `json:"change"` // created, configured, unchanged or deleted
 	File      string `json:"file"`
+	// Pods are those of an object that is deleted, which end now.
+	Pods []types.UID `json:"pods,omitempty"`
+	// Elsewhere is where an object that is deleted is written as well. It stays for that.
+	Elsewhere string `json:"elsewhere,omitempty"`
 }
 
 // applied is the file of an object. The names of objects hold no slash.
@@ -78,19 +85,49 @@ func (m *Machine) Apply(text []byte) ([]Applied, error) {
 	if err := os.MkdirAll(m.cfg.Manifests.Folder, 0o700); err != nil {
 		return nil, err
 	}
+	olds := make([][]byte, len(objects)) // nil for files that there were not
 	for i, o := range objects {
 		if out[i].Change == "unchanged" {
 			continue
 		}
-		if err := atomicfile.WriteSync(out[i].File, o.Text, 0o600); err != nil {
-			return nil, fmt.Errorf("write %s %s: %w", o.Kind, o.Key, err)
+		var err error
+		if out[i].Change == "configured" {
+			olds[i], err = os.ReadFile(out[i].File)
+		}
+		if err == nil {
+			err = atomicfile.WriteSync(out[i].File, o.Text, 0o600)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("write %s %s: %w; nothing is applied", o.Kind, o.Key, err), restore(out[:i], olds))
 		}
 	}
 	return out, nil
 }
 
-// Delete takes an object away that was applied.
-func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
+// restore puts files back that were written.
+func restore(written []Applied, olds [][]byte) error {
+	var errs []error
+	for i, w := range written {
+		var err error
+		switch w.Change {
+		case "created":
+			err = os.Remove(w.File)
+		case "configured":
+			err = atomicfile.WriteSync(w.File, olds[i], 0o600)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("but %s %s is, as its file cannot be put back: %w", w.Kind, manifest.Key{Namespace: w.Namespace, Name: w.Name}, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reread is how long a folder of manifests may take to be read again.
+const reread = 10 * time.Second
+
+// Delete takes an object away that was applied. It comes back when that was noticed, and
+// while pods of it end.
+func (m *Machine) Delete(ctx context.Context, kind string, k manifest.Key) (Applied, error) {
 	if m.cfg.Manifests.Folder == "" {
 		return Applied{}, errNoFolder
 	}
@@ -99,10 +136,13 @@ func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
 	if len(faults) > 0 { // it would be a path to another file
 		return Applied{}, fmt.Errorf("%q %q is no name of an object: %s: %w", kind, k, strings.Join(faults, "; "), errdefs.ErrInvalidArgument)
 	}
+	pods := m.podsOf(kind, k)
 	err := os.Remove(file)
 	switch {
 	case err == nil:
-		return Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "deleted", File: file}, nil
+		out := Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "deleted", File: file, Pods: pods}
+		out.Elsewhere = m.elsewhere(ctx, kind, k, file)
+		return out, nil
 	case !errors.Is(err, os.ErrNotExist):
 		return Applied{}, fmt.Errorf("delete %s %s: %w", kind, k, err)
 	}
@@ -116,4 +156,36 @@ func (m *Machine) Delete(kind string, k manifest.Key) (Applied, error) {
 		}
 	}
 	return Applied{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
+}
+
+// podsOf are the pods of an object that there are: those that were made for it, or the pod
+// itself.
+func (m *Machine) podsOf(kind string, k manifest.Key) (out []types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.agent.Pods() {
+		if of, ok := m.owners[p.UID]; ok && of == kind+" "+k.String() {
+			out = append(out, p.UID)
+		}
+	}
+	return out
+}
+
+// elsewhere waits until it was noticed that the file of an object is gone, and says where
+// the object is written now; empty for nowhere.
+func (m *Machine) elsewhere(ctx context.Context, kind string, k manifest.Key, file string) string {
+	ctx, cancel := context.WithTimeout(ctx, reread)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if where := m.read().Where(kind, k); !strings.HasPrefix(where, file+":") {
+			return where
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return "" // a source that is broken keeps what it had
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,7 +186,12 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	list := append([]*manifest.Pod(nil), objects.Pods...)
 	list = append(list, all.Want...)
 	node := source.Node{Name: m.cfg.Node.Name}
-	out, again = m.replaced(source.Static(list, node), time.Now())
+	asked := source.Static(list, node)
+	owners := map[types.UID]string{}
+	for _, p := range asked {
+		owners[p.UID] = owner(p)
+	}
+	out, again = m.replaced(asked, time.Now())
 	again = workload.Sooner(again, all.Again)
 	there := map[types.UID]bool{} // also those that have just ended, and are not in the ledger yet
 	for _, p := range m.agent.Pods() {
@@ -193,10 +199,19 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	}
 	for _, p := range source.Static(all.Keep, node) {
 		if there[p.UID] || m.agent.Ended(p.UID) {
+			owners[p.UID] = owner(p)
 			out = append(out, p.Pod)
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.owners = owners
 	return out, again
+}
+
+// owner is the object that a pod is there for, by kind, namespace and name.
+func owner(p *manifest.Pod) string {
+	return cmp.Or(p.OwnerKind, "Pod") + " " + manifest.Key{Namespace: p.Namespace, Name: cmp.Or(p.Owner, p.Name)}.String()
 }
 
 // seen is what the agent has of pods, and what it remembers of such as it has not come

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
@@ -91,6 +92,7 @@ type Machine struct {
 	objects  *manifest.Objects          // nil before the manifests were read
 	unread   []string                   // sources
 	statuses map[string]workload.Status // see workload.All
+	owners   map[types.UID]string       // of pods that are asked for: kind, namespace and name
 	problems []source.Problem
 	set      *handlers.Set // what the runtime can do, as it was last asked
 	asked    time.Time

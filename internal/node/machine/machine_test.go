@@ -418,6 +418,62 @@ func TestApply(t *testing.T) {
 	p.await("only what is written", func() bool { return p.phase("a") == "" && p.phase("b") == "" && p.phase("mine") == "Running" })
 }
 
+// TestApplyIsUndone has a file of one object that cannot be written: the others are as
+// they were.
+func TestApplyIsUndone(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	if code, answer := p.ask("POST", "/objects", podOf("old", "run", "")); code != 200 {
+		t.Fatal(answer)
+	}
+	before, err := os.ReadFile(p.dir + "/manifests/applied.pod.default.old.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(p.dir+"/manifests/applied.pod.default.stuck.yaml", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, answer := p.ask("POST", "/objects", podOf("new", "run", "")+"---\n"+podOf("old", "run on", "")+"---\n"+podOf("stuck", "run", ""))
+	if code != 500 || !strings.Contains(answer, "write Pod default/stuck") || !strings.Contains(answer, "nothing is applied") {
+		t.Errorf("%d %s", code, answer)
+	}
+	after, err := os.ReadFile(p.dir + "/manifests/applied.pod.default.old.yaml")
+	if err != nil || string(after) != string(before) {
+		t.Errorf("%v: it was\n%s\nand is\n%s", err, before, after)
+	}
+	if _, err := os.Stat(p.dir + "/manifests/applied.pod.default.new.yaml"); !os.IsNotExist(err) {
+		t.Errorf("a new one is left: %v", err)
+	}
+}
+
+// TestDeleteTellsPods tells which pods end, and of an object that stays.
+func TestDeleteTellsPods(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	if code, answer := p.ask("POST", "/objects", job+"---\n"+podOf("a", "run", "")+"---\n"+podOf("b", "run", "")); code != 200 {
+		t.Fatal(answer)
+	}
+	p.await("the pods", func() bool { return p.phase("a") == "Running" && p.phase("b") == "Running" && len(p.pods()) == 3 })
+	var owned string
+	for name, pod := range p.pods() {
+		if strings.HasPrefix(name, "sum-") {
+			owned = string(pod.UID)
+		}
+	}
+	a := string(p.pods()["a"].UID)
+	p.write("too.yaml", podOf("b", "run", ""))
+	p.await("the problem", func() bool { return p.has("defined twice") })
+	for path, want := range map[string]string{
+		"/objects/Job/sum?namespace=default": fmt.Sprintf(`"pods":[%q]}`, owned),
+		"/objects/Pod/a?namespace=default":   fmt.Sprintf(`"pods":[%q]}`, a),
+		"/objects/Pod/b?namespace=default":   "too.yaml",
+	} {
+		if code, answer := p.ask("DELETE", path, ""); code != 200 || !strings.Contains(answer, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, answer, want)
+		}
+	}
+}
+
 // TestEvents follows what happens, from the beginning.
 func TestEvents(t *testing.T) {
 	p := newPlace(t)
