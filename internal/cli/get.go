@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/cli/show"
@@ -22,14 +24,15 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	var namespace string
+	var namespace, selector string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "get {KIND [NAME...] | KIND/NAME... | problems}",
 		Short: "Show the objects that fairlead up keeps, or what is wrong with their manifests",
 		Long: "Show the objects of the manifests that fairlead up keeps and how they are, or what is wrong with manifests.\n" +
 			"KIND is a kind of object, several of it, or a short name: pods, po, nodes, deploy, ds, jobs, cj, cm, secrets,\n" +
 			"pvc, runtimeclasses and so on. NAME may be namespace/name. Secrets are shown without their values.",
-		Example: "  fairlead get pods -o wide\n  fairlead get deploy/web cm/settings -o yaml\n  fairlead get problems",
+		Example: "  fairlead get pods -o wide\n  fairlead get pods -l app=web -w\n  fairlead get deploy/web cm/settings -o yaml\n  fairlead get problems",
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if err := a.checkListing(); err != nil {
 				return err
@@ -41,12 +44,22 @@ func (a *app) getCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if selector != "" {
+				if wanted, err = narrowed(wanted, selector); err != nil {
+					return usageError{err}
+				}
+			}
+			if watch {
+				return a.watchObjects(cmd.Context(), wanted)
+			}
 			return a.getObjects(cmd.Context(), wanted)
 		},
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table, wide, name, json or yaml")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only of this namespace")
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only those with such labels, as app=web,tier!=back")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes")
+	anyNamespaceFlags(cmd, &namespace)
 	return cmd
 }
 
@@ -66,9 +79,18 @@ type selection struct {
 	show.Kind
 	namespace string // empty for all
 	name      string
+	labels    labels.Selector // nil for any
+}
+
+// isAbout says whether an event is about one of them.
+func (s selection) isAbout(o corev1.ObjectReference) bool {
+	return o.Kind == s.Name && s.has(&metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name})
 }
 
 func (s selection) has(o metav1.Object) bool {
+	if s.labels != nil && !s.labels.Matches(labels.Set(o.GetLabels())) {
+		return false
+	}
 	if s.namespace != "" && !s.Unspaced && s.namespace != o.GetNamespace() {
 		return false
 	}
@@ -86,7 +108,7 @@ func selections(cmd *cobra.Command, list []string, namespace string) ([]selectio
 		if err != nil {
 			return usageError{err}
 		}
-		out = append(out, selection{k, namespace, name})
+		out = append(out, selection{Kind: k, namespace: namespace, name: name})
 		return nil
 	}
 	if strings.Contains(list[0], "/") {
@@ -110,6 +132,21 @@ func selections(cmd *cobra.Command, list []string, namespace string) ([]selectio
 		}
 	}
 	return out, nil
+}
+
+// narrowed takes those with labels that fit; names choose already.
+func narrowed(list []selection, selector string) ([]selection, error) {
+	fit, err := labels.Parse(selector)
+	if err != nil {
+		return nil, fmt.Errorf("-l %q is no selector, such as app=web,tier!=back: %w", selector, err)
+	}
+	for i := range list {
+		if list[i].name != "" {
+			return nil, fmt.Errorf("-l %s and a name choose both; give one of them", selector)
+		}
+		list[i].labels = fit
+	}
+	return list, nil
 }
 
 // objects asks for all objects of a kind.

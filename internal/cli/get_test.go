@@ -10,6 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/cli/show"
 )
 
 // upWith is an app whose fairlead up answers with that, by path.
@@ -51,25 +57,168 @@ func TestGet(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		"pods":                    {0, "lab/db", "pod lab/db: container c: its disk is full"},
-		"pods web":                {0, "lab/web", ""},
-		"pods lab/web -o name":    {0, "pod/lab/web\n", ""},
-		"po web -n lab -o name":   {0, "pod/lab/web\n", ""},
-		"pod/web cm/conf -o name": {0, "pod/web\npod/lab/web\nconfigmap/conf\n", ""},
-		"cm conf -o yaml":         {0, "data:\n  k: v\n", ""},
-		"pods -o json":            {0, `"kind": "List"`, ""},
-		"pods web dc -n default":  {1, "web", "fairlead up keeps no pod dc in namespace default"},
-		"cm cond":                 {1, "", "did you mean conf?"},
-		"ingresses":               {2, "", "there are pods (po), nodes (no)"},
-		"pods -o table,wide":      {2, "", "is not one of table, wide, name, json, yaml"},
-		"pod/":                    {2, "", "is no KIND/NAME"},
-		"":                        {2, "", "KIND is missing"},
+		"pods":                     {0, "lab/db", "pod lab/db: container c: its disk is full"},
+		"pods web":                 {0, "lab/web", ""},
+		"pods lab/web -o name":     {0, "pod/lab/web\n", ""},
+		"po web -n lab -o name":    {0, "pod/lab/web\n", ""},
+		"pod/web cm/conf -o name":  {0, "pod/web\npod/lab/web\nconfigmap/conf\n", ""},
+		"cm conf -o yaml":          {0, "data:\n  k: v\n", ""},
+		"pods -o json":             {0, `"kind": "List"`, ""},
+		"pods web dc -n default":   {1, "web", "fairlead up keeps no pod dc in namespace default"},
+		"cm cond":                  {1, "", "did you mean conf?"},
+		"ingresses":                {2, "", "there are pods (po), nodes (no)"},
+		"pods -A -o name":          {0, "pod/lab/db\n", ""},
+		"po web -A -n lab -o name": {0, "pod/web\npod/lab/web\n", ""},
+		"cm -l a=b":                {0, "", ""},
+		"cm conf -l a=b":           {2, "", "-l a=b and a name choose both"},
+		"pods -l a=(":              {2, "", "is no selector"},
+		"pods -w -o yaml":          {2, "", "-w shows rows"},
+		"pod/web cm/conf -w":       {2, "", "-w goes with one kind"},
+		"pods -o table,wide":       {2, "", "is not one of table, wide, name, json, yaml"},
+		"pod/":                     {2, "", "is no KIND/NAME"},
+		"":                         {2, "", "KIND is missing"},
 	} {
 		out.Reset()
 		errs.Reset()
 		code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "get"}, strings.Fields(args)...))
 		if code != want.code || !strings.Contains(out.String(), want.out) || !strings.Contains(errs.String(), want.err) || want.err == "" && errs.Len() > 0 {
 			t.Errorf("get %s: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+// TestSelector takes objects by their labels.
+func TestSelector(t *testing.T) {
+	front := pod("default", "web", "Running")
+	front["metadata"].(map[string]any)["labels"] = map[string]string{"tier": "front"}
+	a, state, out, errs := upWith(t, map[string]any{
+		"/objects/Pod": map[string]any{"items": []any{front, pod("lab", "db", "Running")}},
+	})
+	for selector, want := range map[string]string{"tier=front": "pod/web\n", "tier!=front": "pod/lab/db\n", "tier=back": ""} {
+		out.Reset()
+		if code := a.run(context.Background(), []string{"--config", state, "--state", state, "get", "pods", "-o", "name", "-l", selector}); code != 0 || out.String() != want {
+			t.Errorf("-l %s: %d %s%s", selector, code, out, errs)
+		}
+	}
+}
+
+// TestWatch shows objects, and again those that change or go.
+func TestWatch(t *testing.T) {
+	var out bytes.Buffer
+	k, err := show.Find("pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(name string, phase corev1.PodPhase) metav1.Object {
+		p := &corev1.Pod{}
+		p.Name, p.Namespace, p.Status.Phase = name, "default", phase
+		return p
+	}
+	w := watcher{kind: k, to: &out, seen: map[string]metav1.Object{}, texts: map[string]string{}}
+	for _, step := range []struct {
+		list []metav1.Object
+		want []string // of each line its first word and a word in it
+	}{
+		{nil, nil},
+		{[]metav1.Object{of("a", "Pending"), of("b", "Running")}, []string{"NAME STATUS", "a Pending", "b Running"}},
+		{[]metav1.Object{of("a", "Pending"), of("b", "Running")}, nil},
+		{[]metav1.Object{of("a", "Running"), of("b", "Running")}, []string{"a Running"}},
+		{[]metav1.Object{of("a", "Running")}, []string{"b Running"}},
+		{[]metav1.Object{of("a", "Running"), of("b", "Pending")}, []string{"b Pending"}},
+	} {
+		out.Reset()
+		w.show(step.list, time.Now())
+		lines := strings.FieldsFunc(out.String(), func(r rune) bool { return r == '\n' })
+		if len(lines) != len(step.want) {
+			t.Fatalf("it has %q, want %q", lines, step.want)
+		}
+		for i, want := range step.want {
+			first, word, _ := strings.Cut(want, " ")
+			if !strings.HasPrefix(lines[i], first+" ") || !strings.Contains(lines[i], word) {
+				t.Errorf("%q, want %q", lines[i], want)
+			}
+		}
+	}
+}
+
+// TestWait waits for what is asked for, and no longer than it may.
+func TestWait(t *testing.T) {
+	job := map[string]any{"metadata": map[string]any{"namespace": "default", "name": "sum"}, "status": map[string]any{
+		"conditions": []any{map[string]any{"type": "Complete", "status": "True"}, map[string]any{"type": "Suspended", "status": "False", "reason": "Because"}},
+	}}
+	a, state, _, errs := upWith(t, map[string]any{
+		"/objects/Pod":                       map[string]any{"items": []any{pod("lab", "db", "Running")}},
+		"/objects/Job":                       map[string]any{"items": []any{job}},
+		"/objects/Deployment/web/readiness":  map[string]any{},
+		"/objects/Deployment/slow/readiness": map[string]any{"missing": "pod default/slow-0 is not ready"},
+		"/objects/Pod/db/readiness":          map[string]any{"missing": "pod lab/db has failed", "failed": true},
+	})
+	for args, want := range map[string]struct {
+		code int
+		err  string
+	}{
+		"deploy/web":                                      {0, ""},
+		"deploy web":                                      {0, ""},
+		"deploy/web --for condition=Ready":                {0, ""},
+		"deploy/web deploy/slow --timeout 10ms":           {1, "after 10ms: pod default/slow-0 is not ready"},
+		"pod/lab/db --timeout 0s":                         {1, "pod lab/db has failed"},
+		"pod/lab/db --for delete --timeout 10ms":          {1, "pod lab/db is still there"},
+		"pod/gone --for delete":                           {0, ""},
+		"job sum --for condition=complete":                {0, ""},
+		"job sum --for condition=Suspended=False":         {0, ""},
+		"job/sum --for condition=Suspended --timeout 1ms": {1, "job sum has condition Suspended=False: Because"},
+		"job/sum --for condition=Other --timeout 1ms":     {1, "job sum has no condition Other"},
+		"job/none --for condition=Complete":               {1, "fairlead up keeps no job none"},
+		"job/sum --for something":                         {2, "is not one of ready, delete"},
+		"jobs":                                            {2, "say which jobs"},
+	} {
+		errs.Reset()
+		code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "wait"}, strings.Fields(args)...))
+		if code != want.code || !strings.Contains(errs.String(), want.err) || want.err == "" && errs.Len() > 0 {
+			t.Errorf("wait %s: %d %s", args, code, errs)
+		}
+	}
+}
+
+// TestDeleteWaits takes what get prints, and waits for the pods that end by it.
+func TestDeleteWaits(t *testing.T) {
+	a, state, out, errs := upWith(t, map[string]any{
+		"/objects/Deployment/web": map[string]any{"kind": "Deployment", "namespace": "lab", "name": "web", "change": "deleted", "pods": []string{"lab-db"}},
+		"/objects/Pod/two":        map[string]any{"kind": "Pod", "namespace": "default", "name": "two", "change": "deleted", "pods": []string{"lab-db"}, "elsewhere": "mine.yaml:1"},
+		"/pods":                   map[string]any{"items": []any{pod("lab", "db", "Running")}},
+	})
+	for args, want := range map[string]struct {
+		code     int
+		out, err string
+	}{
+		"deploy/lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "after 10ms: pod lab/db has not ended yet"},
+		"deploy web -n lab --wait=false": {0, "deployment/lab/web deleted", ""},
+		"deploy lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "pod lab/db has not ended yet"},
+		"pod/two":                        {1, "pod/two deleted", "pod two stays, as it is also written at mine.yaml:1; delete it there"},
+		"pods":                           {2, "", "say which pods"},
+		"":                               {2, "", "give a kind and names"},
+	} {
+		out.Reset()
+		errs.Reset()
+		code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "delete"}, strings.Fields(args)...))
+		if code != want.code || !strings.Contains(out.String(), want.out) || !strings.Contains(errs.String(), want.err) || want.err == "" && errs.Len() > 0 {
+			t.Errorf("delete %s: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+// TestEventsFor shows those about an object, or of a namespace.
+func TestEventsFor(t *testing.T) {
+	a, state, out, errs := upWith(t, map[string]any{
+		"/events": map[string]any{"involvedObject": map[string]any{"kind": "Job", "namespace": "lab", "name": "sum"}, "type": "Normal", "reason": "Completed"},
+	})
+	for args, want := range map[string]string{
+		"": "job lab/sum  Completed", "--for job/sum": "Completed", "--for job/lab/sum": "Completed", "-n lab": "Completed", "-A": "Completed",
+		"--for job/other": "", "--for pod/sum": "", "-n default": "", "--for job/sum -n default": "",
+	} {
+		out.Reset()
+		if code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "events"}, strings.Fields(args)...)); code != 0 || !strings.Contains(out.String(), want) || want == "" && out.Len() > 0 {
+			t.Errorf("events %s: %d %s%s", args, code, out, errs)
 		}
 	}
 }

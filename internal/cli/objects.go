@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"fairlead.run/internal/cli/show"
 	"fairlead.run/internal/node/machine"
 	"fairlead.run/internal/node/manifest"
 )
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
+	var p patience
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE...",
 		Short: "Have fairlead up keep the objects of manifests",
@@ -27,13 +28,15 @@ func (a *app) applyCommand() *cobra.Command {
 			"takes them up at once. With a fault in one nothing is written. What a file of yours in that folder defines is\n" +
 			"left to that file.",
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), files) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), files, p) },
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
+	cmd.Flags().BoolVar(&p.wait, "wait", false, "wait until pods are ready or have completed, and Jobs have completed")
+	p.addTimeout(cmd, 0)
 	return cmd
 }
 
-func (a *app) apply(ctx context.Context, files []string) error {
+func (a *app) apply(ctx context.Context, files []string, p patience) error {
 	if len(files) == 0 {
 		return usageError{errors.New("no manifest is given; use -f FILE, -f FOLDER or -f -")}
 	}
@@ -59,7 +62,18 @@ func (a *app) apply(ctx context.Context, files []string) error {
 	for _, d := range done {
 		a.tellApplied(d)
 	}
-	return nil
+	if !p.wait {
+		return nil
+	}
+	return p.until(ctx, func(ctx context.Context) (string, error) {
+		for _, d := range done {
+			missing, err := c.unready(ctx, manifest.Single{Kind: d.Kind, Key: manifest.Key{Namespace: d.Namespace, Name: d.Name}})
+			if err != nil || missing != "" {
+				return missing, err
+			}
+		}
+		return "", nil
+	})
 }
 
 func (a *app) tellApplied(d machine.Applied) {
@@ -69,22 +83,25 @@ func (a *app) tellApplied(d machine.Applied) {
 func (a *app) deleteCommand() *cobra.Command {
 	var files []string
 	var namespace string
+	p := patience{wait: true}
 	cmd := &cobra.Command{
-		Use:   "delete {KIND NAME... | -f FILE...}",
+		Use:   "delete {KIND NAME... | KIND/NAME... | -f FILE...}",
 		Short: "Take objects away that were applied",
 		Long: "Take objects away that were applied, by kind and name or as manifests have them. Their pods end within their\n" +
-			"grace period.",
-		Example: "  fairlead delete pod web\n  fairlead delete -f web.yaml",
+			"grace period, which is waited for. NAME may be namespace/name.",
+		Example: "  fairlead delete pod web\n  fairlead delete deploy/web cm/settings --timeout 1m\n  fairlead delete -f web.yaml --wait=false",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, list []string) error {
 			objects, err := a.toDelete(cmd, list, files, namespace)
 			if err != nil {
 				return err
 			}
-			return a.deleteAll(cmd.Context(), objects)
+			return a.deleteAll(cmd.Context(), objects, p)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
+	cmd.Flags().BoolVar(&p.wait, "wait", true, "wait until the pods are gone")
+	p.addTimeout(cmd, 0)
 	namespaceFlag(cmd, &namespace)
 	return cmd
 }
@@ -94,22 +111,16 @@ func namespaceFlag(cmd *cobra.Command, to *string) {
 }
 
 func (a *app) toDelete(cmd *cobra.Command, list, files []string, namespace string) ([]manifest.Single, error) {
-	if (len(list) > 0) == (len(files) > 0) || len(list) == 1 {
+	if (len(list) > 0) == (len(files) > 0) {
 		return nil, usageError{fmt.Errorf("give a kind and names, or manifests with -f; see %s --help", cmd.CommandPath())}
 	}
 	var out []manifest.Single
 	if len(list) > 0 {
-		kind, err := show.Find(list[0])
-		if err != nil {
-			return nil, usageError{err}
+		wanted, err := named(cmd, list, namespace)
+		for _, o := range wanted {
+			out = append(out, o.single())
 		}
-		if kind.Unspaced {
-			namespace = ""
-		}
-		for _, name := range list[1:] {
-			out = append(out, manifest.Single{Kind: kind.Name, Key: manifest.Key{Namespace: namespace, Name: name}})
-		}
-		return out, nil
+		return out, err
 	}
 	sources, err := manifest.Read(cmd.Context(), files, a.in)
 	if err != nil {
@@ -126,12 +137,13 @@ func (a *app) toDelete(cmd *cobra.Command, list, files []string, namespace strin
 }
 
 // deleteAll goes on after what cannot be deleted.
-func (a *app) deleteAll(ctx context.Context, objects []manifest.Single) error {
+func (a *app) deleteAll(ctx context.Context, objects []manifest.Single, p patience) error {
 	c, err := a.machine()
 	if err != nil {
 		return err
 	}
 	var errs []error
+	pods := map[types.UID]bool{}
 	for _, o := range slices.Backward(objects) { // what uses others goes before them
 		var done machine.Applied
 		if err := c.get(ctx, http.MethodDelete, objectPath(o.Kind, o.Namespace, o.Name), nil, &done); err != nil {
@@ -139,6 +151,16 @@ func (a *app) deleteAll(ctx context.Context, objects []manifest.Single) error {
 			continue
 		}
 		a.tellApplied(done)
+		if done.Elsewhere != "" { // which keeps its pods
+			errs = append(errs, fmt.Errorf("%s %s stays, as it is also written at %s; delete it there", strings.ToLower(o.Kind), podName(o.Namespace, o.Name), done.Elsewhere))
+			continue
+		}
+		for _, uid := range done.Pods {
+			pods[uid] = true
+		}
+	}
+	if p.wait && len(pods) > 0 {
+		errs = append(errs, c.gone(ctx, p, pods))
 	}
 	return errors.Join(errs...)
 }
@@ -172,18 +194,48 @@ func (c *machineClient) podsOf(ctx context.Context, namespace string, names []st
 
 func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
+	var of, namespace string
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened to the pods that fairlead up keeps",
 		Long:  "Show the last events of the pods that fairlead up keeps, the oldest first. Those that say the same are one,\nwith a count.",
 		Args:  args(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.events(cmd.Context(), follow) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			about := func(corev1.ObjectReference) bool { return true }
+			if of != "" {
+				one, err := selections(cmd, []string{of}, namespace)
+				if err != nil {
+					return err
+				}
+				if one[0].name == "" {
+					return usageError{fmt.Errorf("--for %q is no KIND/NAME", of)}
+				}
+				about = one[0].isAbout
+			} else if namespace != "" {
+				about = func(o corev1.ObjectReference) bool { return o.Namespace == namespace }
+			}
+			return a.events(cmd.Context(), follow, about)
+		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with those that come")
+	cmd.Flags().StringVar(&of, "for", "", "only those about KIND/NAME")
+	anyNamespaceFlags(cmd, &namespace)
 	return cmd
 }
 
-func (a *app) events(ctx context.Context, follow bool) error {
+// anyNamespaceFlags are those of commands that show all namespaces unless one is named.
+// kubectl needs to be told, so that people tell it.
+func anyNamespaceFlags(cmd *cobra.Command, namespace *string) {
+	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only of this namespace")
+	all := cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces, as without -n")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if *all {
+			*namespace = ""
+		}
+	}
+}
+
+func (a *app) events(ctx context.Context, follow bool, about func(corev1.ObjectReference) bool) error {
 	c, err := a.machine()
 	if err != nil {
 		return err
@@ -204,12 +256,14 @@ func (a *app) events(ctx context.Context, follow bool) error {
 			return nil
 		case err != nil:
 			return err
+		case !about(e.InvolvedObject):
+			continue
 		}
 		times := ""
 		if e.Count > 1 {
 			times = fmt.Sprintf(" (%d times)", e.Count)
 		}
-		_, _ = fmt.Fprintf(a.out, "%s  %-7s  pod %s  %s: %s%s\n", e.LastTimestamp.Local().Format("2006-01-02 15:04:05"), e.Type,
-			podName(e.InvolvedObject.Namespace, e.InvolvedObject.Name), e.Reason, oneLine(e.Message), times)
+		_, _ = fmt.Fprintf(a.out, "%s  %-7s  %s %s  %s: %s%s\n", e.LastTimestamp.Local().Format("2006-01-02 15:04:05"), e.Type,
+			strings.ToLower(e.InvolvedObject.Kind), podName(e.InvolvedObject.Namespace, e.InvolvedObject.Name), e.Reason, oneLine(e.Message), times)
 	}
 }

@@ -60,7 +60,7 @@ func (a *app) podAmong(ctx context.Context, pods []inventory.Pod, t target, bett
 	}
 	kind, name := t.read(pods)
 	if kind.Name != "Pod" {
-		best, err := a.bestOf(ctx, selection{kind, t.namespace, name}, better)
+		best, err := a.bestOf(ctx, selection{Kind: kind, namespace: t.namespace, name: name}, better)
 		if err != nil {
 			return nil, err
 		}

@@ -86,6 +86,10 @@ func (m *Machine) handler() http.Handler {
 		list, err := m.list(r.PathValue("kind"))
 		answer(w, list, err)
 	})
+	mux.HandleFunc("GET /objects/{kind}/{name}/readiness", func(w http.ResponseWriter, r *http.Request) {
+		out, err := m.Readiness(r.PathValue("kind"), manifest.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.PathValue("name")})
+		answer(w, out, err)
+	})
 	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
 		out := map[types.UID]string{}
 		m.beside.whys.Range(func(uid, why any) bool {
@@ -113,7 +117,7 @@ func (m *Machine) handler() http.Handler {
 			answer(w, nil, fmt.Errorf("read the manifest: %w: %w", err, errdefs.ErrInvalidArgument))
 			return
 		}
-		out, err := m.Apply(text)
+		out, err := m.Apply(r.Context(), text)
 		answer(w, out, err)
 	})
 	mux.HandleFunc("DELETE /objects/{kind}/{name}", func(w http.ResponseWriter, r *http.Request) {

@@ -51,13 +51,14 @@ func (m *Machine) applied(kind string, k manifest.Key) string {
 
 // Apply writes the objects of a manifest into the folder of manifests, all of them or
 // none, each into a file of its own. Objects that are written in files of people are
-// left to those.
-func (m *Machine) Apply(text []byte) ([]Applied, error) {
+// left to those. It comes back when the agent knows of them.
+func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 	if m.cfg.Manifests.Folder == "" {
 		return nil, errNoFolder
 	}
 	given := manifest.Source{Name: "the manifest", Data: text}
-	if _, err := manifest.DecodeFile(given); err != nil {
+	decoded, err := manifest.DecodeFile(given)
+	if err != nil {
 		return nil, err
 	}
 	objects, err := manifest.Singles(given)
@@ -101,6 +102,8 @@ func (m *Machine) Apply(text []byte) ([]Applied, error) {
 			return nil, errors.Join(fmt.Errorf("write %s %s: %w; nothing is applied", o.Kind, o.Key, err), restore(out[:i], olds))
 		}
 	}
+	asked, _ := manifest.Merge([]*manifest.File{decoded})
+	m.settle(ctx, asked)
 	return out, nil
 }
 
@@ -164,7 +167,7 @@ func (m *Machine) podsOf(kind string, k manifest.Key) (out []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.agent.Pods() {
-		if of, ok := m.owners[p.UID]; ok && of == kind+" "+k.String() {
+		if of, ok := m.last.owners[p.UID]; ok && of == kind+" "+k.String() {
 			out = append(out, p.UID)
 		}
 	}

@@ -43,7 +43,11 @@ func (m *Machine) keep(ctx context.Context) error {
 			continue // nobody knows yet which pods are to be
 		}
 		timer.Stop()
-		if again := k.round(objects, unread); !again.IsZero() {
+		again := k.round(objects, unread)
+		m.mu.Lock()
+		m.last.objects = objects
+		m.mu.Unlock()
+		if !again.IsZero() {
 			timer.Reset(patience(again, time.Now()))
 		}
 	}
@@ -69,7 +73,7 @@ func (k *rounds) round(objects *manifest.Objects, unread []string) (again time.T
 		all, unread = k.hold(in)
 	}
 	k.mu.Lock()
-	k.statuses = all.Statuses
+	k.last.statuses = all.Statuses
 	k.mu.Unlock()
 	pods, again := k.wanted(objects, all)
 	if err != nil {
@@ -124,7 +128,7 @@ func (k *rounds) hold(in workload.Input) (all workload.All, unread []string) {
 	all = workload.Plan(in)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for id, s := range k.statuses {
+	for id, s := range k.last.statuses {
 		if _, has := all.Statuses[id]; !has {
 			all.Statuses[id] = s
 		}
@@ -205,7 +209,7 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.owners = owners
+	m.last.owners = owners
 	return out, again
 }
 

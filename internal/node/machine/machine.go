@@ -89,13 +89,17 @@ type Machine struct {
 	}
 
 	mu       sync.Mutex
-	objects  *manifest.Objects          // nil before the manifests were read
-	unread   []string                   // sources
-	statuses map[string]workload.Status // see workload.All
-	owners   map[types.UID]string       // of pods that are asked for: kind, namespace and name
+	objects  *manifest.Objects // nil before the manifests were read
+	unread   []string          // sources
 	problems []source.Problem
-	set      *handlers.Set // what the runtime can do, as it was last asked
-	asked    time.Time
+	// last is what the agent was last asked for.
+	last struct {
+		objects  *manifest.Objects
+		owners   map[types.UID]string       // of pods: kind, namespace and name
+		statuses map[string]workload.Status // see workload.All
+	}
+	set   *handlers.Set // what the runtime can do, as it was last asked
+	asked time.Time
 }
 
 // New makes a Machine. Whoever does so has the Lock until Run has ended.

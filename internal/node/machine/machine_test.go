@@ -446,6 +446,39 @@ func TestApplyIsUndone(t *testing.T) {
 	}
 }
 
+// TestReadiness is of what was applied, and not of what there was before.
+func TestReadiness(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n  selector: {matchLabels: {a: b}}\n" +
+		"  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: 'i:1', args: ['run']}]}}\n"
+	set := strings.NewReplacer("Deployment", "StatefulSet", "web", "db").Replace(deployment)
+	ready := func(path string) string {
+		code, answer := p.ask("GET", "/objects/"+path+"/readiness?namespace=default", "")
+		return fmt.Sprint(code, " ", strings.TrimSpace(answer))
+	}
+	if code, answer := p.ask("POST", "/objects", deployment+"---\n"+set+"---\n"+job+"---\n"+podOf("a", "run", "")); code != 200 {
+		t.Fatal(answer)
+	}
+	for _, path := range []string{"Deployment/web", "StatefulSet/db", "Pod/a", "Job/sum"} {
+		p.await(path, func() bool { return ready(path) == "200 {}" })
+	}
+	if got := ready("Pod/b"); !strings.HasPrefix(got, "404 there is no Pod default/b") {
+		t.Error(got)
+	}
+	before := p.pods()["a"].UID
+	if code, answer := p.ask("POST", "/objects", podOf("a", "run on", "")); code != 200 {
+		t.Fatal(answer)
+	}
+	p.await("the other pod", func() bool {
+		is := ready("Pod/a") == "200 {}"
+		if is && p.pods()["a"].UID == before {
+			t.Fatal("the pod that goes is said to be ready")
+		}
+		return is
+	})
+}
+
 // TestDeleteTellsPods tells which pods end, and of an object that stays.
 func TestDeleteTellsPods(t *testing.T) {
 	p := newPlace(t)

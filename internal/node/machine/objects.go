@@ -180,7 +180,7 @@ func (m *Machine) count(objects *manifest.Objects, kind string, of manifest.Key)
 // workload is one with how far it is.
 func (m *Machine) workload(w *manifest.Workload) object {
 	m.mu.Lock()
-	s := m.statuses[w.Kind+" "+w.Key().String()]
+	s := m.last.statuses[w.Kind+" "+w.Key().String()]
 	m.mu.Unlock()
 	switch {
 	case w.Job != nil:
