@@ -39,6 +39,8 @@ type ownDaemon struct {
 	errOut  io.Writer
 
 	mu     sync.Mutex
+	lasts  bool           // a daemon that stays has its place kept while it is away
+	theirs bool           // such a one has served last
 	own    *daemon.Daemon // nil while we have none
 	cancel context.CancelFunc
 	ended  chan error
@@ -53,6 +55,15 @@ func (o *ownDaemon) connect(ctx context.Context) (*endpoint.Endpoint, error) {
 	return endpoint.Of(ctx, &steady{own: o, now: e}, e.Address)
 }
 
+// last leaves its place to a daemon that stays, while that is away as well: calls fail then,
+// until it is back.
+func (o *ownDaemon) last(ctx context.Context, e *endpoint.Endpoint) {
+	is, err := e.Stays(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lasts, o.theirs = true, is && err == nil
+}
+
 // ensure connects to the daemon that serves, or to a new one of our own.
 func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 	o.mu.Lock()
@@ -61,7 +72,13 @@ func (o *ownDaemon) ensure(ctx context.Context) (*endpoint.Endpoint, error) {
 	for {
 		e, err := endpoint.Dial(ctx, address(o.cfg))
 		if err == nil {
+			if is, err := e.Stays(ctx); err == nil {
+				o.theirs = o.lasts && is
+			}
 			return e, nil
+		}
+		if o.theirs {
+			return nil, fmt.Errorf("the daemon is away, and is waited for: %w", err)
 		}
 		if ctx.Err() != nil { // nothing answers such a call, and our own daemon may be well
 			return nil, errors.Join(ctx.Err(), err)

@@ -77,6 +77,9 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	return a.with(ctx, func(s *session) error {
+		if s.own != nil {
+			s.own.last(ctx, s.Endpoint)
+		}
 		if err := threads.Reserve(agentThreads); err != nil {
 			return fmt.Errorf("start the node agent: %w", err)
 		}

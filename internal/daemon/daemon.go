@@ -246,13 +246,14 @@ func liveHeap() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// details are for the verbose answer of the CRI's Status.
+// details are for the verbose answer of the CRI's Status. A process that stays is there for
+// the daemon alone; another one ends with its command.
 func (d *Daemon) details(ctx context.Context) map[string]any {
 	out := map[string]any{
 		"endpoint":   d.Endpoint(),
 		"operations": operations(d.core, d.parts.images),
 		"recovering": d.core.Recovering(),
-		"process":    map[string]any{"pid": os.Getpid(), "goroutines": runtime.NumGoroutine(), "heap": liveHeap()},
+		"process":    map[string]any{"pid": os.Getpid(), "goroutines": runtime.NumGoroutine(), "heap": liveHeap(), "stays": d.source.Load != nil},
 		"network":    map[string]any{"driver": d.parts.network.Current().Name(), "notes": d.parts.network.Notes()},
 	}
 	if info, err := d.parts.monitor.Info(ctx); err == nil {

@@ -7,6 +7,7 @@ package endpoint
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -185,6 +186,22 @@ func (e *Endpoint) Identify(ctx context.Context) (Identity, error) {
 		return Identity{}, e.incompatible(v, speaks)
 	}
 	return Identity{v.GetRuntimeName(), v.GetRuntimeVersion()}, nil
+}
+
+// Stays says that the runtime is a daemon that is there for itself, and not one within a
+// command, with which it ends. Others than Fairlead's do not say.
+func (e *Endpoint) Stays(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	s, err := e.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return false, fmt.Errorf("ask %s for its status: %w", e.Address, err)
+	}
+	var process struct {
+		Stays bool `json:"stays"`
+	}
+	said := json.Unmarshal([]byte(s.GetInfo()["process"]), &process) == nil
+	return said && process.Stays, nil
 }
 
 func (e *Endpoint) incompatible(v *runtimeapi.VersionResponse, speaks string) error {
