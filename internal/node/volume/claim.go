@@ -239,10 +239,11 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 
 // keep has what is mounted already when it cannot be published again, so that
 // neither a driver that is restarted nor an API server that is away holds up a pod
-// that runs. Update tries again, and tells: not at once, as drivers register a moment
+// that runs. One that does not run yet may not have it whole: its group comes after its mount.
+// Update tries again, and tells: not at once, as drivers register a moment
 // after the agent has begun.
 func (s *Set) keep(m *mounted, err error, was mounted) (*mounted, error) {
-	if err == nil || s.around.CSI == nil || s.dirs.CSI == "" || !s.around.CSI.Holds(was.path) {
+	if err == nil || !s.around.Runs || s.around.CSI == nil || s.dirs.CSI == "" || !s.around.CSI.Holds(was.path) {
 		return m, err
 	}
 	was.own, was.old, was.again = !was.readOnly, err, time.Now().Add(retryAfter)

@@ -316,6 +316,10 @@ func TestClaimOfADriver(t *testing.T) {
 	away.Attached = func(context.Context, *corev1.PersistentVolume) (map[string]string, error) {
 		return nil, errdefs.ErrUnavailable
 	}
+	if _, err = Prepare(t.Context(), c, dirs, away); !errors.Is(err, errdefs.ErrUnavailable) { // it may not be its group's yet
+		t.Errorf("of a pod that does not run: %v", err)
+	}
+	away.Runs = true
 	if s, err = Prepare(t.Context(), c, dirs, away); err != nil || s.volumes["v"].path != mounts[0].GetHostPath() || !s.volumes["v"].own {
 		t.Fatal(err)
 	}
