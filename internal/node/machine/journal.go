@@ -1,13 +1,20 @@
 package machine
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.run/internal/atomicfile"
 )
 
 // maxEvents bounds the journal: the oldest go.
@@ -20,6 +27,80 @@ type journal struct {
 	number int
 	list   []*corev1.Event // by the time that they were last
 	wait   chan struct{}   // closed when something is added; nil if nobody waits
+}
+
+// saved is a journal as it is kept in a file.
+type saved struct {
+	Number int             `json:"number"` // of the last event
+	Events []*corev1.Event `json:"events"`
+}
+
+// load takes over what an earlier machine has kept. Without a file there is nothing.
+func (j *journal) load(path string) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var s saved
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	s.Events = slices.DeleteFunc(s.Events, func(e *corev1.Event) bool { return e == nil })
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.number, j.list = s.Number, s.Events[max(0, len(s.Events)-maxEvents):]
+	return nil
+}
+
+// save keeps the events, and gives the number of the last one.
+func (j *journal) save(path string) (int, error) {
+	j.mu.Lock()
+	s := saved{Number: j.number, Events: slices.Clone(j.list)} // none is changed once it is there
+	j.mu.Unlock()
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o711)
+	}
+	if err == nil {
+		err = atomicfile.Write(path, text, 0o600)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("keep the events: %w", err)
+	}
+	return s.Number, nil
+}
+
+// saveEvery is how long events that come together wait to be kept together.
+const saveEvery = 5 * time.Second
+
+// run saves what is new until ctx ends, and after that once more. Failed is told of each
+// error that is not that of the time before.
+func (j *journal) run(ctx context.Context, path string, failed func(error)) error {
+	last, told := 0, ""
+	for ctx.Err() == nil {
+		events, _, more := j.since(last)
+		if len(events) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-more:
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(saveEvery):
+		}
+		number, err := j.save(path)
+		if err == nil {
+			last, told = number, ""
+		} else if told != err.Error() {
+			told = err.Error()
+			failed(err)
+		}
+	}
+	return nil
 }
 
 // ofPod is what an event about a pod is about.

@@ -109,6 +109,9 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {
 		return nil, err
 	}
+	if err := m.events.load(m.eventFile()); err != nil {
+		m.warn("EventsLost", "What has happened before is not known any more, and is kept anew from now on: "+err.Error())
+	}
 	var err error
 	if m.keeper, err = resources.New(ctx, resources.Config{
 		Settings: cfg.Resources, Runtime: cfg.Endpoint.Runtime, Images: cfg.Endpoint.Images, Name: cfg.Node.Name, Folder: cfg.Root, Logs: m.logDir, Tell: m.tell(),
@@ -132,6 +135,14 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 	// The logs of a pod go with its volumes.
 	m.garbage, err = goods.Collector(m.agent, "", m.garbageIsLeft)
 	return m, err
+}
+
+// eventFile is where the last events are kept.
+func (m *Machine) eventFile() string { return filepath.Join(m.cfg.Root, "events.json") }
+
+// eventsNotKept tells why.
+func (m *Machine) eventsNotKept(err error) {
+	m.warn("EventsNotKept", "The next start will not know what has happened since; that is tried again: "+err.Error()+hostpath.Advice(err))
 }
 
 // garbageIsLeft tells why, by an event of the machine.
@@ -169,8 +180,10 @@ func (m *Machine) Run(ctx context.Context) error {
 		return err
 	}
 	defer m.keeper.Close()
+	defer func() { _, _ = m.events.save(m.eventFile()) }() // also what is told while all end
+	events := func(ctx context.Context) error { return m.events.run(ctx, m.eventFile(), m.eventsNotKept) }
 	keeper := func(ctx context.Context) error { return m.keeper.Run(ctx, m.agent, m.garbage) }
-	parts := []func(context.Context) error{m.sources.Run, m.keep, m.agent.RunLocked, logs.Run, m.garbage.Run, keeper, m.serve}
+	parts := []func(context.Context) error{m.sources.Run, m.keep, m.agent.RunLocked, logs.Run, m.garbage.Run, keeper, events, m.serve}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, run := range parts {

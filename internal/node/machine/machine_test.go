@@ -553,6 +553,43 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// TestEventsAreKept tells after a restart what happened before, and goes on counting.
+func TestEventsAreKept(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", ""))
+	count := func(reason string) (n int32) {
+		events, _, _ := p.machine.events.since(0)
+		for _, e := range events {
+			if e.Reason == reason && (e.InvolvedObject.Name == "a" || e.InvolvedObject.Kind == "Node") {
+				n += e.Count
+			}
+		}
+		return n
+	}
+	p.boot()
+	p.await("its start", func() bool { return count("Started") == 1 })
+	_, last, _ := p.machine.events.since(0)
+	p.stop()
+	p.boot()
+	if _, number, _ := p.machine.events.since(0); count("Started") != 1 || number < last {
+		t.Errorf("%d starts are known, and %d events; there were %d", count("Started"), number, last)
+	}
+	p.stop()
+	if err := os.WriteFile(p.dir+"/lib/events.json", []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.boot()
+	if count("EventsLost") != 1 || count("Started") != 0 {
+		t.Errorf("%d tell of what is lost", count("EventsLost"))
+	}
+	p.stop()
+	if err := errors.Join(os.Remove(p.dir+"/lib/events.json"), os.MkdirAll(p.dir+"/lib/events.json/x", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	p.boot()
+	p.await("what is wrong", func() bool { return count("EventsNotKept") == 1 })
+}
+
 // TestJournal counts what is said again, and forgets what is oldest.
 func TestJournal(t *testing.T) {
 	var j journal
