@@ -210,7 +210,7 @@ func (a *app) root() *cobra.Command {
 			shared.Var(f, f.Name, f.Usage)
 		}
 	}
-	cmd.AddCommand(a.runCommand(), a.upCommand(), a.nodeCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.topCommand(), a.eventsCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(), a.portForwardCommand(),
+	cmd.AddCommand(a.runCommand(), a.upCommand(), a.nodeCommand(), a.applyCommand(), a.deleteCommand(), a.restartCommand(), a.getCommand(), a.describeCommand(), a.waitCommand(), a.topCommand(), a.eventsCommand(), a.runtimeCommand(), a.psCommand(), a.logsCommand(), a.execCommand(), a.portForwardCommand(),
 		a.stopCommand(), a.rmCommand(), a.imageCommand(), a.handlersCommand(), a.classesCommand(), a.opsCommand(), a.traceCommand(), a.fsckCommand(),
 		a.configCommand(), a.webhookCommand(), a.operatorCommand(), a.installCommand(), a.debugCommand(), a.versionCommand())
 	return cmd

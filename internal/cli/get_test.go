@@ -207,6 +207,29 @@ func TestDeleteWaits(t *testing.T) {
 	}
 }
 
+// TestRestart names what is restarted, and waits for its pods if asked to.
+func TestRestart(t *testing.T) {
+	a, state, out, errs := upWith(t, map[string]any{
+		"/objects/Deployment/web/restart":   map[string]any{"kind": "Deployment", "namespace": "lab", "name": "web", "change": "restarted"},
+		"/objects/Deployment/web/readiness": map[string]any{"missing": "a pod is not there yet"},
+	})
+	for args, want := range map[string]struct {
+		code     int
+		out, err string
+	}{
+		"deploy lab/web": {0, "deployment/lab/web restarted\n", ""},
+		"deploy/web -n lab --wait --timeout 10ms": {1, "deployment/lab/web restarted\n", "after 10ms: a pod is not there yet"},
+		"deploy": {2, "", "say which deployments"},
+	} {
+		out.Reset()
+		errs.Reset()
+		code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "restart"}, strings.Fields(args)...))
+		if code != want.code || out.String() != want.out || !strings.Contains(errs.String(), want.err) || want.err == "" && errs.Len() > 0 {
+			t.Errorf("restart %s: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
 // TestEventsFor shows those about an object, or of a namespace.
 func TestEventsFor(t *testing.T) {
 	a, state, out, errs := upWith(t, map[string]any{

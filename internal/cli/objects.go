@@ -62,18 +62,7 @@ func (a *app) apply(ctx context.Context, files []string, p patience) error {
 	for _, d := range done {
 		a.tellApplied(d)
 	}
-	if !p.wait {
-		return nil
-	}
-	return p.until(ctx, func(ctx context.Context) (string, error) {
-		for _, d := range done {
-			missing, err := c.unready(ctx, manifest.Single{Kind: d.Kind, Key: manifest.Key{Namespace: d.Namespace, Name: d.Name}})
-			if err != nil || missing != "" {
-				return missing, err
-			}
-		}
-		return "", nil
-	})
+	return c.allReady(ctx, p, done)
 }
 
 func (a *app) tellApplied(d machine.Applied) {

@@ -120,6 +120,10 @@ func (m *Machine) handler() http.Handler {
 		out, err := m.Apply(r.Context(), text)
 		answer(w, out, err)
 	})
+	mux.HandleFunc("POST /objects/{kind}/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
+		out, err := m.Restart(r.Context(), r.PathValue("kind"), manifest.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.PathValue("name")})
+		answer(w, out, err)
+	})
 	mux.HandleFunc("DELETE /objects/{kind}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		out, err := m.Delete(r.Context(), r.PathValue("kind"), manifest.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.PathValue("name")})
 		answer(w, out, err)

@@ -32,7 +32,7 @@ type Applied struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	Change    string `json:"change"` // created, configured, unchanged or deleted
+	Change    string `json:"change"` // created, configured, unchanged, restarted or deleted
 	File      string `json:"file"`
 	// Pods are those of an object that is deleted, which end now.
 	Pods []types.UID `json:"pods,omitempty"`
@@ -57,11 +57,13 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 		return nil, errNoFolder
 	}
 	given := manifest.Source{Name: "the manifest", Data: text}
-	decoded, err := manifest.DecodeFile(given)
-	if err != nil {
+	if _, err := manifest.DecodeFile(given); err != nil {
 		return nil, err
 	}
 	objects, err := manifest.Singles(given)
+	if err == nil {
+		err = m.stillRestarted(objects)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +104,20 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 			return nil, errors.Join(fmt.Errorf("write %s %s: %w; nothing is applied", o.Kind, o.Key, err), restore(out[:i], olds))
 		}
 	}
-	asked, _ := manifest.Merge([]*manifest.File{decoded})
-	m.settle(ctx, asked)
+	m.settle(ctx, objectsOf(objects))
 	return out, nil
+}
+
+// objectsOf are what manifests ask for that were looked at before.
+func objectsOf(all []manifest.Single) *manifest.Objects {
+	var files []*manifest.File
+	for _, o := range all {
+		if f, err := manifest.DecodeFile(manifest.Source{Name: o.Kind + " " + o.Key.String(), Data: o.Text}); err == nil {
+			files = append(files, f)
+		}
+	}
+	asked, _ := manifest.Merge(files)
+	return asked
 }
 
 // restore puts files back that were written.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/capacity"
@@ -443,6 +444,54 @@ func TestApplyIsUndone(t *testing.T) {
 	}
 	if _, err := os.Stat(p.dir + "/manifests/applied.pod.default.new.yaml"); !os.IsNotExist(err) {
 		t.Errorf("a new one is left: %v", err)
+	}
+}
+
+// TestRestart makes the pods of workloads anew, once: to apply the same manifest again
+// changes nothing. What is written by people is left to them.
+func TestRestart(t *testing.T) {
+	p := newPlace(t)
+	deployment := strings.NewReplacer("StatefulSet", "Deployment", "name: db", "name: web", "  serviceName: db\n", "").Replace(set)
+	p.write("mine.yaml", strings.ReplaceAll(set, "name: db", "name: mine"))
+	p.boot()
+	if code, answer := p.ask("POST", "/objects", set+"---\n"+deployment); code != 200 {
+		t.Fatal(answer)
+	}
+	running := func() map[types.UID]bool {
+		out := map[types.UID]bool{}
+		for name, pod := range p.pods() {
+			if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil && !strings.HasPrefix(name, "mine-") {
+				out[pod.UID] = true
+			}
+		}
+		return out
+	}
+	whole := func() bool { return len(running()) == 6 }
+	p.await("all pods", whole)
+	before := running()
+	for _, kind := range []string{"StatefulSet/db", "Deployment/web"} {
+		if code, answer := p.ask("POST", "/objects/"+kind+"/restart?namespace=default", ""); code != 200 || !strings.Contains(answer, `"change":"restarted"`) {
+			t.Fatalf("%d %s", code, answer)
+		}
+	}
+	p.await("other pods", func() bool {
+		now := running()
+		for uid := range before {
+			if now[uid] {
+				return false
+			}
+		}
+		return len(now) == 6
+	})
+	if code, answer := p.ask("POST", "/objects", deployment); code != 200 || !strings.Contains(answer, `"change":"unchanged"`) {
+		t.Errorf("%d %s", code, answer)
+	}
+	for path, want := range map[string]string{
+		"StatefulSet/mine": "mine.yaml:1", "Deployment/none": "there is no Deployment default/none", "Job/sum": "a Job cannot be restarted; these can: DaemonSet, Deployment, StatefulSet",
+	} {
+		if code, answer := p.ask("POST", "/objects/"+path+"/restart?namespace=default", ""); code < 400 || !strings.Contains(answer, want) {
+			t.Errorf("%s: %d %s", path, code, answer)
+		}
 	}
 }
 
