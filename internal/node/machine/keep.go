@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -59,6 +60,7 @@ type rounds struct {
 	records map[string]workload.Record // nil while they were not read
 	jobs    []*manifest.Pod            // pods of Jobs and CronJobs that were last asked for
 	planned bool                       // jobs holds all of them
+	asked   []manifest.Key             // pods of workloads that were to run
 	told    string                     // why Jobs and CronJobs wait
 }
 
@@ -102,8 +104,34 @@ func (k *rounds) plan(in workload.Input) (all workload.All, err error) {
 	if err := k.writeRecords(k.records, all.Records); err != nil {
 		return all, &jobsWait{"JobsNotRecorded", "No pod of a Job or CronJob is started or ended until what these have done can be written down, which is tried again: " + err.Error() + hostpath.Advice(err)}
 	}
+	k.tell(in, all)
 	k.records = all.Records
 	return all, nil
+}
+
+// tell adds events about workloads: what their records say, and which pods are made.
+func (k *rounds) tell(in workload.Input, all workload.All) {
+	for _, w := range in.Workloads {
+		id := w.Kind + " " + w.Key().String()
+		for _, e := range workload.News(w, in.Records[id], all.Records[id]) {
+			k.events.add(k.reference(e.Kind, manifest.Key{Namespace: e.Namespace, Name: e.Name}), e.Type, e.Reason, e.Message)
+		}
+	}
+	for _, p := range all.Want {
+		_, there := in.Pods[p.Key()]
+		if there || slices.ContainsFunc(k.asked, func(key manifest.Key) bool { return key == p.Key() }) {
+			continue
+		}
+		owner, name := p.OwnerKind, p.Owner
+		if owner == "CronJob" { // its Jobs have pods
+			owner, name = "Job", p.Labels[batchv1.JobNameLabel]
+		}
+		k.events.add(k.reference(owner, manifest.Key{Namespace: p.Namespace, Name: name}), corev1.EventTypeNormal, "SuccessfulCreate", "Created Pod "+p.Name)
+	}
+	k.asked = k.asked[:0]
+	for _, p := range all.Want {
+		k.asked = append(k.asked, p.Key())
+	}
 }
 
 // jobsWait is why Jobs and CronJobs do.

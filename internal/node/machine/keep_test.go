@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -99,5 +100,29 @@ func TestJobsUnknown(t *testing.T) {
 	p.await("the Jobs again", func() bool { return p.phase("b") == "Running" && done() })
 	if p.starts("long-") != 1 || p.starts("once-") != 1 || len(p.fake.Calls("stop long")) != 0 {
 		t.Errorf("%q", p.fake.Calls(""))
+	}
+}
+
+// TestWorkloadEvents tells of a Job what its controller would.
+func TestWorkloadEvents(t *testing.T) {
+	p := newPlace(t)
+	p.write("job.yaml", job)
+	p.boot()
+	told := func() string {
+		var out []string
+		events, _, _ := p.machine.events.since(0)
+		for _, e := range events {
+			if o := e.InvolvedObject; o.Kind == "Job" && o.APIVersion == "batch/v1" && o.Name == "sum" && o.Namespace == "default" {
+				out = append(out, fmt.Sprintf("%s %d", e.Reason, e.Count))
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	p.await("its end", func() bool { return strings.Contains(told(), "Completed") })
+	p.stop()
+	p.boot()
+	p.await("the pod again", func() bool { return len(p.pods()) == 1 })
+	if got := told(); got != "SuccessfulCreate 1, Completed 1" {
+		t.Error(got)
 	}
 }

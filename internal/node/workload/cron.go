@@ -21,7 +21,9 @@ const (
 type CronRecord struct {
 	Schedule string    `json:"schedule"` // with its zone; another one counts from when it is new
 	Since    time.Time `json:"since"`
-	Last     time.Time `json:"last"` // of the schedule, for which a Job was started
+	Last     time.Time `json:"last"`            // of the schedule, for which a Job was started
+	Missed   time.Time `json:"missed,omitzero"` // the last time for which it was too late
+	Held     time.Time `json:"held,omitzero"`   // the last time that had to wait for a Job before it
 	Runs     []Run     `json:"runs,omitempty"`
 }
 
@@ -38,9 +40,11 @@ func (r Run) over() bool { return r.Job.State == Complete || r.Job.State == Fail
 // made is the Job of a run.
 func (r Run) made(c *batchv1.CronJob) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: *r.From.ObjectMeta.DeepCopy(), Spec: *r.From.Spec.DeepCopy()}
-	j.Name, j.Namespace = fmt.Sprintf("%s-%d", c.Name, r.At.Unix()/60), c.Namespace
+	j.Name, j.Namespace = r.name(c), c.Namespace
 	return j
 }
+
+func (r Run) name(c *batchv1.CronJob) string { return fmt.Sprintf("%s-%d", c.Name, r.At.Unix()/60) }
 
 // cronNext goes on with the Jobs that there are, starts one if it is time, and lets
 // go of old ones.
@@ -121,13 +125,18 @@ func (m *cronJob) start() {
 	at, due := m.schedule.Last(after.In(m.zone), m.now.In(m.zone))
 	at = at.UTC()
 	late := m.Spec.StartingDeadlineSeconds != nil && m.now.Sub(at) > time.Duration(*m.Spec.StartingDeadlineSeconds)*time.Second
-	if !due || late || slices.ContainsFunc(r.Runs, func(run Run) bool { return run.At.Unix()/60 == at.Unix()/60 }) {
+	if !due || slices.ContainsFunc(r.Runs, func(run Run) bool { return run.At.Unix()/60 == at.Unix()/60 }) {
+		return
+	}
+	if late {
+		r.Missed = at
 		return
 	}
 	active := slices.ContainsFunc(r.Runs, func(run Run) bool { return !run.over() })
 	switch m.Spec.ConcurrencyPolicy {
 	case batchv1.ForbidConcurrent:
 		if active {
+			r.Held = at
 			return // it is started late, unless it is too late then
 		}
 	case batchv1.ReplaceConcurrent:

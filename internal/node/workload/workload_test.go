@@ -48,6 +48,7 @@ type world struct {
 	made   []string                                                 // when, and which
 	most   int                                                      // pods at once
 	last   Decision
+	told   []Event
 }
 
 type simulated struct {
@@ -92,6 +93,7 @@ func (w *world) decide() {
 	if names(again.Want) != names(d.Want) || names(again.Keep) != names(d.Keep) || again.Status != d.Status {
 		w.t.Errorf("asked again: %s, %s, %+v, and before %s, %s, %+v", names(again.Want), names(again.Keep), again.Status, names(d.Want), names(d.Keep), d.Status)
 	}
+	w.told = append(w.told, News(w.w, w.record, stored)...)
 	w.record, w.last = stored, d
 	w.act()
 }
