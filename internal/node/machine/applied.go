@@ -166,12 +166,26 @@ func (m *Machine) Delete(ctx context.Context, kind string, k manifest.Key) (Appl
 	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, file+":") {
 		return Applied{}, fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
 	}
-	for _, p := range m.read().Pods {
-		if kind == "Pod" && p.Key() == k && p.Owner != "" {
-			return Applied{}, fmt.Errorf("pod %s belongs to %s %s; delete that: %w", k, p.OwnerKind, p.Owner, errdefs.ErrPrecondition)
+	if a, ok := m.ownedPod(k); ok && kind == "Pod" {
+		advice := "delete that"
+		if slices.Contains(restartable, a.kind) {
+			advice += fmt.Sprintf(", or have its pods made anew: fairlead restart %s/%s -n %s", strings.ToLower(a.kind), a.of.Name, a.of.Namespace)
 		}
+		return Applied{}, fmt.Errorf("pod %s belongs to %s %s; %s: %w", k, a.kind, a.of, advice, errdefs.ErrPrecondition)
 	}
 	return Applied{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
+}
+
+// ownedPod finds a pod that is there for another object.
+func (m *Machine) ownedPod(k manifest.Key) (ask, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.last.pods {
+		if a.key == k && a.kind != "Pod" {
+			return a, true
+		}
+	}
+	return ask{}, false
 }
 
 // podsOf are the pods of an object that there are: those that were made for it, or the pod
@@ -180,7 +194,7 @@ func (m *Machine) podsOf(kind string, k manifest.Key) (out []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.agent.Pods() {
-		if of, ok := m.last.owners[p.UID]; ok && of == kind+" "+k.String() {
+		if a, ok := m.last.pods[p.UID]; ok && a.isOf(kind, k) {
 			out = append(out, p.UID)
 		}
 	}

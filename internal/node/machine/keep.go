@@ -219,9 +219,9 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	list = append(list, all.Want...)
 	node := source.Node{Name: m.cfg.Node.Name}
 	asked := source.Static(list, node)
-	owners := map[types.UID]string{}
+	asks := map[types.UID]ask{}
 	for _, p := range asked {
-		owners[p.UID] = owner(p)
+		asks[p.UID] = askFor(p)
 	}
 	out, again = m.replaced(asked, time.Now())
 	again = workload.Sooner(again, all.Again)
@@ -231,19 +231,30 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*co
 	}
 	for _, p := range source.Static(all.Keep, node) {
 		if there[p.UID] || m.agent.Ended(p.UID) {
-			owners[p.UID] = owner(p)
+			asks[p.UID] = askFor(p)
 			out = append(out, p.Pod)
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.last.owners = owners
+	m.last.pods = asks
 	return out, again
 }
 
-// owner is the object that a pod is there for, by kind, namespace and name.
-func owner(p *manifest.Pod) string {
-	return cmp.Or(p.OwnerKind, "Pod") + " " + manifest.Key{Namespace: p.Namespace, Name: cmp.Or(p.Owner, p.Name)}.String()
+// ask is a pod that the agent was asked for.
+type ask struct {
+	key  manifest.Key
+	kind string // of the object that it is there for, which may be the pod itself
+	of   manifest.Key
+}
+
+func askFor(p *manifest.Pod) ask {
+	return ask{p.Key(), cmp.Or(p.OwnerKind, "Pod"), manifest.Key{Namespace: p.Namespace, Name: cmp.Or(p.Owner, p.Name)}}
+}
+
+// isOf says whether it is there for an object, or is that object.
+func (a ask) isOf(kind string, k manifest.Key) bool {
+	return a.kind == kind && a.of == k || kind == "Pod" && a.key == k
 }
 
 // seen is what the agent has of pods, and what it remembers of such as it has not come

@@ -95,7 +95,7 @@ type Machine struct {
 	// last is what the agent was last asked for.
 	last struct {
 		objects  *manifest.Objects
-		owners   map[types.UID]string       // of pods: kind, namespace and name
+		pods     map[types.UID]ask
 		statuses map[string]workload.Status // see workload.All
 	}
 	set   *handlers.Set // what the runtime can do, as it was last asked

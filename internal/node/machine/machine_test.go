@@ -402,7 +402,10 @@ func TestApply(t *testing.T) {
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 200, `"change":"deleted"`},
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 404, "there is no Pod default/a"},
 		{"DELETE", "/objects/Pod/mine?namespace=default", "", 412, "mine.yaml"},
-		{"DELETE", "/objects/Pod/" + owned + "?namespace=default", "", 404, "there is no Pod"},
+		{"DELETE", "/objects/Pod/" + owned + "?namespace=default", "", 412, "pod default/" + owned + " belongs to Job default/sum; delete that"},
+		{"POST", "/objects", set, 200, `"change":"created"`},
+		{"DELETE", "/objects/Pod/db-1?namespace=default", "", 412, "delete that, or have its pods made anew: fairlead restart statefulset/db -n default"},
+		{"DELETE", "/objects/StatefulSet/db?namespace=default", "", 200, `"change":"deleted"`},
 		{"DELETE", "/objects/Pod/..%2F..%2Fmine?namespace=default", "", 400, "is no name of an object"},
 		{"DELETE", "/objects/Pod/..%2Fmine?namespace=..%2F..", "", 400, "is no name of an object"},
 		{"DELETE", "/objects/..%2F..%2Fx%2F../mine", "", 400, "is no name of an object"},
@@ -509,7 +512,7 @@ func TestReadiness(t *testing.T) {
 	if code, answer := p.ask("POST", "/objects", deployment+"---\n"+set+"---\n"+job+"---\n"+podOf("a", "run", "")); code != 200 {
 		t.Fatal(answer)
 	}
-	for _, path := range []string{"Deployment/web", "StatefulSet/db", "Pod/a", "Job/sum"} {
+	for _, path := range []string{"Deployment/web", "StatefulSet/db", "Pod/db-0", "Pod/a", "Job/sum"} {
 		p.await(path, func() bool { return ready(path) == "200 {}" })
 	}
 	if got := ready("Pod/b"); !strings.HasPrefix(got, "404 there is no Pod default/b") {

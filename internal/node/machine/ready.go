@@ -25,10 +25,10 @@ type Readiness struct {
 // Readiness says whether what is asked for by an object is there: pods that are ready or
 // have completed, of a Job its completions. Objects without pods are ready.
 func (m *Machine) Readiness(kind string, k manifest.Key) (Readiness, error) {
-	if m.read().Where(kind, k) == "" {
+	wanted, s := m.askedFor(kind, k)
+	if m.read().Where(kind, k) == "" && len(wanted) == 0 { // pods of workloads are written nowhere
 		return Readiness{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
 	}
-	wanted, s := m.askedFor(kind, k)
 	switch {
 	case kind == "Job" && s.State == workload.Failed:
 		return Readiness{fmt.Sprintf("job %s has failed: %s: %s", k, s.Reason, s.Message), true}, nil
@@ -66,8 +66,8 @@ func (m *Machine) Readiness(kind string, k manifest.Key) (Readiness, error) {
 func (m *Machine) askedFor(kind string, k manifest.Key) (pods []types.UID, s workload.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid, of := range m.last.owners {
-		if of == kind+" "+k.String() {
+	for uid, a := range m.last.pods {
+		if a.isOf(kind, k) {
 			pods = append(pods, uid)
 		}
 	}
