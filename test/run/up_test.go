@@ -230,7 +230,7 @@ func TestUpFiles(t *testing.T) {
 		}
 	}
 	m.await("no pods", func(pods map[string]corev1.Pod) bool { return len(pods) == 0 })
-	if r := m.run("", "up", "--manifests", m.dir+"/others"); r.code != 1 || !strings.Contains(r.err, "another") {
+	if r := m.run("", "up", "--manifests", m.dir+"/others"); r.code != 1 || !strings.Contains(r.err, "keeps the pods of this machine") {
 		t.Errorf("a second one: %+v", r)
 	}
 	j.signal(syscall.SIGINT)
