@@ -63,6 +63,44 @@ func TestContainerdIsUpgraded(t *testing.T) {
 	}
 }
 
+// A node's containerd goes from 1.x to 2.x under a runtime that pods use: they run on, also
+// when that is upgraded, and keep it from being uninstalled.
+func TestPodsOutliveAnUpgradeOfContainerd(t *testing.T) {
+	all := releases(t)
+	to := all[0]
+	for _, from := range all[1:] {
+		t.Run(from.name, func(t *testing.T) {
+			d := start(t, from, "")
+			before := d.configFiles()
+			d.install(d.kata("1"))
+			plain, first := d.cri().pod(t, "plain", ""), d.cri().pod(t, "first", "kata")
+
+			d.becomes(to)
+			d.serves("runc", "foreign", "kata")
+			if !d.cri().runs(t, plain) || !d.cri().runs(t, first) {
+				t.Fatal("the upgrade of containerd has ended a pod")
+			}
+			o := d.fairlead(nil, "uninstall", "kata-containers")
+			if r := o.first(t); r.State != payload.Refused || r.Reason != payload.InUse || !strings.Contains(r.Message, "test/first") {
+				t.Fatalf("uninstalled under a pod: %+v", r)
+			}
+			d.install(d.kata("2"))
+			d.serves("runc", "foreign", "kata")
+			second := d.cri().pod(t, "second", "kata")
+			if !d.cri().runs(t, first) {
+				t.Fatal("the upgrade of the runtime has ended a pod")
+			}
+			for _, id := range []string{plain, first, second} {
+				d.cri().remove(t, id)
+			}
+			d.uninstall("kata-containers")
+			d.serves("runc", "foreign")
+			same(t, before, d.configFiles())
+			d.bare()
+		})
+	}
+}
+
 // migrate has a release write the configuration anew, as for an upgrade to it.
 func (d *daemon) migrate(r release) {
 	d.Helper()
