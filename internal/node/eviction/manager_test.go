@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // fake is a node with 1000 of everything, in one goroutine with its Manager. It
@@ -267,4 +268,20 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
 	}
+}
+
+// A pod that takes the place of one that was evicted has its UID on one machine, and is told
+// to end all the same.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{pods: []Pod{pod("a", limited("ephemeral-storage", "10"), layer(20))}}
+		f.freesPod = func(f *fake, p Pod) {
+			p.Pod = p.Pod.DeepCopy()
+			p.Pod.Status.StartTime = &metav1.Time{Time: time.Now()}
+			f.pods = append(f.pods, p)
+		}
+		runs(t, f, Config{}, 1500*time.Millisecond)
+		expect(t, "replaced", f, "0 []", "0 evict a in 1s: Pod ephemeral local storage usage exceeds the total limit of containers 10",
+			"1 evict a in 1s: Pod ephemeral local storage usage exceeds the total limit of containers 10")
+	})
 }
