@@ -147,7 +147,7 @@ func TestWait(t *testing.T) {
 		"conditions": []any{map[string]any{"type": "Complete", "status": "True"}, map[string]any{"type": "Suspended", "status": "False", "reason": "Because"}},
 	}}
 	a, state, _, errs := upWith(t, map[string]any{
-		"/objects/Pod":                       map[string]any{"items": []any{pod("lab", "db", "Running")}},
+		"/objects/Pod":                       map[string]any{"items": []any{labelled(pod("lab", "db", "Running"), "db", 0)}},
 		"/objects/Job":                       map[string]any{"items": []any{job}},
 		"/objects/Deployment/web/readiness":  map[string]any{},
 		"/objects/Deployment/slow/readiness": map[string]any{"missing": "pod default/slow-0 is not ready"},
@@ -157,20 +157,29 @@ func TestWait(t *testing.T) {
 		code int
 		err  string
 	}{
-		"deploy/web":                                      {0, ""},
-		"deploy web":                                      {0, ""},
-		"deploy/web --for condition=Ready":                {0, ""},
-		"deploy/web deploy/slow --timeout 10ms":           {1, "after 10ms: pod default/slow-0 is not ready"},
-		"pod/lab/db --timeout 0s":                         {1, "pod lab/db has failed"},
-		"pod/lab/db --for delete --timeout 10ms":          {1, "pod lab/db is still there"},
-		"pod/gone --for delete":                           {0, ""},
-		"job sum --for condition=complete":                {0, ""},
-		"job sum --for condition=Suspended=False":         {0, ""},
-		"job/sum --for condition=Suspended --timeout 1ms": {1, "job sum has condition Suspended=False: Because"},
-		"job/sum --for condition=Other --timeout 1ms":     {1, "job sum has no condition Other"},
-		"job/none --for condition=Complete":               {1, "fairlead up keeps no job none"},
-		"job/sum --for something":                         {2, "is not one of ready, delete"},
-		"jobs":                                            {2, "say which jobs"},
+		"deploy/web":                                          {0, ""},
+		"deploy web":                                          {0, ""},
+		"deploy/web --for condition=Ready":                    {0, ""},
+		"deploy/web deploy/slow --timeout 10ms":               {1, "after 10ms: pod default/slow-0 is not ready"},
+		"pod/lab/db --timeout 0s":                             {1, "pod lab/db has failed"},
+		"pod/lab/db --for delete --timeout 10ms":              {1, "pod lab/db is still there"},
+		"pod/gone --for delete":                               {0, ""},
+		"job sum --for condition=complete":                    {0, ""},
+		"job sum --for condition=Suspended=False":             {0, ""},
+		"job/sum --for condition=Suspended --timeout 1ms":     {1, "job sum has condition Suspended=False: Because"},
+		"job/sum --for condition=Other --timeout 1ms":         {1, "job sum has no condition Other"},
+		"job/none --for condition=Complete":                   {1, "fairlead up keeps no job none"},
+		"job/sum --for something":                             {2, "is not one of ready, delete"},
+		"jobs":                                                {2, "say which jobs"},
+		"deploy/slow --for condition=Available --timeout 1ms": {1, "pod default/slow-0 is not ready"},
+		"deploy/web --for condition=Available":                {0, ""},
+		"pods -l app=db -n lab":                               {1, "pod lab/db has failed"},
+		"pods --all -n lab":                                   {1, "pod lab/db has failed"},
+		"pods --all":                                          {1, "keeps none of these; see: fairlead get pods -A"},
+		"pods -l app=other -n lab --for delete":               {0, ""},
+		"pods -l app=other --all":                             {2, "-l and --all choose both"},
+		"pod db --all":                                        {2, "--all and a name choose both"},
+		"pod db -l app=db":                                    {2, "and a name choose both"},
 	} {
 		errs.Reset()
 		code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "wait"}, strings.Fields(args)...))
@@ -183,6 +192,7 @@ func TestWait(t *testing.T) {
 // TestDeleteWaits takes what get prints, and waits for the pods that end by it.
 func TestDeleteWaits(t *testing.T) {
 	a, state, out, errs := upWith(t, map[string]any{
+		"/objects/Deployment":     map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"namespace": "lab", "name": "web", "labels": map[string]any{"app": "web"}}}}},
 		"/objects/Deployment/web": map[string]any{"kind": "Deployment", "namespace": "lab", "name": "web", "change": "deleted", "pods": []string{"lab-db"}},
 		"/objects/Pod/two":        map[string]any{"kind": "Pod", "namespace": "default", "name": "two", "change": "deleted", "pods": []string{"lab-db"}, "elsewhere": "mine.yaml:1"},
 		"/pods":                   map[string]any{"items": []any{pod("lab", "db", "Running")}},
@@ -191,12 +201,15 @@ func TestDeleteWaits(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		"deploy/lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "after 10ms: pod lab/db has not ended yet"},
-		"deploy web -n lab --wait=false": {0, "deployment/lab/web deleted", ""},
-		"deploy lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "pod lab/db has not ended yet"},
-		"pod/two":                        {1, "pod/two deleted", "pod two stays, as it is also written at mine.yaml:1; delete it there"},
-		"pods":                           {2, "", "say which pods"},
-		"":                               {2, "", "give a kind and names"},
+		"deploy/lab/web --timeout 10ms":         {1, "deployment/lab/web deleted", "after 10ms: pod lab/db has not ended yet"},
+		"deploy web -n lab --wait=false":        {0, "deployment/lab/web deleted", ""},
+		"deploy lab/web --timeout 10ms":         {1, "deployment/lab/web deleted", "pod lab/db has not ended yet"},
+		"pod/two":                               {1, "pod/two deleted", "pod two stays, as it is also written at mine.yaml:1; delete it there"},
+		"pods":                                  {2, "", "say which pods"},
+		"-f none.yaml -l app=web":               {2, "", "-f has objects"},
+		"deploy -l app=web -n lab --wait=false": {0, "deployment/lab/web deleted", ""},
+		"deploy -l app=none -n lab":             {1, "", "keeps none of these"},
+		"":                                      {2, "", "give a kind and names"},
 	} {
 		out.Reset()
 		errs.Reset()

@@ -71,17 +71,17 @@ func (a *app) tellApplied(d machine.Applied) {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var files []string
-	var namespace string
+	var by choice
 	p := patience{wait: true}
 	cmd := &cobra.Command{
-		Use:   "delete {KIND NAME... | KIND/NAME... | -f FILE...}",
+		Use:   "delete {KIND NAME... | KIND/NAME... | KIND -l LABELS | KIND --all | -f FILE...}",
 		Short: "Take objects away that were applied",
-		Long: "Take objects away that were applied, by kind and name or as manifests have them. Their pods end within their\n" +
+		Long: "Take objects away that were applied, by kind and name, by labels, or as manifests have them. Their pods end within their\n" +
 			"grace period, which is waited for. NAME may be namespace/name.",
 		Example: "  fairlead delete pod web\n  fairlead delete deploy/web cm/settings --timeout 1m\n  fairlead delete -f web.yaml --wait=false",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, list []string) error {
-			objects, err := a.toDelete(cmd, list, files, namespace)
+			objects, err := a.toDelete(cmd, list, files, by)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
 	cmd.Flags().BoolVar(&p.wait, "wait", true, "wait until the pods are gone")
 	p.addTimeout(cmd, 0)
-	namespaceFlag(cmd, &namespace)
+	by.addTo(cmd)
 	return cmd
 }
 
@@ -99,17 +99,23 @@ func namespaceFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVarP(to, "namespace", "n", "default", "namespace")
 }
 
-func (a *app) toDelete(cmd *cobra.Command, list, files []string, namespace string) ([]manifest.Single, error) {
+func (a *app) toDelete(cmd *cobra.Command, list, files []string, by choice) ([]manifest.Single, error) {
 	if (len(list) > 0) == (len(files) > 0) {
 		return nil, usageError{fmt.Errorf("give a kind and names, or manifests with -f; see %s --help", cmd.CommandPath())}
 	}
 	var out []manifest.Single
 	if len(list) > 0 {
-		wanted, err := named(cmd, list, namespace)
+		wanted, err := a.chosen(cmd, list, by)
+		if err == nil && len(wanted) == 0 {
+			err = nothingChosen(list)
+		}
 		for _, o := range wanted {
 			out = append(out, o.single())
 		}
 		return out, err
+	}
+	if by.selector != "" || by.all {
+		return nil, usageError{errors.New("-l and --all choose of a kind, and -f has objects; give one of them")}
 	}
 	sources, err := manifest.Read(cmd.Context(), files, a.in)
 	if err != nil {

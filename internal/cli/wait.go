@@ -59,27 +59,31 @@ func (p patience) until(ctx context.Context, look func(context.Context) (missing
 }
 
 func (a *app) waitCommand() *cobra.Command {
-	var namespace, what string
+	var what string
+	var by choice
 	p := patience{wait: true}
 	cmd := &cobra.Command{
-		Use:   "wait {KIND NAME... | KIND/NAME...}",
+		Use:   "wait {KIND NAME... | KIND/NAME... | KIND -l LABELS | KIND --all}",
 		Short: "Wait until objects that fairlead up keeps are ready, or gone",
 		Long: "Wait until objects are as --for says:\n\n" +
 			"  ready                 pods are ready or have completed, other objects have all of such pods, and Jobs\n" +
 			"                        have completed\n" +
 			"  delete                the object is gone, and of a pod all that it had\n" +
 			"  condition=TYPE[=VALUE]  its status has such a condition, with the value True if none is given\n\n" +
-			"What has failed for good is an error at once.",
-		Example: "  fairlead wait deploy/web --timeout 2m\n  fairlead wait job/sum --for condition=Complete\n  fairlead wait pod web --for delete",
+			"Of a Deployment condition=Available is as ready. What has failed for good is an error at once.",
+		Example: "  fairlead wait deploy/web --timeout 2m\n  fairlead wait pods -l app=web --for condition=Ready\n  fairlead wait job/sum --for condition=Complete\n  fairlead wait pod web --for delete",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, list []string) error {
-			wanted, err := named(cmd, list, namespace)
-			if err != nil {
-				return err
-			}
 			look, err := lookFor(what)
 			if err != nil {
 				return usageError{err}
+			}
+			wanted, err := a.chosen(cmd, list, by)
+			if err != nil {
+				return err
+			}
+			if len(wanted) == 0 && what != "delete" {
+				return nothingChosen(list)
 			}
 			c, err := a.machine()
 			if err != nil {
@@ -97,7 +101,7 @@ func (a *app) waitCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&what, "for", "ready", "ready, delete or condition=TYPE[=VALUE]")
 	p.addTimeout(cmd, 30*time.Second)
-	namespaceFlag(cmd, &namespace)
+	by.addTo(cmd)
 	return cmd
 }
 
@@ -132,7 +136,7 @@ type looker func(ctx context.Context, c *machineClient, o selection) (string, er
 func lookFor(what string) (looker, error) {
 	condition, isCondition := strings.CutPrefix(what, "condition=")
 	switch {
-	case what == "ready", strings.EqualFold(condition, "ready"):
+	case what == "ready", strings.EqualFold(condition, "ready"), strings.EqualFold(condition, "ready=true"):
 		return func(ctx context.Context, c *machineClient, o selection) (string, error) {
 			return c.unready(ctx, o.single())
 		}, nil
@@ -141,6 +145,9 @@ func lookFor(what string) (looker, error) {
 	case isCondition:
 		kind, value, _ := strings.Cut(condition, "=")
 		return func(ctx context.Context, c *machineClient, o selection) (string, error) {
+			if o.Name == "Deployment" && strings.EqualFold(kind, "available") && (value == "" || strings.EqualFold(value, "true")) {
+				return c.unready(ctx, o.single())
+			}
 			return c.lacks(ctx, o, kind, value)
 		}, nil
 	}
