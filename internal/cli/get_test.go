@@ -201,15 +201,18 @@ func TestDeleteWaits(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		"deploy/lab/web --timeout 10ms":         {1, "deployment/lab/web deleted", "after 10ms: pod lab/db has not ended yet"},
-		"deploy web -n lab --wait=false":        {0, "deployment/lab/web deleted", ""},
-		"deploy lab/web --timeout 10ms":         {1, "deployment/lab/web deleted", "pod lab/db has not ended yet"},
-		"pod/two":                               {1, "pod/two deleted", "pod two stays, as it is also written at mine.yaml:1; delete it there"},
-		"pods":                                  {2, "", "say which pods"},
-		"-f none.yaml -l app=web":               {2, "", "-f has objects"},
-		"deploy -l app=web -n lab --wait=false": {0, "deployment/lab/web deleted", ""},
-		"deploy -l app=none -n lab":             {1, "", "keeps none of these"},
-		"":                                      {2, "", "give a kind and names"},
+		"deploy/lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "after 10ms: pod lab/db has not ended yet"},
+		"deploy web -n lab --wait=false": {0, "deployment/lab/web deleted", ""},
+		"deploy lab/web --timeout 10ms":  {1, "deployment/lab/web deleted", "pod lab/db has not ended yet"},
+		"pod/two":                        {1, "pod/two deleted", "pod two stays, as it is also written at mine.yaml:1; delete it there"},
+		"pods":                           {2, "", "say which pods"},
+		"pod gone":                       {1, "", "404 page not found"},
+		"pod gone --ignore-not-found":    {0, "", ""},
+		"deploy -l app=none -n lab --ignore-not-found": {0, "", ""},
+		"-f none.yaml -l app=web":                      {2, "", "-f has objects"},
+		"deploy -l app=web -n lab --wait=false":        {0, "deployment/lab/web deleted", ""},
+		"deploy -l app=none -n lab":                    {1, "", "keeps none of these"},
+		"":                                             {2, "", "give a kind and names"},
 	} {
 		out.Reset()
 		errs.Reset()
@@ -251,6 +254,7 @@ func TestEventsFor(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "job lab/sum  Completed", "--for job/sum": "Completed", "--for job/lab/sum": "Completed", "-n lab": "Completed", "-A": "Completed",
 		"--for job/other": "", "--for pod/sum": "", "-n default": "", "--for job/sum -n default": "",
+		"--types normal": "Completed", "--types Warning": "", "--types Warning,Normal -n lab": "Completed", "-w --for job/other": "",
 	} {
 		out.Reset()
 		if code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "events"}, strings.Fields(args)...)); code != 0 || !strings.Contains(out.String(), want) || want == "" && out.Len() > 0 {

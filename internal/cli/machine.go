@@ -60,7 +60,21 @@ func (c *machineClient) do(ctx context.Context, method, path string, body []byte
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	_ = resp.Body.Close()
-	return nil, errors.New(strings.TrimSpace(string(text)))
+	return nil, &refusal{strings.TrimSpace(string(text)), resp.StatusCode}
+}
+
+// refusal is an answer that says what is wrong.
+type refusal struct {
+	text   string
+	status int // of HTTP
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// isAbsent says whether what was asked for is not there.
+func isAbsent(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == http.StatusNotFound
 }
 
 // absent says what to do where nobody answers.

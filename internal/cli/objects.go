@@ -72,6 +72,7 @@ func (a *app) tellApplied(d machine.Applied) {
 func (a *app) deleteCommand() *cobra.Command {
 	var files []string
 	var by choice
+	var absentOK bool
 	p := patience{wait: true}
 	cmd := &cobra.Command{
 		Use:   "delete {KIND NAME... | KIND/NAME... | KIND -l LABELS | KIND --all | -f FILE...}",
@@ -85,12 +86,16 @@ func (a *app) deleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.deleteAll(cmd.Context(), objects, p)
+			if len(objects) == 0 && len(list) > 0 && !absentOK {
+				return nothingChosen(list)
+			}
+			return a.deleteAll(cmd.Context(), objects, absentOK, p)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest file, folder, or - for standard input; may be given more than once")
 	cmd.Flags().BoolVar(&p.wait, "wait", true, "wait until the pods are gone")
 	p.addTimeout(cmd, 0)
+	cmd.Flags().BoolVar(&absentOK, "ignore-not-found", false, "take an object that is not there for deleted")
 	by.addTo(cmd)
 	return cmd
 }
@@ -106,9 +111,6 @@ func (a *app) toDelete(cmd *cobra.Command, list, files []string, by choice) ([]m
 	var out []manifest.Single
 	if len(list) > 0 {
 		wanted, err := a.chosen(cmd, list, by)
-		if err == nil && len(wanted) == 0 {
-			err = nothingChosen(list)
-		}
 		for _, o := range wanted {
 			out = append(out, o.single())
 		}
@@ -132,7 +134,7 @@ func (a *app) toDelete(cmd *cobra.Command, list, files []string, by choice) ([]m
 }
 
 // deleteAll goes on after what cannot be deleted.
-func (a *app) deleteAll(ctx context.Context, objects []manifest.Single, p patience) error {
+func (a *app) deleteAll(ctx context.Context, objects []manifest.Single, absentOK bool, p patience) error {
 	c, err := a.machine()
 	if err != nil {
 		return err
@@ -142,7 +144,9 @@ func (a *app) deleteAll(ctx context.Context, objects []manifest.Single, p patien
 	for _, o := range slices.Backward(objects) { // what uses others goes before them
 		var done machine.Applied
 		if err := c.get(ctx, http.MethodDelete, objectPath(o.Kind, o.Namespace, o.Name), nil, &done); err != nil {
-			errs = append(errs, err)
+			if !absentOK || !isAbsent(err) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		a.tellApplied(done)
@@ -190,13 +194,14 @@ func (c *machineClient) podsOf(ctx context.Context, namespace string, names []st
 func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var of, namespace string
+	var types []string
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened to the pods that fairlead up keeps",
 		Long:  "Show the last events of the pods that fairlead up keeps, the oldest first. Those that say the same are one,\nwith a count.",
 		Args:  args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			about := func(corev1.ObjectReference) bool { return true }
+			about := func(o corev1.ObjectReference) bool { return namespace == "" || o.Namespace == namespace }
 			if of != "" {
 				one, err := selections(cmd, []string{of}, namespace)
 				if err != nil {
@@ -206,14 +211,22 @@ func (a *app) eventsCommand() *cobra.Command {
 					return usageError{fmt.Errorf("--for %q is no KIND/NAME", of)}
 				}
 				about = one[0].isAbout
-			} else if namespace != "" {
-				about = func(o corev1.ObjectReference) bool { return o.Namespace == namespace }
 			}
-			return a.events(cmd.Context(), follow, about)
+			for _, t := range types {
+				if !strings.EqualFold(t, corev1.EventTypeNormal) && !strings.EqualFold(t, corev1.EventTypeWarning) {
+					return usageError{fmt.Errorf("--types %q is not one of Normal, Warning", t)}
+				}
+			}
+			return a.events(cmd.Context(), follow, func(e *corev1.Event) bool {
+				isType := func(t string) bool { return strings.EqualFold(t, e.Type) }
+				return about(e.InvolvedObject) && (len(types) == 0 || slices.ContainsFunc(types, isType))
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with those that come")
+	cmd.Flags().BoolVarP(&follow, "watch", "w", false, "the same as --follow")
 	cmd.Flags().StringVar(&of, "for", "", "only those about KIND/NAME")
+	cmd.Flags().StringSliceVar(&types, "types", nil, "only those of these types: Normal, Warning")
 	anyNamespaceFlags(cmd, &namespace)
 	return cmd
 }
@@ -230,7 +243,7 @@ func anyNamespaceFlags(cmd *cobra.Command, namespace *string) {
 	}
 }
 
-func (a *app) events(ctx context.Context, follow bool, about func(corev1.ObjectReference) bool) error {
+func (a *app) events(ctx context.Context, follow bool, wanted func(*corev1.Event) bool) error {
 	c, err := a.machine()
 	if err != nil {
 		return err
@@ -251,7 +264,7 @@ func (a *app) events(ctx context.Context, follow bool, about func(corev1.ObjectR
 			return nil
 		case err != nil:
 			return err
-		case !about(e.InvolvedObject):
+		case !wanted(&e):
 			continue
 		}
 		times := ""
