@@ -404,7 +404,7 @@ func TestApply(t *testing.T) {
 		{"DELETE", "/objects/Pod/mine?namespace=default", "", 412, "mine.yaml"},
 		{"DELETE", "/objects/Pod/" + owned + "?namespace=default", "", 412, "pod default/" + owned + " belongs to Job default/sum; delete that"},
 		{"POST", "/objects", set, 200, `"change":"created"`},
-		{"DELETE", "/objects/Pod/db-1?namespace=default", "", 412, "delete that, or have its pods made anew: fairlead restart statefulset/db -n default"},
+		{"DELETE", "/objects/Pod/db-0?namespace=default", "", 412, "delete that, or have its pods made anew: fairlead restart statefulset/db -n default"},
 		{"DELETE", "/objects/StatefulSet/db?namespace=default", "", 200, `"change":"deleted"`},
 		{"DELETE", "/objects/Pod/..%2F..%2Fmine?namespace=default", "", 400, "is no name of an object"},
 		{"DELETE", "/objects/Pod/..%2Fmine?namespace=..%2F..", "", 400, "is no name of an object"},
