@@ -2,6 +2,7 @@ package installer
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -42,22 +43,15 @@ func TestUninstallUnderAConfigurationThatWouldNotStart(t *testing.T) {
 
 // containerd's own program reads what is left before it is restarted with that.
 func TestUninstallHasTheConfigurationRead(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := newNode(t, 2)
 	n.install(bundle(t, "test", "1", "1"))
 	before, restarts := n.tree("etc"), n.count()
-	n.write("usr/bin/containerd", string(program))
-	if err := os.Chmod(n.path("usr/bin/containerd"), 0o755); err != nil {
-		t.Fatal(err)
+	// It runs in the node's root directory, which has no libraries.
+	build := exec.Command("go", "build", "-trimpath", "-o", n.path("usr/bin/containerd"), "./testdata/dislikes")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	t.Setenv(dumpEnv, "line 1: it is not to its taste")
 	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.RolledBack || !strings.Contains(r.Message, "not to its taste") || n.count() != restarts {
 		t.Errorf("after %d restarts %+v", n.count()-restarts, r)
 	}

@@ -94,6 +94,7 @@ func TestOldVersionsGoWithTheirPods(t *testing.T) {
 		n.install(bundle(t, "test", "1", "1"))
 		n.mu.Lock()
 		n.sandboxes = []*runtimeapi.PodSandbox{{Id: "old", RuntimeHandler: "test", CreatedAt: time.Now().UnixNano(), Metadata: &runtimeapi.PodSandboxMetadata{Name: "old"}}}
+		n.containers = []*runtimeapi.Container{{PodSandboxId: "old", State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 		n.mu.Unlock()
 		second := bundle(t, "test", "2", "2")
 		n.install(second)

@@ -481,20 +481,12 @@ func bundle(t *testing.T, kind, version, content string) string {
 // node's root, and then the payloads.
 const childEnv = "INSTALLER_TEST_CHILD"
 
-// dumpEnv has this program be a containerd that is asked to read its configuration, and says
-// this of it.
-const dumpEnv = "INSTALLER_TEST_DUMP"
-
 // distributionEnv names the distribution that an installer is told, also in that process.
 const distributionEnv = "INSTALLER_TEST_DISTRIBUTION"
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(crioEnv); root != "" {
 		os.Exit(serveCRIO(root))
-	}
-	if said := os.Getenv(dumpEnv); said != "" && len(os.Args) > 1 && os.Args[len(os.Args)-1] == "dump" {
-		fmt.Fprintln(os.Stderr, said)
-		os.Exit(1)
 	}
 	if order := os.Getenv(childEnv); order != "" {
 		os.Exit(child(filepath.SplitList(order)))

@@ -25,8 +25,8 @@ func Served(loaded map[string]cri.Loaded, all []Handler) error {
 // setting is one key of a handler, as it is and as it was written, as text.
 type setting struct{ key, is, want string }
 
-// settings are all that are written. Where none was written, a sandboxer and SystemdCgroup
-// are as containerd has them by itself.
+// settings are all that are written. What was not written may come from another file that
+// containerd merges, which is for those who wrote that.
 func settings(l cri.Loaded, h Handler) []setting {
 	o := payload.ContainerdOptions{}
 	if h.Options != nil {
@@ -39,13 +39,21 @@ func settings(l cri.Loaded, h Handler) []setting {
 	all := []setting{
 		{"runtime_type", strconv.Quote(l.Type), strconv.Quote(h.RuntimeType)},
 		{"runtime_path", strconv.Quote(l.Path), strconv.Quote(h.RuntimePath)},
-		{"snapshotter", strconv.Quote(l.Snapshotter), strconv.Quote(h.Snapshotter)},
-		{"pod_annotations", fmt.Sprintf("%q", l.PodAnnotations), fmt.Sprintf("%q", h.PodAnnotations)},
-		{"container_annotations", fmt.Sprintf("%q", l.ContainerAnnotations), fmt.Sprintf("%q", h.ContainerAnnotations)},
-		{"privileged_without_host_devices", strconv.FormatBool(l.PrivilegedWithoutHostDevices), strconv.FormatBool(h.PrivilegedWithoutHostDevices)},
 		{"the option TypeUrl", option("TypeUrl"), strconv.Quote(o.TypeURL)},
 		{"the option ConfigPath", option("ConfigPath"), strconv.Quote(o.ConfigPath)},
 		{"the option BinaryName", option("BinaryName"), strconv.Quote(o.BinaryName)},
+	}
+	if h.Snapshotter != "" {
+		all = append(all, setting{"snapshotter", strconv.Quote(l.Snapshotter), strconv.Quote(h.Snapshotter)})
+	}
+	if len(h.PodAnnotations) > 0 {
+		all = append(all, setting{"pod_annotations", fmt.Sprintf("%q", l.PodAnnotations), fmt.Sprintf("%q", h.PodAnnotations)})
+	}
+	if len(h.ContainerAnnotations) > 0 {
+		all = append(all, setting{"container_annotations", fmt.Sprintf("%q", l.ContainerAnnotations), fmt.Sprintf("%q", h.ContainerAnnotations)})
+	}
+	if h.PrivilegedWithoutHostDevices {
+		all = append(all, setting{"privileged_without_host_devices", strconv.FormatBool(l.PrivilegedWithoutHostDevices), "true"})
 	}
 	if o.SystemdCgroup != nil {
 		on, _ := l.Options["SystemdCgroup"].(bool)

@@ -24,7 +24,7 @@ func Served(loaded map[string]cri.Loaded, all []Handler) error {
 		}
 		root := h.RuntimeRoot != "" && l.Root != h.RuntimeRoot
 		annotations := len(h.AllowedAnnotations) > 0 && !slices.Equal(l.AllowedAnnotations, h.AllowedAnnotations)
-		if root || annotations || l.PrivilegedWithoutHostDevices != h.PrivilegedWithoutHostDevices {
+		if root || annotations || h.PrivilegedWithoutHostDevices && !l.PrivilegedWithoutHostDevices {
 			return fault.New(payload.HandlerNotServed, "handler %s is served with runtime_root %q, allowed_annotations %q and privileged_without_host_devices %v, and not with what was written; CRI-O keeps what it had if it does not like its configuration, and its log says why", h.Name, l.Root, l.AllowedAnnotations, l.PrivilegedWithoutHostDevices)
 		}
 	}

@@ -207,9 +207,10 @@ func (o *Order) view() view.Want {
 }
 
 // graceSeconds is how long a pod may take to end: one that is told to in the middle of a
-// change undoes it, for which the runtime rests for a minute since its last restart, takes
-// two at most to be restarted, and one to come back.
-const graceSeconds = 240
+// change undoes it, for which it may look for a minute whether the runtime has to be
+// restarted, rests for one since the last restart and ten seconds for pods that begin, takes
+// two at most to restart it, and one until it is back.
+const graceSeconds = 330
 
 // pod is what runs on a node. It is root there, and nothing in the cluster.
 func (o *Order) pod(work names.PhaseOf) corev1.PodSpec {
