@@ -39,6 +39,19 @@ func (w *world) dies(name string) {
 
 var full = &payload.InstallResult{State: payload.Refused, Reason: payload.NoSpace, Message: "the disk is full"}
 
+// What an installation came to on a node is no refusal of its, also where the next attempt
+// waits, or cannot undo it: the nodes after it are not to come to the same.
+func TestSpoiltNodesHoldUpOthers(t *testing.T) {
+	for _, reason := range []payload.Reason{payload.CheckFailed, payload.HandlerNotServed, payload.RestartFailed, payload.RuntimeUnavailable} {
+		w, _ := pooled(t, 4)
+		w.results["a-000"] = &payload.InstallResult{State: payload.Refused, Reason: reason, Message: "the last 1 attempts failed"}
+		w.settle()
+		if begun, _ := w.begun(); begun != 1 {
+			t.Errorf("%s: %d nodes were begun", reason, begun)
+		}
+	}
+}
+
 // A node that dies while it is installed on for the first time, or refuses that, does not
 // keep the runtime from all others, and is named.
 func TestFirstInstallationsThatGetStuck(t *testing.T) {

@@ -157,8 +157,16 @@ func (k *Keeper) Remove(ctx context.Context, typ string) error {
 		if err := k.delete(ctx, &all[i]); err != nil {
 			return err
 		}
+		k.forget(all[i].Name)
 	}
 	return nil
+}
+
+// forget lets the tolerations go of a class that is not to be made anew.
+func (k *Keeper) forget(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.kept, name)
 }
 
 // Prune deletes the classes of a type that are not to be kept and that no pod has. It

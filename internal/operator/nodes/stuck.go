@@ -19,10 +19,14 @@ const mostPassed = 3
 // runtime takes a kubelet away for a moment.
 const dead = 5 * time.Minute
 
-// refused says that the last attempt of an installer's pod has changed nothing.
+// atRuntime are reasons of attempts that came as far as the CRI runtime. The next one may be
+// refused for the same reason, as it waits, or cannot undo what is left.
+var atRuntime = []payload.Reason{payload.RuntimeUnavailable, payload.RestartFailed, payload.HandlerNotServed, payload.CheckFailed, payload.InternalError}
+
+// refused says that an installer's pod has changed nothing on its node.
 func refused(p *corev1.Pod) bool {
 	_, r := Read(p)
-	return r != nil && r.State == payload.Refused
+	return r != nil && r.State == payload.Refused && !slices.Contains(atRuntime, r.Reason)
 }
 
 // since is since when a node does not answer; zero if it does, or nobody says.
