@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,9 @@ func tellable(flags *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
 		out[f.Name] = f.Value.String()
+		if u, err := url.Parse(f.Value.String()); err == nil && u.User != nil {
+			out[f.Name] = u.Redacted()
+		}
 		if f.Name == urlHeaderFlag && f.Changed {
 			out[f.Name] = "CLASSIFIED"
 		}

@@ -63,7 +63,7 @@ func (all replacements) stays(uid types.UID, how end, now time.Time) (stays, goe
 	case !ended && r == nil:
 		return true, false, time.Time{}
 	case !ended:
-		if r.goes {
+		if r.goes || !r.ended.IsZero() {
 			r.goes, r.ended, r.began = false, time.Time{}, now
 		}
 		return true, false, time.Time{}
@@ -72,7 +72,7 @@ func (all replacements) stays(uid types.UID, how end, now time.Time) (stays, goe
 		all[uid] = r
 	}
 	if r.goes {
-		return false, false, time.Time{}
+		return false, false, now.Add(firstAgain) // the agent may have it a moment longer than it tells
 	}
 	if r.ended.IsZero() {
 		if r.ended = now; now.Sub(r.began) > forgetAgain {
@@ -91,7 +91,7 @@ func (all replacements) stays(uid types.UID, how end, now time.Time) (stays, goe
 	}
 	r.goes = true
 	r.times++
-	return false, true, time.Time{}
+	return false, true, now.Add(firstAgain)
 }
 
 // replaced leaves out pods of workloads that are to make place for others.

@@ -104,7 +104,7 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 			return nil, errors.Join(fmt.Errorf("write %s %s: %w; nothing is applied", o.Kind, o.Key, err), restore(out[:i], olds))
 		}
 	}
-	m.settle(ctx, objectsOf(objects))
+	m.settle(ctx, objects)
 	return out, nil
 }
 

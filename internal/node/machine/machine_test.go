@@ -518,6 +518,18 @@ func TestReadiness(t *testing.T) {
 	if got := ready("Pod/b"); !strings.HasPrefix(got, "404 there is no Pod default/b") {
 		t.Error(got)
 	}
+	const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n"
+	for range 5 { // what has no pods is known, too, when apply comes back
+		if code, answer := p.ask("POST", "/objects", settings); code != 200 {
+			t.Fatal(answer)
+		}
+		if got := ready("ConfigMap/settings"); got != "200 {}" {
+			t.Error(got)
+		}
+		if code, answer := p.ask("DELETE", "/objects/ConfigMap/settings?namespace=default", ""); code != 200 {
+			t.Fatal(answer)
+		}
+	}
 	before := p.pods()["a"].UID
 	if code, answer := p.ask("POST", "/objects", podOf("a", "run on", "")); code != 200 {
 		t.Fatal(answer)

@@ -37,6 +37,7 @@ func (m *Machine) Readiness(kind string, k manifest.Key) (Readiness, error) {
 	case kind == "Job":
 		return Readiness{Missing: fmt.Sprintf("job %s has completed %d times of %d", k, s.Succeeded, s.Wanted)}, nil
 	}
+	_, owned := m.ownedPod(k) // another one takes the place of such a pod
 	there := m.agent.Pods()
 	for _, uid := range wanted {
 		i := slices.IndexFunc(there, func(p *corev1.Pod) bool { return p.UID == uid })
@@ -46,7 +47,7 @@ func (m *Machine) Readiness(kind string, k manifest.Key) (Readiness, error) {
 		p := there[i]
 		switch {
 		case status.Ready(&p.Status) || p.Status.Phase == corev1.PodSucceeded:
-		case kind == "Pod" && p.Status.Phase == corev1.PodFailed:
+		case kind == "Pod" && p.Status.Phase == corev1.PodFailed && !owned && m.agent.Finished(string(uid)):
 			return Readiness{fmt.Sprintf("pod %s has failed: %s %s", k, p.Status.Reason, p.Status.Message), true}, nil
 		default:
 			why, _ := m.beside.whys.Load(uid)
@@ -74,9 +75,16 @@ func (m *Machine) askedFor(kind string, k manifest.Key) (pods []types.UID, s wor
 	return pods, m.last.statuses[kind+" "+k.String()]
 }
 
-// settle waits until the agent was asked for the pods of objects, so that who looks next
-// sees nothing from before. A source that is broken keeps what it had; then it gives up.
-func (m *Machine) settle(ctx context.Context, objects *manifest.Objects) {
+// settle waits until objects are known, and the agent was asked for their pods, so that who
+// looks next sees nothing from before. A source that is broken keeps what it had; then it
+// gives up.
+func (m *Machine) settle(ctx context.Context, list []manifest.Single) {
+	objects := objectsOf(list)
+	known := func(settled *manifest.Objects) bool {
+		return !slices.ContainsFunc(list, func(o manifest.Single) bool {
+			return objects.Where(o.Kind, o.Key) != "" && settled.Where(o.Kind, o.Key) == ""
+		})
+	}
 	ctx, cancel := context.WithTimeout(ctx, reread)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -85,7 +93,7 @@ func (m *Machine) settle(ctx context.Context, objects *manifest.Objects) {
 		m.mu.Lock()
 		settled := m.last.objects
 		m.mu.Unlock()
-		if settled != nil && holds(settled, objects) {
+		if settled != nil && known(settled) && holds(settled, objects) {
 			return
 		}
 		select {

@@ -42,7 +42,7 @@ func (m *Machine) Restart(ctx context.Context, kind string, k manifest.Key) (App
 	if err != nil {
 		return Applied{}, fmt.Errorf("restart %s %s: %w", kind, k, err)
 	}
-	m.settle(ctx, objectsOf([]manifest.Single{{Kind: kind, Key: k, Text: text}}))
+	m.settle(ctx, []manifest.Single{{Kind: kind, Key: k, Text: text}})
 	return Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "restarted", File: file}, nil
 }
 

@@ -382,6 +382,7 @@ const retryAfter = 10 * time.Second
 func (s *Set) Update(ctx context.Context) (changed bool, next time.Time, err error) {
 	var errs []error
 	s.waited = 0
+	s.around.Runs = true // they were prepared whole before
 	for i := range s.list {
 		v := &s.list[i]
 		did, at, err := s.update(ctx, v, s.volumes[v.Name])
