@@ -31,6 +31,9 @@ const (
 	// taken: those behind it wait.
 	tries           = 12
 	requestPatience = 10 * time.Second
+	// lasting is how long an event is worth sending to an API server that is away: they
+	// forget events after an hour, too.
+	lasting = time.Hour
 )
 
 // Recorder sends events.
@@ -133,15 +136,20 @@ func (r *Recorder) send(ctx context.Context, h happened) {
 		return
 	}
 	p := pace.Pace{First: time.Second}
-	for try := 1; ; try++ {
+	for try := 1; ; {
 		err := r.once(ctx, h, said)
 		// With a namespace all of its pods end: that is nothing to warn of.
 		if err == nil || ctx.Err() != nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return
 		}
-		if final(err) || try == tries {
+		if final(err) || try == tries || time.Since(h.at) > lasting {
 			r.log.Warn("cannot send an event", "reason", h.reason, "message", h.message, "about", h.about.Kind+" "+h.about.Namespace+"/"+h.about.Name, "error", err)
 			return
+		}
+		// That an API server is away is no fault of the event. One that wants fewer of them
+		// is not away.
+		if !pace.Away(err) || apierrors.IsTooManyRequests(err) {
+			try++
 		}
 		if !pace.Sleep(ctx, p.After(err)) {
 			return

@@ -177,6 +177,43 @@ func TestEventNeverBlocks(t *testing.T) {
 	})
 }
 
+// Events wait for an API server that is away for long, however it is away, with the time
+// at which they happened; but no longer than it would remember them.
+func TestEventsOutlastAnOutage(t *testing.T) {
+	for name, away := range map[string]func(http.ResponseWriter, *http.Request){
+		"gone":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"hangs": func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, r := newRecorder(t)
+				server.Intercept(func(_ apiserver.Call, w http.ResponseWriter, req *http.Request) bool {
+					away(w, req)
+					return true
+				})
+				r.Event(OfPod(pod, ""), corev1.EventTypeNormal, "Old", "x")
+				time.Sleep(lasting - 10*time.Minute)
+				begun := metav1.NewTime(time.Now())
+				for i := range 20 {
+					r.Event(OfPod(pod, ""), corev1.EventTypeWarning, fmt.Sprintf("Reason%d", i), "x")
+				}
+				time.Sleep(20 * time.Minute)
+				server.Intercept(nil)
+				time.Sleep(time.Minute)
+				events := all(t, server)
+				if len(events) != 20 {
+					t.Errorf("%d events were told after the outage, want the 20 of the last minutes", len(events))
+				}
+				for _, e := range events {
+					if !e.FirstTimestamp.Equal(&begun) {
+						t.Errorf("event %s is of %s, want %s", e.Reason, e.FirstTimestamp, begun)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestRefusedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, r := newRecorder(t)
