@@ -311,7 +311,8 @@ func (a *Agent) wake(uid string) {
 }
 
 // arrange has a worker for each pod that is wanted or left over, and none besides. Of
-// two pods with one name the second waits until nothing of the first is left. It gives
+// two pods with one name the second waits until nothing of the first is left, also where
+// that has no worker as its source was not read. It gives
 // those that begin to wait for that, of which nobody was told yet.
 func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[types.UID]*corev1.Pod) []queued {
 	a.mu.Lock()
@@ -343,6 +344,10 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		begin(w)
 	}
 	a.settled = len(a.unread) == 0
+	left := map[string]*corev1.Pod{} // what stays untouched, as it may be wanted
+	for _, p := range found {
+		left[fullName(p)] = p
+	}
 	var queue []queued
 	for _, p := range a.wanted {
 		switch w, before := a.workers[p.UID], named[fullName(p)]; {
@@ -350,7 +355,10 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 			a.retry(w)
 		case p.DeletionTimestamp != nil && a.done[p.UID]:
 		case before != "":
-			queue = append(queue, queued{p, before})
+			queue = append(queue, queued{pod: p, before: before})
+		case left[fullName(p)] != nil:
+			untouched := left[fullName(p)]
+			queue = append(queue, queued{pod: p, before: untouched.UID, unread: source.Of(untouched)})
 		default:
 			w = newWorker(a, p)
 			a.admit(w)
@@ -382,9 +390,15 @@ func (a *Agent) keep(ctx context.Context, w *worker, found map[types.UID]*corev1
 // unwanted takes out of what was found the pods that are known to be wanted or not, and
 // returns those that nobody wants and no worker has. The caller holds mu.
 func (a *Agent) unwanted(wanted, found map[types.UID]*corev1.Pod) (out []*corev1.Pod) {
+	replaced := map[string]bool{} // names in sources of which another pod is wanted
+	for _, p := range a.wanted {
+		replaced[source.Of(p)+" "+fullName(p)] = true
+	}
 	for uid, left := range found {
 		if wanted[uid] == nil && a.workers[uid] == nil {
-			if from := source.Of(left); slices.Contains(a.unread, from) || from == strays.Nowhere && len(a.unread) > 0 {
+			from := source.Of(left)
+			unread := slices.Contains(a.unread, from) || from == strays.Nowhere && len(a.unread) > 0
+			if unread && !replaced[from+" "+fullName(left)] { // no source has two of a name
 				continue // it may be wanted
 			}
 			out = append(out, left)

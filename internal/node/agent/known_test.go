@@ -94,6 +94,49 @@ func TestUnread(t *testing.T) {
 	})
 }
 
+// TestNamesOfUnread starts no pod while one of its name runs on that an earlier agent has
+// left: another one of the same source takes its place in order, and of another source it
+// waits until it is known what is to become of the first.
+func TestNamesOfUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		from := func(p *corev1.Pod, kind string) *corev1.Pod {
+			p.Annotations = map[string]string{source.SourceAnnotation: kind}
+			return p
+		}
+		again := func(number int, as *corev1.Pod) *corev1.Pod {
+			p := pod(number, corev1.RestartPolicyAlways, "x")
+			p.Name = as.Name
+			return p
+		}
+		changed, moved := from(pod(1, corev1.RestartPolicyAlways, "x"), source.File), from(pod(2, corev1.RestartPolicyAlways, "x"), source.Address)
+		n.boot(t, changed, moved)
+		n.kill()
+		n.unread = []string{source.File, source.Address}
+		stopped := make(chan struct{})
+		n.Hang("stop p1/x", stopped)
+		wanted := []*corev1.Pod{from(again(3, changed), source.File), from(again(4, moved), source.File)}
+		n.boot(t, wanted...)
+		if n := len(n.Sandboxes()); n != 2 {
+			t.Fatalf("%d pods run of two names", n)
+		}
+		close(stopped)
+		synctest.Wait()
+		if got := n.Of("p1/x"); got != "create, start, stop in 30s, create, start" {
+			t.Errorf("p1: %s", got)
+		}
+		if got := n.Of("p2/x"); got != "create, start" || !n.saw("p2 WaitingForPredecessor") || !n.saw("its source (http) was not read") {
+			t.Errorf("p2: %s, told %q", got, n.events)
+		}
+		n.Set(wanted)
+		synctest.Wait()
+		if got := n.Of("p2/x"); got != "create, start, stop in 30s, create, start" {
+			t.Errorf("p2: %s", got)
+		}
+		n.stop()
+	})
+}
+
 // TestFinished keeps the status of a pod whose containers were removed after its end.
 func TestFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

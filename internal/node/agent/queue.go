@@ -15,6 +15,7 @@ import (
 type queued struct {
 	pod    *corev1.Pod
 	before types.UID
+	unread string // the source of that other one, which stays until this was read; empty if it ends
 }
 
 // newIn are those of a queue that were not in the last one. The caller holds mu.
@@ -31,6 +32,9 @@ func (a *Agent) newIn(queue []queued) []queued {
 func (a *Agent) tellQueue(list []queued) {
 	for _, q := range list {
 		why := "the pod of this name with the UID " + string(q.before) + " has not ended; this one starts when nothing is left of it"
+		if q.unread != "" {
+			why += ". Nobody knows yet whether that one is to stay, as its source (" + q.unread + ") was not read: see to that source, or start the agent without it"
+		}
 		a.cfg.Event(q.pod, corev1.EventTypeNormal, "WaitingForPredecessor", why)
 		a.cfg.Changed(q.pod, status.Blocked(q.pod, a.cfg.Node.IPs(), why, time.Now()))
 	}
