@@ -27,12 +27,14 @@ func (a *app) getCommand() *cobra.Command {
 	var namespace, selector string
 	var watch bool
 	cmd := &cobra.Command{
-		Use:   "get {KIND [NAME...] | KIND/NAME... | problems}",
+		Use:   "get {KIND[,KIND...] [NAME...] | KIND/NAME... | all | problems}",
 		Short: "Show the objects that fairlead up keeps, or what is wrong with their manifests",
 		Long: "Show the objects of the manifests that fairlead up keeps and how they are, or what is wrong with manifests.\n" +
 			"KIND is a kind of object, several of it, or a short name: pods, po, nodes, deploy, ds, jobs, cj, cm, secrets,\n" +
-			"pvc, runtimeclasses and so on. NAME may be namespace/name. Secrets are shown without their values.",
-		Example: "  fairlead get pods -o wide\n  fairlead get pods -l app=web -w\n  fairlead get deploy/web cm/settings -o yaml\n  fairlead get problems",
+			"pvc, runtimeclasses and so on; all is pods, Services and workloads. NAME may be namespace/name. Secrets are\n" +
+			"shown without their values.",
+		Example: "  fairlead get pods -o wide\n  fairlead get pods -l app=web -w\n  fairlead get deploy/web cm/settings -o yaml\n" +
+			"  fairlead get pods -o jsonpath='{.items[*].status.podIP}'\n  fairlead get problems",
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if err := a.checkListing(); err != nil {
 				return err
@@ -56,7 +58,7 @@ func (a *app) getCommand() *cobra.Command {
 		},
 	}
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table, wide, name, json or yaml")
+	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table, wide, name, json, yaml or jsonpath=TEMPLATE")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only those with such labels, as app=web,tier!=back")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes")
 	anyNamespaceFlags(cmd, &namespace)
@@ -68,8 +70,12 @@ func (a *app) checkListing() error {
 	if a.output == "wide" || a.output == "name" {
 		return nil
 	}
+	if text, ok := strings.CutPrefix(a.output, "jsonpath"); ok {
+		_, err := readTemplate(text)
+		return err
+	}
 	if err := a.checkOutput(); err != nil {
-		return usageError{fmt.Errorf("-o %s is not one of table, wide, name, json, yaml", a.output)}
+		return usageError{fmt.Errorf("-o %s is not one of table, wide, name, json, yaml, jsonpath=TEMPLATE", a.output)}
 	}
 	return nil
 }
@@ -97,7 +103,7 @@ func (s selection) has(o metav1.Object) bool {
 	return s.name == "" || s.name == o.GetName() || s.namespace == "" && s.name == o.GetNamespace()+"/"+o.GetName()
 }
 
-// selections reads a kind and names, or kinds with their names.
+// selections reads kinds and names, or kinds with their names.
 func selections(cmd *cobra.Command, list []string, namespace string) ([]selection, error) {
 	if len(list) == 0 {
 		return nil, usageError{fmt.Errorf("KIND is missing: want %s; see %s --help", usage(cmd), cmd.CommandPath())}
@@ -123,12 +129,18 @@ func selections(cmd *cobra.Command, list []string, namespace string) ([]selectio
 		}
 		return out, nil
 	}
-	for _, name := range list[min(1, len(list)-1):] {
-		if len(list) == 1 {
-			name = ""
-		}
-		if err := add(list[0], name); err != nil {
-			return nil, err
+	kinds := strings.Split(list[0], ",")
+	if list[0] == "all" {
+		kinds = show.All
+	}
+	for _, kind := range kinds {
+		for _, name := range list[min(1, len(list)-1):] {
+			if len(list) == 1 {
+				name = ""
+			}
+			if err := add(kind, name); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
@@ -230,9 +242,10 @@ func (a *app) getObjects(ctx context.Context, wanted []selection) error {
 	if len(groups) == 1 && len(groups[0].list) == 0 && missing != nil {
 		return missing
 	}
+	one := len(wanted) == 1 && wanted[0].name != ""
 	switch a.output {
 	case "json", "yaml":
-		return errors.Join(a.printObjects(groups, len(wanted) == 1 && wanted[0].name != ""), missing)
+		return errors.Join(a.print(objectsOf(groups, one), nil), missing)
 	case "name":
 		for _, g := range groups {
 			for _, o := range g.list {
@@ -241,11 +254,24 @@ func (a *app) getObjects(ctx context.Context, wanted []selection) error {
 		}
 		return missing
 	}
-	for i, g := range groups {
+	if text, ok := strings.CutPrefix(a.output, "jsonpath"); ok {
+		return errors.Join(a.printTemplate(text, objectsOf(groups, one)), missing)
+	}
+	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return len(g.list) == 0 })
+	if len(shown) == 0 {
+		shown = groups[:1] // its columns
+	}
+	for i, g := range shown {
 		if i > 0 {
 			_, _ = fmt.Fprintln(a.out)
 		}
-		if err := table(a.out, g.Table(g.list, show.Options{Wide: a.output == "wide", Now: time.Now()})); err != nil {
+		rows := g.Table(g.list, show.Options{Wide: a.output == "wide", Now: time.Now()})
+		if len(groups) > 1 {
+			for _, row := range rows[1:] {
+				row[0] = g.Singular() + "/" + row[0]
+			}
+		}
+		if err := table(a.out, rows); err != nil {
 			return err
 		}
 		a.explainPods(ctx, c, g)
@@ -253,16 +279,16 @@ func (a *app) getObjects(ctx context.Context, wanted []selection) error {
 	return missing
 }
 
-// printObjects shows one object as it is, and others as a list.
-func (a *app) printObjects(groups []group, one bool) error {
+// objectsOf is one object as it is, and others as a list.
+func objectsOf(groups []group, one bool) any {
 	all := []metav1.Object{}
 	for _, g := range groups {
 		all = append(all, g.list...)
 	}
 	if one && len(all) == 1 {
-		return a.print(all[0], nil)
+		return all[0]
 	}
-	return a.print(map[string]any{"apiVersion": "v1", "kind": "List", "items": all}, nil)
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": all}
 }
 
 // explainPods says what keeps pods from being ready; a table has no room for that.

@@ -75,8 +75,20 @@ func TestGet(t *testing.T) {
 		"pods -w -o yaml":          {2, "", "-w shows rows"},
 		"pod/web cm/conf -w":       {2, "", "-w goes with one kind"},
 		"pods -o table,wide":       {2, "", "is not one of table, wide, name, json, yaml"},
-		"pod/":                     {2, "", "is no KIND/NAME"},
-		"":                         {2, "", "KIND is missing"},
+		"po,cm -o name":            {0, "pod/lab/db\nconfigmap/conf\n", ""},
+		"po,cm web -o name":        {1, "pod/web\npod/lab/web\n", "fairlead up keeps no configmap web"},
+		"po,ingresses":             {2, "", "\"ingresses\" is no kind of object"},
+		"cm,po":                    {0, "configmap/conf ", "pod lab/db: "},
+
+		"pods -o jsonpath={.items[*].metadata.name}": {0, "web web db", ""},
+		"cm conf -o jsonpath={.data.k}":              {0, "v", ""},
+		"cm conf -o jsonpath=data.k":                 {0, "v", ""},
+		"cm conf -o jsonpath={.data.none}":           {0, "", ""},
+		"cm conf -o jsonpath={.data.k":               {2, "", "-o jsonpath={.data.k is no template"},
+		"cm conf -o jsonpath":                        {2, "", "-o jsonpath has no template"},
+		"cm conf -o jsonpath={.data.k[3]}":           {1, "", "-o jsonpath={.data.k[3]}: "},
+		"pod/":                                       {2, "", "is no KIND/NAME"},
+		"":                                           {2, "", "KIND is missing"},
 	} {
 		out.Reset()
 		errs.Reset()

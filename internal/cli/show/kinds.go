@@ -63,6 +63,10 @@ func of[T any, P interface {
 	}
 }
 
+// All are the kinds that kubectl means by all, by their plurals: what runs, and what has
+// it run.
+var All = []string{"pods", "services", "daemonsets", "deployments", "replicasets", "statefulsets", "jobs", "cronjobs"}
+
 // Find finds a kind by its name in any case, its plural or a short name.
 func Find(text string) (Kind, error) {
 	low := strings.ToLower(text)
