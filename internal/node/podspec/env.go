@@ -130,6 +130,9 @@ func fromSource(ctx context.Context, c *Context, ct *corev1.Container, from *cor
 		if isTrue(r.Optional) {
 			return "", true, nil
 		}
+		if cm == nil {
+			return "", false, fmt.Errorf("configmap %q not found: %w", r.Name, errdefs.ErrNotFound)
+		}
 		return "", false, fmt.Errorf("the ConfigMap %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
 	case from.SecretKeyRef != nil:
 		r := from.SecretKeyRef
@@ -144,6 +147,9 @@ func fromSource(ctx context.Context, c *Context, ct *corev1.Container, from *cor
 		}
 		if isTrue(r.Optional) {
 			return "", true, nil
+		}
+		if s == nil {
+			return "", false, fmt.Errorf("secret %q not found: %w", r.Name, errdefs.ErrNotFound)
 		}
 		return "", false, fmt.Errorf("the Secret %s has no key %q: %w", r.Name, r.Key, errdefs.ErrNotFound)
 	}

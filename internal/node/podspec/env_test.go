@@ -111,6 +111,16 @@ func TestMissingObjects(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	none := corev1.LocalObjectReference{Name: "none"}
+	for _, from := range []*corev1.EnvVarSource{
+		{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: none, Key: "k"}},
+		{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: none, Key: "k"}},
+	} {
+		c := testContext(corev1.Container{Name: "c", Env: []corev1.EnvVar{{Name: "X", ValueFrom: from}}})
+		if _, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0]}); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), `"none" not found`) {
+			t.Error(err)
+		}
+	}
 }
 
 func TestEnvFile(t *testing.T) {
