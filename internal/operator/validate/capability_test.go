@@ -108,6 +108,13 @@ func TestCapabilityOfWhatIsThere(t *testing.T) {
 	other := onMachine("m5.large", "kata")
 	other.Spec.CloudProfile.Name = "other"
 	expect(t, k.ShootUpdate(onMachine("m5.large", "kata"), other).Faults, "spec.provider.workers[0].machine.type and not supported")
+	// Where the new one says nothing of the machine either, it is the fault of before, whatever
+	// else is to be had now.
+	there, other = onMachine("m9.large", "kata"), onMachine("m9.large", "kata")
+	other.Spec.CloudProfile.Name = "other"
+	if r := k.ShootUpdate(there, other); len(r.Faults) > 0 {
+		t.Errorf("another profile brings it to light: %v", r.Faults)
+	}
 	// Images are of no interest to who has none, and to who only changes the machine.
 	bare := onMachine("m6.large", "kata")
 	bare.Spec.Provider.Workers[0].Machine.Image = nil

@@ -155,6 +155,14 @@ func (s *Shoot) byNames() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
+// cause is a fault without its advice, which follows a semicolon and depends on what else
+// there is, such as the machines of a profile.
+func cause(f *field.Error) string {
+	bare := *f
+	bare.Detail, _, _ = strings.Cut(f.Detail, "; ")
+	return bare.Error()
+}
+
 // ShootUpdate is Shoot, without the faults that the old one had, and what must not
 // change.
 func (k Known) ShootUpdate(s, old *Shoot) Result {
@@ -168,9 +176,9 @@ func (k Known) ShootUpdate(s, old *Shoot) Result {
 	had, past := map[string]bool{}, k.Shoot(old)
 	nameOld, nameNew := old.byNames(), s.byNames()
 	for _, f := range past.Faults {
-		had[nameOld.Replace(f.Error())] = true
+		had[nameOld.Replace(cause(f))] = true
 	}
-	r.Faults = slices.DeleteFunc(r.Faults, func(f *field.Error) bool { return had[nameNew.Replace(f.Error())] })
+	r.Faults = slices.DeleteFunc(r.Faults, func(f *field.Error) bool { return had[nameNew.Replace(cause(f))] })
 	was := map[string]*Worker{}
 	for i := range old.Spec.Provider.Workers {
 		was[old.Spec.Provider.Workers[i].Name] = &old.Spec.Provider.Workers[i]
