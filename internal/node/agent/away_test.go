@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/node/images"
+	"fairlead.run/internal/node/status"
 )
 
 func command(name string) *corev1.ExecAction { return &corev1.ExecAction{Command: []string{name}} }
@@ -249,6 +250,32 @@ func TestEndedByOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEndIsToldByTheNext has an agent that is killed before the API server heard of the end of a
+// pod, or that it was refused, and which the next one tells of.
+func TestEndIsToldByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		ended, refused := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		n.boot(t, ended)
+		n.Set([]*corev1.Pod{ended, refused})
+		synctest.Wait()
+		n.Exit("p1/x", 5)
+		synctest.Wait()
+		before := map[string]corev1.PodStatus{"p1": n.of("p1"), "p2": n.of("p2")}
+		n.kill()
+		n.reports = &reports{last: map[string]corev1.PodStatus{}}
+		n.boot(t, ended, refused) // as the API server still has them
+		for name, was := range before {
+			n.expect(t, name, corev1.PodFailed, false)
+			if now := n.of(name); !status.Equal(&now, &was) {
+				t.Errorf("%s was %+v, and is %+v", name, was, now)
+			}
+		}
+		n.stop()
+	})
 }
 
 // TestTellsMeanwhile has a pod tell how it is while its volumes, its sandbox or an image

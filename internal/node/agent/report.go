@@ -25,7 +25,7 @@ func (w *worker) tell(p plan.Plan) {
 	w.tellPauses(p)
 	_, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
-	same := before != nil && status.Equal(before, &now)
+	same := before != nil && !w.shown.Found() && status.Equal(before, &now)
 	if before != nil && before.Phase == corev1.PodPending && now.Phase == corev1.PodRunning {
 		w.a.stats.Pod(w.record.Accepted)
 	}

@@ -204,7 +204,7 @@ func (w *worker) accept() error {
 	w.pod = w.counted(w.given)
 	w.spec.Pod = w.pod
 	if r.Ended != nil {
-		w.shown.Set(w.pod, r.Ended)
+		w.shown.Find(w.pod, r.Ended)
 	}
 	return nil
 }

@@ -13,13 +13,27 @@ type Shown struct {
 	mu     sync.Mutex
 	pod    *corev1.Pod
 	status *corev1.PodStatus // nil before there is one
+	found  bool              // and nobody was told of it yet
 }
 
 // Set shows that from now on; nil for both shows nothing.
-func (s *Shown) Set(pod *corev1.Pod, st *corev1.PodStatus) {
+func (s *Shown) Set(pod *corev1.Pod, st *corev1.PodStatus) { s.set(pod, st, false) }
+
+// Find shows what an earlier agent has written down, which may have ended before it could
+// tell of it.
+func (s *Shown) Find(pod *corev1.Pod, st *corev1.PodStatus) { s.set(pod, st, true) }
+
+func (s *Shown) set(pod *corev1.Pod, st *corev1.PodStatus, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pod, s.status = pod, st
+	s.pod, s.status, s.found = pod, st, found
+}
+
+// Found says that what is shown is what an earlier agent has written down.
+func (s *Shown) Found() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found
 }
 
 // Get is what was set last. Nobody changes it.
