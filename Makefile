@@ -303,11 +303,11 @@ e2e: $(E2E)/programs
 e2e-short: $(E2E)/cluster $(E2E)/node.test
 	$(E2E_RUN) -output $(E2E)/short -specs node.test -focus RuntimeClass
 
-## e2e-outage: keep the API server away for OUTAGE=10m under 50 pods, in a cluster with CROWD=20000 others; AGENT=fairlead (needs root)
+## e2e-outage: keep the API server away for OUTAGE=10m under 50 pods and more that come and go, in a cluster with CROWD=20000 others, or GONE=apiserver-agent, agent, runtime or node; AGENT=fairlead (needs root)
 .PHONY: e2e-outage
 e2e-outage: E2E_TESTS = TestOutage
 e2e-outage: $(E2E)/cluster $(E2E)/node.test
-	$(E2E_RUN) -output $(E2E)/outage -specs node.test -outage $(or $(OUTAGE),10m) -crowd $(or $(CROWD),20000)
+	$(E2E_RUN) -output $(E2E)/outage -specs node.test -outage $(or $(OUTAGE),10m) -gone $(or $(GONE),apiserver) -crowd $(or $(CROWD),20000)
 
 ## e2e-webhook: run fairlead webhook in a real cluster, in place of Kubernetes' own plugin and beside it, and all of deploy; RUN= chooses (needs root)
 .PHONY: e2e-webhook

@@ -215,5 +215,8 @@ func (c *Cluster) runtime(ctx context.Context) (err error) {
 	return err
 }
 
+// RuntimeEndpoint is where the runtime is asked, on the node.
+func (c *Cluster) RuntimeEndpoint() string { return "unix://" + c.socket() }
+
 // RuntimeServes says why the runtime cannot be asked yet.
 func (c *Cluster) RuntimeServes(context.Context) error { return c.node.Accepts("unix", c.socket()) }
