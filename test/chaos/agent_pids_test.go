@@ -12,8 +12,9 @@ import (
 )
 
 // Agent, daemon and monitor have no process id left: what runs goes on, also where
-// a probe needs a process, a new pod says why it does not begin, and begins by
-// itself when there are some.
+// a probe needs a process, and a new pod says why it does not begin. When there are
+// some, that begins by itself, what has ended meanwhile runs again, and what was to
+// go is gone.
 func TestAgentWithoutProcessIDs(t *testing.T) {
 	limit := newPidLimit(t)
 	c := startCluster(t, "")
@@ -23,7 +24,13 @@ func TestAgentWithoutProcessIDs(t *testing.T) {
 		names = append(names, fmt.Sprintf("stays-%d", i))
 		c.put(names[i], probed)
 	}
-	c.eventually("the pods run", func() bool { return c.ready(names...) })
+	const victim = "ends"
+	c.put(victim, c.switched(victim))
+	goes := []string{"goes-0", "goes-1", "goes-2"}
+	for _, name := range goes {
+		c.put(name)
+	}
+	c.eventually("the pods run", func() bool { return c.ready(append(append(goes, victim), names...)...) })
 	before := map[string]string{}
 	for name, p := range c.all() {
 		before[name] = runs(p)
@@ -34,6 +41,10 @@ func TestAgentWithoutProcessIDs(t *testing.T) {
 	for i := range comeAndGo {
 		c.put(fmt.Sprintf("fresh-%d", i))
 	}
+	for _, name := range goes {
+		c.remove(name)
+	}
+	c.trouble(trouble{"no process ids", func(*cluster) {}, func(*cluster) {}}, victim)
 	c.eventually("each new pod says why it does not begin", func() bool {
 		told := c.told()
 		for i := range comeAndGo {
@@ -45,7 +56,7 @@ func TestAgentWithoutProcessIDs(t *testing.T) {
 		}
 		return true
 	})
-	askAll(c.Node, &settlers{all: c.containers()})
+	askAll(c.Node, &settlers{all: c.containers(names...)})
 	select {
 	case <-c.ended:
 		t.Fatal("the agent ended")
@@ -58,6 +69,14 @@ func TestAgentWithoutProcessIDs(t *testing.T) {
 	for i := range comeAndGo {
 		name := fmt.Sprintf("fresh-%d", i)
 		c.eventually(name+" runs", func() bool { return c.ready(name) })
+	}
+	c.eventually("what was to go is gone", func() bool { return len(c.those("goes-")) == 0 })
+	c.eventually("the one that ended runs again", func() bool {
+		p := c.all()[victim]
+		return isReady(p) && runs(p) != "" && runs(p) != before[victim]
+	})
+	if got := c.all()[victim].Status.ContainerStatuses[0].LastTerminationState.Terminated; got == nil {
+		t.Error("nothing tells of the container that ended")
 	}
 	c.eventually("all that ran is Ready", func() bool { return c.ready(names...) })
 	for _, name := range names {
@@ -75,10 +94,11 @@ func probed(p *corev1.Pod) {
 	}
 }
 
-// containers are those of all pods that run.
-func (c *cluster) containers() (out []*node.Container) {
-	for _, p := range c.all() {
-		for _, s := range p.Status.ContainerStatuses {
+// containers are those of these pods.
+func (c *cluster) containers(names ...string) (out []*node.Container) {
+	all := c.all()
+	for _, name := range names {
+		for _, s := range all[name].Status.ContainerStatuses {
 			if _, id, ok := strings.Cut(s.ContainerID, "://"); ok {
 				out = append(out, &node.Container{ID: id})
 			}

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/test/apiserver"
+	"fairlead.run/test/node"
 )
 
 // stays is how many pods live through all of a story, and comeAndGo how many more there
@@ -24,13 +25,18 @@ const (
 	comeAndGo = 6
 )
 
-// Kills of the agent, of the runtime and of both, everything that an API server may do,
-// and a restart of the machine, under pods of which some come and go all the time:
-// nothing is restarted that need not be, what ends meanwhile is restarted once and told
-// of, what is said of pods and node becomes true again, and nothing is left.
+// Kills of the agent, of the runtime and of both, everything that an API server may do, a
+// full disk, probes and hooks that hang, and a restart of the machine, under pods of which
+// some come and go all the time: nothing is restarted that need not be, what ends meanwhile
+// is restarted once and told of, what is said of pods and node becomes true again, and
+// nothing is left.
 func TestAgent(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, "")
+	d := newDiskOf(t, 6, false)
+	c := startCluster(t, d.dir+"/agent", func(n *node.Node) error {
+		n.Root, n.Logs = d.dir+"/lib", d.dir+"/logs"
+		return nil
+	})
 	var names []string
 	for i := range stays {
 		name := fmt.Sprintf("stays-%d", i)
@@ -40,7 +46,7 @@ func TestAgent(t *testing.T) {
 	c.eventually("the pods run", func() bool { return c.ready(names...) })
 	stop := c.churn()
 	before, over := c.lives(), time.Time{}
-	for i, trouble := range troubles {
+	for i, trouble := range append(troubles, shortage(d, faults[0]), shortage(d, faults[1]), hangs()) {
 		victim := names[i]
 		t.Log(trouble.name)
 		over = c.trouble(trouble, victim)
@@ -106,6 +112,19 @@ var troubles = []trouble{
 		c.api.Intercept(func(apiserver.Call, http.ResponseWriter, *http.Request) bool {
 			<-mended
 			return false
+		})
+		c.api.Disconnect()
+	}, (*cluster).mend},
+	{"watches are open and say nothing", func(c *cluster) {
+		mended := c.mended
+		c.api.Intercept(func(call apiserver.Call, w http.ResponseWriter, _ *http.Request) bool {
+			if call.Verb != "watch" {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = http.NewResponseController(w).Flush()
+			<-mended
+			return true
 		})
 		c.api.Disconnect()
 	}, (*cluster).mend},

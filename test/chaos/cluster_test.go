@@ -61,20 +61,20 @@ type cluster struct {
 
 // startCluster has a node with an agent that runs. root is the agent's folder; empty for one
 // in the node's own.
-func startCluster(t *testing.T, root string) *cluster {
+func startCluster(t *testing.T, root string, options ...node.Option) *cluster {
 	t.Helper()
-	c := newCluster(t, root)
+	c := newCluster(t, root, options...)
 	c.startAgent()
 	t.Cleanup(c.endAgent)
 	return c
 }
 
 // newCluster has one whose agent is not started yet.
-func newCluster(t *testing.T, root string) *cluster {
+func newCluster(t *testing.T, root string, options ...node.Option) *cluster {
 	t.Helper()
 	c := &cluster{root: root, log: &node.Buffer{}, mended: make(chan struct{})}
 	t.Cleanup(c.dropCgroups) // the last: what is left of pods by then is too much
-	c.Node = node.Start(t, "", node.Plain)
+	c.Node = node.Start(t, "", append(options, node.Plain)...)
 	if root == "" {
 		c.root = c.Dir + "/agent"
 	}

@@ -26,12 +26,22 @@ type disk struct {
 	file   string // what it is in
 	device string // of the device mapper, if it is on one
 	tables map[bool]string
+	names  int // that useInodes has taken
 }
 
-// diskSize is in bytes.
-const diskSize = 48 << 20
+// diskSize is in bytes, and diskInodes is how many files there can be.
+const (
+	diskSize   = 48 << 20
+	diskInodes = 4096
+)
 
 func newDisk(t *testing.T, mapped bool) *disk {
+	t.Helper()
+	return newDiskOf(t, 1, mapped)
+}
+
+// newDiskOf makes one that is so many times as large.
+func newDiskOf(t *testing.T, times int, mapped bool) *disk {
 	t.Helper()
 	mkfs, err := exec.LookPath("mkfs.ext4")
 	if err != nil {
@@ -41,14 +51,14 @@ func newDisk(t *testing.T, mapped bool) *disk {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, diskSize); err != nil {
+	if err := os.Truncate(file, int64(times)*diskSize); err != nil {
 		t.Fatal(err)
 	}
-	run(t, mkfs, "-q", "-m", "0", "-N", "4096", "-O", "^has_journal", file)
+	run(t, mkfs, "-q", "-m", "0", "-N", fmt.Sprint(times*diskInodes), "-O", "^has_journal", file)
 	d := &disk{t: t, dir: dir, file: file}
 	source := []string{"-o", "loop,errors=remount-ro", file}
 	if mapped {
-		d.mapOnto(file)
+		d.mapOnto(file, times*diskSize/512)
 		source = []string{"/dev/mapper/" + d.device}
 	}
 	run(t, append(append([]string{"mount"}, source...), dir)...)
@@ -57,7 +67,7 @@ func newDisk(t *testing.T, mapped bool) *disk {
 }
 
 // mapOnto puts a device between the file and its file system that can fail.
-func (d *disk) mapOnto(file string) {
+func (d *disk) mapOnto(file string, sectors int) {
 	d.t.Helper()
 	if _, err := os.Stat("/dev/mapper/control"); err != nil {
 		d.t.Skipf("needs a kernel with the device mapper: %v", err)
@@ -68,7 +78,6 @@ func (d *disk) mapOnto(file string) {
 	loop := strings.TrimSpace(run(d.t, "losetup", "--find", "--show", file))
 	d.t.Cleanup(func() { run(d.t, "losetup", "--detach", loop) })
 	d.device = fmt.Sprintf("fltest-%d-%s", os.Getpid(), filepath.Base(loop))
-	sectors := diskSize / 512
 	d.tables = map[bool]string{true: fmt.Sprintf("0 %d linear %s 0", sectors, loop), false: fmt.Sprintf("0 %d error", sectors)}
 	run(d.t, "dmsetup", "create", "--noudevsync", d.device, "--table", d.tables[true])
 	d.t.Cleanup(func() { run(d.t, "dmsetup", "remove", "--noudevsync", d.device) })
@@ -105,10 +114,10 @@ var faults = []fault{
 
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
-// fill leaves not a byte.
+// fill leaves not a byte. Asked again it takes what has become free.
 func (d *disk) fill() {
 	d.t.Helper()
-	f, err := os.Create(d.ballast())
+	f, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -123,14 +132,14 @@ func (d *disk) fill() {
 	}
 }
 
-// useInodes leaves no new name.
+// useInodes leaves no new name. Asked again it takes those that have become free.
 func (d *disk) useInodes() {
 	d.t.Helper()
-	if err := os.Mkdir(d.ballast(), 0o700); err != nil {
+	if err := os.MkdirAll(d.ballast(), 0o700); err != nil {
 		d.t.Fatal(err)
 	}
-	for i := 0; ; i++ {
-		f, err := os.Create(fmt.Sprintf("%s/%d", d.ballast(), i))
+	for ; ; d.names++ {
+		f, err := os.Create(fmt.Sprintf("%s/%d", d.ballast(), d.names))
 		if errors.Is(err, unix.ENOSPC) {
 			return
 		}
