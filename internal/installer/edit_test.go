@@ -245,3 +245,38 @@ func TestEditUnderARemoval(t *testing.T) {
 		n.serves("runc")
 	})
 }
+
+// A file that containerd reads later, and that says another thing of a handler of ours, is
+// named before anything is restarted: no restart would help. It is in the way of uninstalling,
+// too, as the handler would stay.
+func TestOverriddenHandler(t *testing.T) {
+	n := newNode(t, 2)
+	dir := bundle(t, "test", "1", "1")
+	n.install(dir)
+	restarts := n.count()
+	n.write("etc/containerd/conf.d/fairlead-zz.toml", "version = 3\n"+n.table("test"))
+	refused := func() {
+		t.Helper()
+		r := n.installer().Install(t.Context(), sources([]string{dir}))[0]
+		if r.State != payload.Refused || r.Reason != payload.Conflict || !strings.Contains(r.Message, "fairlead-zz.toml:4: runtime_type of handler test") {
+			t.Errorf("%+v", r)
+		}
+	}
+	refused()
+	if n.count() != restarts {
+		t.Error("it was restarted")
+	}
+	n.restart() // by the admin
+	refused()
+	if n.count() != restarts+1 {
+		t.Error("it was restarted over what no restart helps")
+	}
+	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.Refused || r.Reason != payload.Conflict || !strings.Contains(r.Message, "fairlead-zz.toml:3: handler test is there as well") || n.count() != restarts+1 {
+		t.Errorf("%+v", r)
+	}
+	if err := os.Remove(n.path("etc/containerd/conf.d/fairlead-zz.toml")); err != nil {
+		t.Fatal(err)
+	}
+	n.uninstall("test")
+	n.serves("runc", "foreign")
+}

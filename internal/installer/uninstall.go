@@ -12,6 +12,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
+	"fairlead.run/internal/installer/containerd"
 	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/files"
@@ -177,7 +178,14 @@ func (u *removal) startable() error {
 	for _, text := range c.Ignored() {
 		u.warnings = append(u.warnings, text+", so that it may be read by nobody")
 	}
-	return c.Startable()
+	if err := c.Startable(); err != nil {
+		return err
+	}
+	d := containerd.Daemon{Loaded: u.seen.Loaded}
+	if d.Major, d.Minor, err = u.seen.Release(); err != nil {
+		return err
+	}
+	return c.Remaining(d, containerd.Want{Type: u.kind, Owned: u.record.Owned(), Base: u.record.Base, Written: u.record.Written})
 }
 
 // takeOut makes the changes that take the handlers out, and puts them in force.

@@ -222,7 +222,7 @@ func (c *Config) dropIn(d Daemon, w Want, dir string) ([]Change, error) {
 		}
 		return []Change{{Path: path}}, nil
 	}
-	if err := c.foreign(w, path); err != nil {
+	if err := errors.Join(c.foreign(w, path), c.overridden(w, path)); err != nil {
 		return nil, err
 	}
 	version := c.Version
