@@ -161,6 +161,7 @@ func TestWait(t *testing.T) {
 	a, state, _, errs := upWith(t, map[string]any{
 		"/objects/Pod":                       map[string]any{"items": []any{labelled(pod("lab", "db", "Running"), "db", 0)}},
 		"/objects/Job":                       map[string]any{"items": []any{job}},
+		"/present":                           map[string]string{"1": "lab/db", "2": "lab/begins"},
 		"/objects/Deployment/web/readiness":  map[string]any{},
 		"/objects/Deployment/slow/readiness": map[string]any{"missing": "pod default/slow-0 is not ready"},
 		"/objects/Pod/db/readiness":          map[string]any{"missing": "pod lab/db has failed", "failed": true},
@@ -175,7 +176,9 @@ func TestWait(t *testing.T) {
 		"deploy/web deploy/slow --timeout 10ms":               {1, "after 10ms: pod default/slow-0 is not ready"},
 		"pod/lab/db --timeout 0s":                             {1, "pod lab/db has failed"},
 		"pod/lab/db --for delete --timeout 10ms":              {1, "pod lab/db is still there"},
+		"pod/lab/begins --for delete --timeout 10ms":          {1, "pod lab/begins is still there"},
 		"pod/gone --for delete":                               {0, ""},
+		"job/sum --for delete --timeout 10ms":                 {1, "job sum is still there"},
 		"job sum --for condition=complete":                    {0, ""},
 		"job sum --for condition=Suspended=False":             {0, ""},
 		"job/sum --for condition=Suspended --timeout 1ms":     {1, "job sum has condition Suspended=False: Because"},
@@ -207,7 +210,8 @@ func TestDeleteWaits(t *testing.T) {
 		"/objects/Deployment":     map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"namespace": "lab", "name": "web", "labels": map[string]any{"app": "web"}}}}},
 		"/objects/Deployment/web": map[string]any{"kind": "Deployment", "namespace": "lab", "name": "web", "change": "deleted", "pods": []string{"lab-db"}},
 		"/objects/Pod/two":        map[string]any{"kind": "Pod", "namespace": "default", "name": "two", "change": "deleted", "pods": []string{"lab-db"}, "elsewhere": "mine.yaml:1"},
-		"/pods":                   map[string]any{"items": []any{pod("lab", "db", "Running")}},
+		"/pods":                   map[string]any{"items": []any{}}, // it begins, and is not shown yet
+		"/present":                map[string]string{"lab-db": "lab/db", "another": "lab/another"},
 	})
 	for args, want := range map[string]struct {
 		code     int

@@ -177,6 +177,15 @@ func (o selection) among(all []metav1.Object) metav1.Object {
 func (o selection) String() string { return o.Singular() + " " + show.Name(o.namespace, o.name) }
 
 func (c *machineClient) still(ctx context.Context, o selection) (string, error) {
+	if o.Name == "Pod" { // one that begins, or is to, is in no list yet
+		present, err := c.present(ctx)
+		for _, name := range present {
+			if name == o.namespace+"/"+o.name {
+				return o.String() + " is still there", nil
+			}
+		}
+		return "", err
+	}
 	all, err := c.objects(ctx, o.Kind)
 	if err != nil || o.among(all) == nil {
 		return "", err
@@ -222,15 +231,21 @@ func (c *machineClient) lacks(ctx context.Context, o selection, kind, value stri
 // gone waits until pods are gone.
 func (c *machineClient) gone(ctx context.Context, p patience, pods map[types.UID]bool) error {
 	return p.until(ctx, func(ctx context.Context) (string, error) {
-		there, err := c.podsOf(ctx, "", nil)
+		present, err := c.present(ctx)
 		if err != nil {
 			return "", err
 		}
-		for _, pod := range there {
-			if pods[pod.UID] {
-				return "pod " + podName(pod.Namespace, pod.Name) + " has not ended yet", nil
+		for uid, pod := range present {
+			if pods[uid] {
+				namespace, name, _ := strings.Cut(pod, "/")
+				return "pod " + podName(namespace, name) + " has not ended yet", nil
 			}
 		}
 		return "", nil
 	})
+}
+
+// present are the names of the pods that there are or may be, with their namespaces, by UID.
+func (c *machineClient) present(ctx context.Context) (out map[types.UID]string, err error) {
+	return out, c.get(ctx, http.MethodGet, "/present", nil, &out)
 }

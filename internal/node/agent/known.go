@@ -26,6 +26,16 @@ func (a *Agent) Has(uid string) bool {
 	return slices.ContainsFunc(a.wanted, func(p *corev1.Pod) bool { return string(p.UID) == uid })
 }
 
+// Present are the names of the pods of which there is anything here, by UID: also of such as
+// have no status yet, and of those that end.
+func (a *Agent) Present() map[types.UID]string {
+	out := map[types.UID]string{}
+	for _, w := range a.all() {
+		out[w.uid] = w.name
+	}
+	return out
+}
+
 // Finished says that a pod has ended for good, and its status is kept: nobody needs
 // its containers any more.
 func (a *Agent) Finished(uid string) bool {

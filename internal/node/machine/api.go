@@ -98,6 +98,7 @@ func (m *Machine) handler() http.Handler {
 		})
 		answer(w, out, nil)
 	})
+	mux.HandleFunc("GET /present", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.present(), nil) })
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
 		summary, err := m.keeper.Usage(r.Context())
 		answer(w, summary, err)

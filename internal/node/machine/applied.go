@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/source/changeset"
 )
 
 // appliedPrefix starts the names of files that were written by Apply, one for each
@@ -52,6 +52,9 @@ func (m *Machine) applied(kind string, k manifest.Key) string {
 // Apply writes the objects of a manifest into the folder of manifests, all of them or
 // none, each into a file of its own. Objects that are written in files of people are
 // left to those. It comes back when the agent knows of them.
+//
+// Half of it is never seen: not by the source of the folder, which reads it before or after,
+// and not after an end of the process in between, as the next one puts back what there was.
 func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 	if m.cfg.Manifests.Folder == "" {
 		return nil, errNoFolder
@@ -61,12 +64,28 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 		return nil, err
 	}
 	objects, err := manifest.Singles(given)
-	if err == nil {
-		err = m.stillRestarted(objects)
-	}
 	if err != nil {
 		return nil, err
 	}
+	out, err := m.write(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	m.settle(ctx, objects)
+	return out, nil
+}
+
+// write writes objects, and takes over from their files what these have of restarts.
+func (m *Machine) write(ctx context.Context, objects []manifest.Single) ([]Applied, error) {
+	folder, err := m.cfg.Manifests.Changes.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Release()
+	if err := m.stillRestarted(objects); err != nil {
+		return nil, err
+	}
+	var changes []changeset.Change
 	var faults []error
 	out := make([]Applied, len(objects))
 	for i, o := range objects {
@@ -81,6 +100,9 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 				out[i].Change = "unchanged"
 			}
 		}
+		if out[i].Change != "unchanged" {
+			changes = append(changes, changeset.Change{Name: filepath.Base(file), Data: o.Text})
+		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
@@ -88,24 +110,24 @@ func (m *Machine) Apply(ctx context.Context, text []byte) ([]Applied, error) {
 	if err := os.MkdirAll(m.cfg.Manifests.Folder, 0o700); err != nil {
 		return nil, err
 	}
-	olds := make([][]byte, len(objects)) // nil for files that there were not
-	for i, o := range objects {
-		if out[i].Change == "unchanged" {
-			continue
-		}
-		var err error
-		if out[i].Change == "configured" {
-			olds[i], err = os.ReadFile(out[i].File)
-		}
-		if err == nil {
-			err = atomicfile.WriteSync(out[i].File, o.Text, 0o600)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("write %s %s: %w; nothing is applied", o.Kind, o.Key, err), restore(out[:i], olds))
+	if err := folder.Change(changes...); err != nil {
+		return nil, notWritten(err, out)
+	}
+	return out, nil
+}
+
+// notWritten says of which object that is, and what to do.
+func notWritten(err error, all []Applied) error {
+	what := "the objects"
+	var why *changeset.Error
+	if errors.As(err, &why) {
+		for _, o := range all {
+			if filepath.Base(o.File) == why.Name {
+				what, err = o.Kind+" "+manifest.Key{Namespace: o.Namespace, Name: o.Name}.String(), errors.Join(why.Err, why.Undo)
+			}
 		}
 	}
-	m.settle(ctx, objects)
-	return out, nil
+	return fmt.Errorf("write %s: %w%s; nothing is applied", what, err, hostpath.Advice(err))
 }
 
 // objectsOf are what manifests ask for that were looked at before.
@@ -120,27 +142,6 @@ func objectsOf(all []manifest.Single) *manifest.Objects {
 	return asked
 }
 
-// restore puts files back that were written.
-func restore(written []Applied, olds [][]byte) error {
-	var errs []error
-	for i, w := range written {
-		var err error
-		switch w.Change {
-		case "created":
-			err = os.Remove(w.File)
-		case "configured":
-			err = atomicfile.WriteSync(w.File, olds[i], 0o600)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("but %s %s is, as its file cannot be put back: %w", w.Kind, manifest.Key{Namespace: w.Namespace, Name: w.Name}, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// reread is how long a folder of manifests may take to be read again.
-const reread = 10 * time.Second
-
 // Delete takes an object away that was applied. It comes back when that was noticed, and
 // while pods of it end.
 func (m *Machine) Delete(ctx context.Context, kind string, k manifest.Key) (Applied, error) {
@@ -153,27 +154,47 @@ func (m *Machine) Delete(ctx context.Context, kind string, k manifest.Key) (Appl
 		return Applied{}, fmt.Errorf("%q %q is no name of an object: %s: %w", kind, k, strings.Join(faults, "; "), errdefs.ErrInvalidArgument)
 	}
 	pods := m.podsOf(kind, k)
-	err := os.Remove(file)
+	err := m.remove(ctx, file)
 	switch {
-	case err == nil:
-		out := Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "deleted", File: file, Pods: pods}
-		out.Elsewhere = m.elsewhere(ctx, kind, k, file)
-		return out, nil
-	case !errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist):
+		return Applied{}, m.notApplied(kind, k)
+	case err != nil:
 		return Applied{}, fmt.Errorf("delete %s %s: %w", kind, k, err)
 	}
+	out := Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "deleted", File: file}
+	out.Elsewhere = m.elsewhere(ctx, kind, k)
+	for _, uid := range m.podsOf(kind, k) { // which may have begun since
+		if !slices.Contains(pods, uid) {
+			pods = append(pods, uid)
+		}
+	}
+	out.Pods = pods
+	return out, nil
+}
+
+func (m *Machine) remove(ctx context.Context, file string) error {
+	folder, err := m.cfg.Manifests.Changes.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer folder.Release()
+	return folder.Change(changeset.Change{Name: filepath.Base(file), Remove: true})
+}
+
+// notApplied is why an object cannot be deleted that has no file of its own.
+func (m *Machine) notApplied(kind string, k manifest.Key) error {
 	// What was deleted a moment ago is still known by the file that it had.
-	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, file+":") {
-		return Applied{}, fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
+	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, m.applied(kind, k)+":") {
+		return fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
 	}
 	if a, ok := m.ownedPod(k); ok && kind == "Pod" {
 		advice := "delete that"
 		if slices.Contains(restartable, a.kind) {
 			advice += fmt.Sprintf(", or have its pods made anew: fairlead restart %s/%s -n %s", strings.ToLower(a.kind), a.of.Name, a.of.Namespace)
 		}
-		return Applied{}, fmt.Errorf("pod %s belongs to %s %s; %s: %w", k, a.kind, a.of, advice, errdefs.ErrPrecondition)
+		return fmt.Errorf("pod %s belongs to %s %s; %s: %w", k, a.kind, a.of, advice, errdefs.ErrPrecondition)
 	}
-	return Applied{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
+	return fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
 }
 
 // ownedPod finds a pod that is there for another object.
@@ -188,34 +209,42 @@ func (m *Machine) ownedPod(k manifest.Key) (ask, bool) {
 	return ask{}, false
 }
 
-// podsOf are the pods of an object that there are: those that were made for it, or the pod
-// itself.
+// podsOf are the pods of an object that there are or may be: those that the agent was asked
+// for, if they have begun or not, and those that it was asked for before and that end.
 func (m *Machine) podsOf(kind string, k manifest.Key) (out []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.agent.Pods() {
-		if a, ok := m.last.pods[p.UID]; ok && a.isOf(kind, k) {
-			out = append(out, p.UID)
+	for _, pods := range []map[types.UID]ask{m.last.pods, m.last.going} {
+		for uid, a := range pods {
+			if a.isOf(kind, k) {
+				out = append(out, uid)
+			}
 		}
 	}
 	return out
 }
 
-// elsewhere waits until it was noticed that the file of an object is gone, and says where
-// the object is written now; empty for nowhere.
-func (m *Machine) elsewhere(ctx context.Context, kind string, k manifest.Key, file string) string {
-	ctx, cancel := context.WithTimeout(ctx, reread)
-	defer cancel()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for {
-		if where := m.read().Where(kind, k); !strings.HasPrefix(where, file+":") {
-			return where
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return "" // a source that is broken keeps what it had
-		}
+// present are the pods that there are or may be, by UID.
+func (m *Machine) present() map[types.UID]string {
+	out := m.agent.Present()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, a := range m.last.pods {
+		out[uid] = a.key.String()
 	}
+	return out
+}
+
+// elsewhere waits until the agent was asked for pods without the file of an object that is
+// gone, and says where the object is written now; empty for nowhere.
+func (m *Machine) elsewhere(ctx context.Context, kind string, k manifest.Key) (where string) {
+	file := m.applied(kind, k)
+	noticed := m.await(ctx, func(settled *manifest.Objects) bool {
+		where = settled.Where(kind, k)
+		return !strings.HasPrefix(where, file+":")
+	})
+	if !noticed {
+		return "" // a source that is broken keeps what it had
+	}
+	return where
 }

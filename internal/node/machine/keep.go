@@ -45,9 +45,6 @@ func (m *Machine) keep(ctx context.Context) error {
 		}
 		timer.Stop()
 		again := k.round(objects, unread)
-		m.mu.Lock()
-		m.last.objects = objects
-		m.mu.Unlock()
 		if !again.IsZero() {
 			timer.Reset(patience(again, time.Now()))
 		}
@@ -74,22 +71,39 @@ func (k *rounds) round(objects *manifest.Objects, unread []string) (again time.T
 		k.tellOnce(err)
 		all, unread = k.hold(in)
 	}
-	k.mu.Lock()
-	k.last.statuses = all.Statuses
-	k.mu.Unlock()
-	pods, again := k.wanted(objects, all)
+	w := k.wanted(objects, all)
 	if err != nil {
-		pods = append(pods, k.held(objects)...)
-		k.agent.Set(pods, unread...)
-		return workload.Sooner(again, time.Now().Add(retryRecords))
+		for _, p := range k.held(objects) {
+			w.add(p)
+		}
+		w.again = workload.Sooner(w.again, time.Now().Add(retryRecords))
+	} else {
+		k.told = ""
+		if len(unread) == 0 {
+			k.forgetOthers(w.pods)
+		}
+		k.remember(all, w.pods)
 	}
-	k.told = ""
-	if len(unread) == 0 {
-		k.forgetOthers(pods)
+	k.agent.Set(w.pods, unread...)
+	k.asks(objects, all.Statuses, w.asks)
+	return w.again
+}
+
+// asks notes what the agent was asked for, now that it was.
+func (m *Machine) asks(objects *manifest.Objects, statuses map[string]workload.Status, pods map[types.UID]ask) {
+	present := m.agent.Present()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	going := map[types.UID]ask{}
+	for _, before := range []map[types.UID]ask{m.last.going, m.last.pods} {
+		for uid, a := range before {
+			_, wanted := pods[uid]
+			if _, is := present[uid]; is && !wanted {
+				going[uid] = a
+			}
+		}
 	}
-	k.agent.Set(pods, unread...)
-	k.remember(all, pods)
-	return again
+	m.last.objects, m.last.statuses, m.last.pods, m.last.going = objects, statuses, pods, going
 }
 
 // plan says what is to be, once that is written down.
@@ -179,12 +193,12 @@ func (k *rounds) remember(all workload.All, asked []*corev1.Pod) {
 
 // held are the pods of Jobs and CronJobs as they were, but for those whose manifests are
 // gone.
-func (k *rounds) held(objects *manifest.Objects) (out []*corev1.Pod) {
+func (k *rounds) held(objects *manifest.Objects) (out []*manifest.Pod) {
 	for _, p := range k.jobs {
 		if slices.ContainsFunc(objects.Workloads, func(w *manifest.Workload) bool {
 			return w.Kind == p.OwnerKind && w.Key() == manifest.Key{Namespace: p.Namespace, Name: p.Owner}
 		}) {
-			out = append(out, p.Pod)
+			out = append(out, p)
 		}
 	}
 	return out
@@ -211,34 +225,42 @@ func (m *Machine) forgetOthers(wanted []*corev1.Pod) {
 // retryRecords is when a folder that cannot be written to is tried again.
 const retryRecords = 10 * time.Second
 
+// wants is what the agent is to be asked for.
+type wants struct {
+	pods  []*corev1.Pod
+	asks  map[types.UID]ask // also of pods that make place for others now
+	again time.Time         // when to think anew; zero for when something has changed
+}
+
+func (w *wants) add(p *manifest.Pod) {
+	w.asks[p.UID] = askFor(p)
+	w.pods = append(w.pods, p.Pod)
+}
+
 // wanted are the pods of manifests and workloads. Of those that stay to be looked at
 // only such are asked for as the agent has, or knows to have ended: no other one may
-// start. Again is when to ask anew; zero for when something has changed.
-func (m *Machine) wanted(objects *manifest.Objects, all workload.All) (out []*corev1.Pod, again time.Time) {
+// start.
+func (m *Machine) wanted(objects *manifest.Objects, all workload.All) wants {
 	list := append([]*manifest.Pod(nil), objects.Pods...)
 	list = append(list, all.Want...)
 	node := source.Node{Name: m.cfg.Node.Name}
 	asked := source.Static(list, node)
-	asks := map[types.UID]ask{}
+	w := wants{asks: map[types.UID]ask{}}
 	for _, p := range asked {
-		asks[p.UID] = askFor(p)
+		w.asks[p.UID] = askFor(p)
 	}
-	out, again = m.replaced(asked, time.Now())
-	again = workload.Sooner(again, all.Again)
+	w.pods, w.again = m.replaced(asked, time.Now())
+	w.again = workload.Sooner(w.again, all.Again)
 	there := map[types.UID]bool{} // also those that have just ended, and are not in the ledger yet
 	for _, p := range m.agent.Pods() {
 		there[p.UID] = true
 	}
 	for _, p := range source.Static(all.Keep, node) {
 		if there[p.UID] || m.agent.Ended(p.UID) {
-			asks[p.UID] = askFor(p)
-			out = append(out, p.Pod)
+			w.add(p)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last.pods = asks
-	return out, again
+	return w
 }
 
 // ask is a pod that the agent was asked for.

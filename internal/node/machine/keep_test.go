@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -32,6 +33,19 @@ func (p *place) starts(prefix string) int {
 	return len(slices.DeleteFunc(slices.Clone(p.fake.Calls("start")), func(c string) bool { return !strings.HasPrefix(c, "start "+prefix) }))
 }
 
+// block has a folder in the place of a file, so that nobody can write that. The file is there
+// no more from one moment to the next.
+func (p *place) block(file string) {
+	p.t.Helper()
+	aside := file + ".blocked"
+	if err := os.MkdirAll(aside+"/x", 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, file, unix.RENAME_EXCHANGE); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // TestJobsNotRecorded starts and ends other pods while what Jobs have done cannot be
 // written down, and leaves those of Jobs as they are.
 func TestJobsNotRecorded(t *testing.T) {
@@ -40,13 +54,28 @@ func TestJobsNotRecorded(t *testing.T) {
 	p.write("gone.yaml", jobOf("gone"))
 	p.write("a.yaml", podOf("a", "run", ""))
 	p.boot()
-	p.await("all", func() bool { return p.starts("long-") == 1 && p.starts("gone-") == 1 && p.phase("a") == "Running" })
-	record := p.dir + "/lib/workloads.json"
-	if err := errors.Join(os.Rename(record, record+".good"), os.MkdirAll(record+"/x", 0o700)); err != nil {
-		t.Fatal(err)
+	if code, answer := p.ask("POST", "/objects", jobOf("taken")); code != 200 {
+		t.Fatal(answer)
 	}
+	p.await("all", func() bool {
+		return p.starts("long-") == 1 && p.starts("gone-") == 1 && p.starts("taken-") == 1 && p.phase("a") == "Running"
+	})
+	var taken corev1.Pod
+	for name, pod := range p.pods() {
+		if strings.HasPrefix(name, "taken-") {
+			taken = pod
+		}
+	}
+	record := p.dir + "/lib/workloads.json"
+	p.block(record)
 	p.write("new.yaml", jobOf("new"))
 	p.await("what is wrong", func() bool { return p.told("JobsNotRecorded", "workloads.json") })
+	if code, answer := p.ask("GET", "/objects/Pod/"+taken.Name+"/readiness?namespace=default", ""); code != 200 || answer != "{}" {
+		t.Errorf("a pod that stays as it is: %d %s", code, answer)
+	}
+	if code, answer := p.ask("DELETE", "/objects/Job/taken?namespace=default", ""); code != 200 || !strings.Contains(answer, string(taken.UID)) {
+		t.Errorf("%d %s, which does not tell of %s", code, answer, taken.UID)
+	}
 	p.write("b.yaml", podOf("b", "run", ""))
 	p.write("db.yaml", set)
 	p.remove("a.yaml")

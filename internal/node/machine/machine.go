@@ -32,6 +32,7 @@ import (
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/shown"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/volume"
@@ -45,7 +46,7 @@ const Name = "up"
 type Config struct {
 	Endpoint    *endpoint.Endpoint
 	Node        podspec.Node
-	Manifests   gather.Config // where pods are written; Keep and Log are set here
+	Manifests   gather.Config // where pods are written; Changes, Keep and Log are set here
 	Stock       stock.Settings
 	Root, State string // persistent folder, and one on a tmpfs
 	Resources   resources.Settings
@@ -96,6 +97,7 @@ type Machine struct {
 	last struct {
 		objects  *manifest.Objects
 		pods     map[types.UID]ask
+		going    map[types.UID]ask          // that it was asked for before, and of which something is left
 		statuses map[string]workload.Status // see workload.All
 	}
 	set   *handlers.Set // what the runtime can do, as it was last asked
@@ -104,6 +106,9 @@ type Machine struct {
 
 // New makes a Machine. Whoever does so has the Lock until Run has ended.
 func New(ctx context.Context, cfg Config) (*Machine, error) {
+	if cfg.Manifests.Folder != "" {
+		cfg.Manifests.Changes = changeset.New(cfg.Manifests.Folder)
+	}
 	m := &Machine{cfg: cfg, changed: make(chan struct{}, 1)}
 	m.beside.again = replacements{}
 	if err := os.MkdirAll(cfg.Root, 0o711); err != nil {

@@ -26,9 +26,11 @@ import (
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/eviction"
 	"fairlead.run/internal/node/fakeruntime"
+	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/source/keep"
 	"fairlead.run/internal/node/stock"
@@ -450,6 +452,77 @@ func TestApplyIsUndone(t *testing.T) {
 	}
 }
 
+// TestApplyIsCutOff puts back what an earlier machine has half applied, before its pods start.
+func TestApplyIsCutOff(t *testing.T) {
+	p := newPlace(t)
+	for name, text := range map[string]string{
+		"applied.pod.default.old.yaml": podOf("old", "run on", ""), ".change/old.applied.pod.default.old.yaml": podOf("old", "run", ""),
+		"applied.pod.default.new.yaml": podOf("new", "run", ""), ".change/none.applied.pod.default.new.yaml": "",
+		".change/next.applied.pod.default.third.yaml": podOf("third", "run", ""),
+	} {
+		p.write(name, text)
+	}
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("old") == "Running" })
+	if args := p.fake.Config("old/c")[0].Args; len(p.pods()) != 1 || args[0] != "run" {
+		t.Errorf("%d pods run, and the one that was half applied has %q", len(p.pods()), args)
+	}
+	if left, err := os.ReadDir(p.dir + "/manifests"); err != nil || len(left) != 1 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
+}
+
+// TestChangesAtOnce restarts what is deleted meanwhile, and applies what is restarted: nothing
+// comes back, and nothing is lost.
+func TestChangesAtOnce(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	if code, answer := p.ask("POST", "/objects", set); code != 200 {
+		t.Fatal(answer)
+	}
+	file := p.dir + "/manifests/applied.statefulset.default.db.yaml"
+	during := func(method, path, body string, change func(changeset.Held)) (code int, answer string) {
+		held, err := p.machine.cfg.Manifests.Changes.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			code, answer = p.ask(method, path, body)
+			close(ended)
+		}()
+		time.Sleep(50 * time.Millisecond) // in which one that does not wait has read the file
+		change(held)
+		held.Release()
+		<-ended
+		return code, answer
+	}
+	const at = "2020-01-02T03:04:05Z"
+	code, answer := during("POST", "/objects", set, func(h changeset.Held) {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			text, err = manifest.Restarted(text, at)
+		}
+		if err == nil {
+			err = h.Change(changeset.Change{Name: filepath.Base(file), Data: text})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if text, err := os.ReadFile(file); err != nil || manifest.RestartedAt(text) != at || code != 200 || !strings.Contains(answer, `"change":"unchanged"`) {
+		t.Errorf("a restart is lost: %d %s, %v", code, answer, err)
+	}
+	code, answer = during("POST", "/objects/StatefulSet/db/restart?namespace=default", "", func(h changeset.Held) {
+		if err := h.Change(changeset.Change{Name: filepath.Base(file), Remove: true}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, err := os.Stat(file); !os.IsNotExist(err) || code != 404 {
+		t.Errorf("what was deleted comes back: %d %s, %v", code, answer, err)
+	}
+}
+
 // TestRestart makes the pods of workloads anew, once: to apply the same manifest again
 // changes nothing. What is written by people is left to them.
 func TestRestart(t *testing.T) {
@@ -567,6 +640,45 @@ func TestDeleteTellsPods(t *testing.T) {
 	} {
 		if code, answer := p.ask("DELETE", path, ""); code != 200 || !strings.Contains(answer, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, answer, want)
+		}
+	}
+}
+
+// TestDeleteOfWhatBegins tells of pods that have not begun yet, or make place for others, and
+// nothing of them is left, and nothing comes, once they are present no more.
+func TestDeleteOfWhatBegins(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	apply := func(text string) types.UID {
+		if code, answer := p.ask("POST", "/objects", text); code != 200 {
+			t.Fatal(answer)
+		}
+		p.machine.mu.Lock()
+		defer p.machine.mu.Unlock()
+		for uid, a := range p.machine.last.pods {
+			if a.key.Name == "a" {
+				return uid
+			}
+		}
+		t.Fatal("nobody has asked for the pod")
+		return ""
+	}
+	for i := range 10 {
+		uids := []types.UID{apply(podOf("a", fmt.Sprint("run ", i), ""))}
+		if i%2 == 1 { // another pod waits for the end of the first
+			p.await("the pod", func() bool { return p.phase("a") == "Running" })
+			uids = append(uids, apply(podOf("a", fmt.Sprint("run on ", i), "")))
+		}
+		code, answer := p.ask("DELETE", "/objects/Pod/a?namespace=default", "")
+		for j, uid := range uids {
+			// The first of two may have gone by now.
+			if last := j == len(uids)-1; code != 200 || last && !strings.Contains(answer, string(uid)) {
+				t.Fatalf("%d: %d %s, which does not tell of %s", i, code, answer, uid)
+			}
+		}
+		p.await("the end", func() bool { return len(p.machine.present()) == 0 })
+		if n := len(p.fake.Sandboxes()); n != 0 {
+			t.Fatalf("%d: %d sandboxes are left", i, n)
 		}
 	}
 }

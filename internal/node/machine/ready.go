@@ -85,6 +85,15 @@ func (m *Machine) settle(ctx context.Context, list []manifest.Single) {
 			return objects.Where(o.Kind, o.Key) != "" && settled.Where(o.Kind, o.Key) == ""
 		})
 	}
+	m.await(ctx, func(settled *manifest.Objects) bool { return known(settled) && holds(settled, objects) })
+}
+
+// reread is how long a folder of manifests may take to be read again.
+const reread = 10 * time.Second
+
+// await waits until the agent was asked for the pods of such objects, and says whether that
+// was so in time.
+func (m *Machine) await(ctx context.Context, are func(*manifest.Objects) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, reread)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -93,13 +102,13 @@ func (m *Machine) settle(ctx context.Context, list []manifest.Single) {
 		m.mu.Lock()
 		settled := m.last.objects
 		m.mu.Unlock()
-		if settled != nil && known(settled) && holds(settled, objects) {
-			return
+		if settled != nil && are(settled) {
+			return true
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }

@@ -2,15 +2,17 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/source/changeset"
 )
 
 // restartable are the kinds whose pods can be made anew.
@@ -32,18 +34,32 @@ func (m *Machine) Restart(ctx context.Context, kind string, k manifest.Key) (App
 	case !strings.HasPrefix(where, file+":"):
 		return Applied{}, fmt.Errorf("%s %s is written at %s; to restart its pods change an annotation of its template there: %w", kind, k, where, errdefs.ErrPrecondition)
 	}
-	text, err := os.ReadFile(file)
-	if err == nil {
-		text, err = manifest.Restarted(text, time.Now().Format(time.RFC3339Nano))
-	}
-	if err == nil {
-		err = atomicfile.WriteSync(file, text, 0o600)
+	text, err := m.stamp(ctx, file)
+	if errors.Is(err, os.ErrNotExist) { // it was deleted a moment ago
+		return Applied{}, fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
 	}
 	if err != nil {
 		return Applied{}, fmt.Errorf("restart %s %s: %w", kind, k, err)
 	}
 	m.settle(ctx, []manifest.Single{{Kind: kind, Key: k, Text: text}})
 	return Applied{Kind: kind, Namespace: k.Namespace, Name: k.Name, Change: "restarted", File: file}, nil
+}
+
+// stamp writes into the file of a workload when it was restarted.
+func (m *Machine) stamp(ctx context.Context, file string) ([]byte, error) {
+	folder, err := m.cfg.Manifests.Changes.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Release()
+	text, err := os.ReadFile(file)
+	if err == nil {
+		text, err = manifest.Restarted(text, time.Now().Format(time.RFC3339Nano))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text, folder.Change(changeset.Change{Name: filepath.Base(file), Data: text})
 }
 
 // stillRestarted are objects that are applied, with the times of restarts that their files

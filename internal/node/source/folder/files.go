@@ -77,6 +77,13 @@ func (f *files) note(e event, now time.Time) {
 	f.dirty[e.name] = true
 }
 
+// complete has a file read at once that has changed as a whole, whatever events there are
+// of it.
+func (f *files) complete(name string) {
+	delete(f.writing, name)
+	f.dirty[name] = true
+}
+
 // take brings the files in line with the names in the folder. It says whether that
 // changed anything, and when to look again for what is not ready.
 func (f *files) take(names []string, now time.Time) (changed bool, again time.Duration) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/keep"
 )
 
@@ -38,7 +39,10 @@ type Config struct {
 	// static pods of a node, and Path may be a single file, of which the folder is
 	// watched all the same: files are replaced by others of their name.
 	Static bool
-	Log    *slog.Logger
+	// Changes is the folder as others within this process change it, several files at
+	// once: all are read before that, or all after. Nil if nobody does.
+	Changes *changeset.Folder
+	Log     *slog.Logger
 }
 
 // Source is one folder.
@@ -46,6 +50,7 @@ type Source struct {
 	path    string
 	log     *slog.Logger
 	set     func(source.Set)
+	changes *changeset.Folder
 	files   files
 	static  bool   // see Config
 	only    string // the one file that is read; empty for all
@@ -68,7 +73,7 @@ func New(c Config, set func(source.Set)) *Source {
 	if c.Static && isFile(c.Path) {
 		c.Path, only = filepath.Dir(c.Path), filepath.Base(c.Path)
 	}
-	return &Source{path: c.Path, only: only, log: c.Log, set: set, most: maxFiles, static: c.Static, files: newFiles(c)}
+	return &Source{path: c.Path, only: only, log: c.Log, set: set, changes: c.Changes, most: maxFiles, static: c.Static, files: newFiles(c)}
 }
 
 func isFile(path string) bool {
@@ -82,7 +87,10 @@ func (s *Source) Run(ctx context.Context) error {
 	s.known = s.files.restore()
 	s.changed = true
 	for {
-		again := s.look()
+		again := s.look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		for s.changed {
 			s.set(s.all())
 			s.changed = s.known && s.files.keep.Told()
@@ -133,8 +141,13 @@ func (s *Source) wait(ctx context.Context, again time.Duration) bool {
 }
 
 // look reads what has changed, and says when to look again if nothing happens.
-func (s *Source) look() time.Duration {
-	names, err := s.names()
+func (s *Source) look(ctx context.Context) time.Duration {
+	release, err := s.hold(ctx)
+	defer release()
+	var names []string
+	if err == nil {
+		names, err = s.names()
+	}
 	if err != nil {
 		s.report(fmt.Errorf("manifest folder %s: %w; the pods of its files stay as they are until it can be read again", s.path, err))
 		s.unwatch()
@@ -154,6 +167,21 @@ func (s *Source) look() time.Duration {
 	s.changed = s.changed || changed || !s.known
 	s.known = true
 	return min(again, soon)
+}
+
+// hold has nobody else change the folder until release is called.
+func (s *Source) hold(ctx context.Context) (release func(), err error) {
+	if s.changes == nil {
+		return func() {}, nil
+	}
+	held, err := s.changes.Lock(ctx)
+	if err != nil {
+		return func() {}, err
+	}
+	for _, name := range held.Changed() {
+		s.files.complete(name)
+	}
+	return held.Release, nil
 }
 
 func (s *Source) report(problem error) {

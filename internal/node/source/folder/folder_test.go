@@ -16,6 +16,7 @@ import (
 
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/keep"
 )
 
@@ -443,6 +444,35 @@ func TestLost(t *testing.T) {
 	r.wait("a")
 }
 
+// TestWhole reads files before others have changed some of them, or after, and tells of a
+// change that was cut off and cannot be put back.
+func TestWhole(t *testing.T) {
+	dir := t.TempDir()
+	changes := changeset.New(dir)
+	r, _ := startWith(t, Config{Path: dir, Changes: changes, Log: slog.New(slog.DiscardHandler)})
+	r.wait("")
+	held, err := changes.Lock(t.Context())
+	r.do(err)
+	r.do(held.Change(changeset.Change{Name: "a.yaml", Data: []byte(pod("a"))}))
+	time.Sleep(3 * settle) // in which a source that does not wait reads it
+	r.do(held.Change(changeset.Change{Name: "b.yaml", Data: []byte(pod("b"))}))
+	held.Release()
+	if r.last = <-r.sets; pods(r.last) != "a b" {
+		t.Fatalf("it has seen %q", pods(r.last))
+	}
+	// As a change of two files leaves a folder that is cut off after the first.
+	cut := filepath.Join(dir, ".change")
+	r.do(os.Mkdir(cut, 0o700))
+	r.do(os.WriteFile(filepath.Join(cut, "none.c.yaml"), nil, 0o600))
+	r.do(os.MkdirAll(filepath.Join(dir, "c.yaml", "x"), 0o700))
+	r.wait("a b", "put back the files of a change that failed or was cut off")
+	r.do(os.RemoveAll(filepath.Join(dir, "c.yaml")))
+	r.wait("a b")
+	if _, err := os.Stat(cut); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}
+
 // TestMany has more files than are read.
 func TestMany(t *testing.T) {
 	r := running{t: t, dir: t.TempDir()}
@@ -453,7 +483,7 @@ func TestMany(t *testing.T) {
 	defer s.unwatch()
 	s.most = 2
 	s.files.dirty = map[string]bool{"a.yaml": true, "b.yaml": true} // nobody is writing them
-	s.look()
+	s.look(t.Context())
 	got := s.all()
 	if pods(got) != "a b" || len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err.Error(), "it holds 3 manifests, and only the first 2") {
 		t.Errorf("%s, %v", pods(got), got.Problems)

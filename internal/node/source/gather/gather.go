@@ -17,6 +17,7 @@ import (
 
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/source"
+	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/folder"
 	"fairlead.run/internal/node/source/keep"
 	"fairlead.run/internal/node/source/stdin"
@@ -26,6 +27,9 @@ import (
 // Config names the sources. None at all is right, too: there are no pods then.
 type Config struct {
 	Folder string // of manifests, absolute, or a file of static pods; empty for none
+	// Changes is the same folder for those who change it within this process; nil for
+	// nobody.
+	Changes *changeset.Folder
 	Address
 	Input io.Reader // standard input; nil for none
 	// Keep is where the last good versions of manifests are kept, which is below a
@@ -73,7 +77,7 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 		if err := c.first(kept); err != nil {
 			return nil, err
 		}
-		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Static: c.Static, Log: c.Log}, merged.From(source.File)).Run)
+		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Static: c.Static, Changes: c.Changes, Log: c.Log}, merged.From(source.File)).Run)
 	}
 	if c.URL != "" {
 		s, err := url.New(url.Config{
