@@ -45,6 +45,7 @@ type state struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	configs    map[string]*runtimeapi.PodSandboxConfig // by sandbox
 	containers map[string]*container
+	process    string
 }
 
 // container is one with what it was made of. The status is replaced and never changed,
@@ -88,6 +89,13 @@ func (f *Runtime) Hang(call string, until <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hang[call] = until
+}
+
+// Process is what the runtime says of its process, as JSON; nothing without that.
+func (f *Runtime) Process(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.process = text
 }
 
 // Stubborn has containers use all of their grace period.
@@ -201,7 +209,7 @@ func (f *Runtime) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.Cal
 	return &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
-		Info:            map[string]string{"handlers": `{"runc":{"default":true,"ready":true},"crun":{"reason":"it fell over"}}`},
+		Info:            map[string]string{"handlers": `{"runc":{"default":true,"ready":true},"crun":{"reason":"it fell over"}}`, "process": f.state.process},
 	}, nil
 }
 
