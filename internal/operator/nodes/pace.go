@@ -82,7 +82,7 @@ func (p *Pool) Pace(all []*corev1.Node, most int) Pace {
 		admitted[n.Name] = true
 		busy++
 	}
-	return Pace{admitted, p.renew(all, admitted, most), passed}
+	return Pace{admitted, p.renew(all, admitted, passed, most), passed}
 }
 
 // stage is how far a node is with all its runtimes.

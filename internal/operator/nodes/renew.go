@@ -97,14 +97,17 @@ func (p *Pool) outdated(n *corev1.Node) (out []Installer) {
 // answer count, as they serve nobody, and keep the pods that they have: when they come
 // back all at once, they wait for their turns like the others. A pod that is not ready
 // has nothing to lose, so that a release which fails never keeps the next one from the
-// nodes that it is on.
-func (p *Pool) renew(all []*corev1.Node, admitted map[string]bool, most int) map[string]bool {
+// nodes that it is on. A node that answers and is passed over has never had the runtime:
+// it may refuse each release, and takes nothing from those that have it.
+func (p *Pool) renew(all []*corev1.Node, admitted map[string]bool, passed map[string]string, most int) map[string]bool {
 	out, busy, away := map[string]bool{}, 0, 0
 	var failing, waiting []*corev1.Node
 	for _, n := range all {
 		switch at := p.turn(n); {
 		case !Alive(n):
 			away++
+		case passed[n.Name] != "":
+			out[n.Name] = true
 		case at == broken:
 			failing = append(failing, n)
 		case at == turning || admitted[n.Name]:
