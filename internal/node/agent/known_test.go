@@ -114,7 +114,7 @@ func TestNamesOfUnread(t *testing.T) {
 		n.kill()
 		n.unread = []string{source.File, source.Address}
 		stopped := make(chan struct{})
-		n.Hang("stop p1/x", stopped)
+		n.Hang("stop p1/x in 30s", stopped)
 		wanted := []*corev1.Pod{from(again(3, changed), source.File), from(again(4, moved), source.File)}
 		n.boot(t, wanted...)
 		if n := len(n.Sandboxes()); n != 2 {

@@ -46,6 +46,7 @@ type state struct {
 	configs    map[string]*runtimeapi.PodSandboxConfig // by sandbox
 	containers map[string]*container
 	process    string
+	handlers   []string // that were added
 }
 
 // container is one with what it was made of. The status is replaced and never changed,
@@ -96,6 +97,13 @@ func (f *Runtime) Process(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.process = text
+}
+
+// AddHandler has the runtime work with one more handler.
+func (f *Runtime) AddHandler(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.handlers = append(f.state.handlers, name)
 }
 
 // Stubborn has containers use all of their grace period.
@@ -206,9 +214,13 @@ func (f *Runtime) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.Cal
 	if err != nil {
 		return nil, err
 	}
+	handlers := []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}}
+	for _, name := range f.state.handlers {
+		handlers = append(handlers, &runtimeapi.RuntimeHandler{Name: name})
+	}
 	return &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
+		RuntimeHandlers: handlers,
 		Info:            map[string]string{"handlers": `{"runc":{"default":true,"ready":true},"crun":{"reason":"it fell over"}}`, "process": f.state.process},
 	}, nil
 }

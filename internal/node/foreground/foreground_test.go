@@ -339,7 +339,7 @@ func TestResolve(t *testing.T) {
 		{"no class", "", "", ""},
 		{"empty class", "runtimeClassName: ''", "", ""},
 		{"runc", "runtimeClassName: native", "", "runc"},
-		{"missing class", "runtimeClassName: nativ", `there is no RuntimeClass "nativ"; there are broken, native, sandboxed; did you mean native? (of the files given with -f)`, ""},
+		{"missing class", "runtimeClassName: nativ", `there is no RuntimeClass "nativ"; there are broken, native, sandboxed; did you mean native? (among the manifests)`, ""},
 		{"missing handler", "runtimeClassName: sandboxed", `asks for the runtime handler "gvisor", which this machine does not have; the handlers here are runc (default)`, ""},
 		{"broken handler", "runtimeClassName: broken", "which does not work on this machine: it fell over", ""},
 		{"same overhead", "runtimeClassName: native\n  overhead: {memory: 1024Ki}", "", "runc"},

@@ -71,7 +71,7 @@ func refusal(err error) error {
 	}
 	switch r.Reason {
 	case runtimeclass.ReasonMissing:
-		return fmt.Errorf("%w (of the files given with -f): %w", err, errdefs.ErrNotFound)
+		return fmt.Errorf("%w (among the manifests): %w", err, errdefs.ErrNotFound)
 	case policy.ReasonNoFit:
 		return fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 	}

@@ -210,15 +210,25 @@ func (m *Machine) ownedPod(k manifest.Key) (ask, bool) {
 }
 
 // podsOf are the pods of an object that there are or may be: those that the agent was asked
-// for, if they have begun or not, and those that it was asked for before and that end.
+// for, if they have begun or not, those that it was asked for before and that end, and
+// those of their names that an earlier agent has left.
 func (m *Machine) podsOf(kind string, k manifest.Key) (out []types.UID) {
+	present := m.agent.Present()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	names := map[string]bool{}
 	for _, pods := range []map[types.UID]ask{m.last.pods, m.last.going} {
 		for uid, a := range pods {
 			if a.isOf(kind, k) {
+				names[a.key.String()] = true
+				delete(present, uid)
 				out = append(out, uid)
 			}
+		}
+	}
+	for uid, name := range present {
+		if names[name] {
+			out = append(out, uid)
 		}
 	}
 	return out

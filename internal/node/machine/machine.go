@@ -309,13 +309,15 @@ func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, 
 		return agent.Placement{}, &agent.Refusal{Reason: reason, Message: err.Error(), Again: true}
 	}
 	choice, err := set.Resolve(p, objects.Classes)
+	if err != nil {
+		m.forget()
+	}
 	switch {
 	case errors.Is(err, errdefs.ErrNotFound):
 		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassNotFound", Message: err.Error(), Again: true}
 	case errors.Is(err, errdefs.ErrInvalidArgument):
 		return agent.Placement{}, &agent.Refusal{Reason: "RuntimeClassRefused", Message: err.Error(), Again: true}
 	case err != nil:
-		m.forget()
 		return agent.Placement{}, err
 	}
 	return agent.Placement{

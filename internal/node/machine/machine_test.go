@@ -377,6 +377,19 @@ func TestClass(t *testing.T) {
 	}
 }
 
+// TestHandlerComes runs a pod that was refused for want of a handler once there is one, at the
+// next change of a manifest, however soon that is.
+func TestHandlerComes(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", "  runtimeClassName: new\n"))
+	p.write("class.yaml", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: new}\nhandler: new\n")
+	p.boot()
+	p.await("the refusal", func() bool { return p.pods()["a"].Status.Reason == "RuntimeClassNotFound" })
+	p.fake.AddHandler("new")
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+}
+
 // TestApply writes objects and takes them away, and leaves alone what people have written.
 func TestApply(t *testing.T) {
 	p := newPlace(t)
@@ -681,6 +694,31 @@ func TestDeleteOfWhatBegins(t *testing.T) {
 			t.Fatalf("%d: %d sandboxes are left", i, n)
 		}
 	}
+}
+
+// TestDeleteOfWhatIsLeft tells of a pod that an earlier machine has left, too.
+func TestDeleteOfWhatIsLeft(t *testing.T) {
+	p := newPlace(t)
+	p.boot()
+	if code, answer := p.ask("POST", "/objects", podOf("a", "run", "")); code != 200 {
+		t.Fatal(answer)
+	}
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	before := p.pods()["a"].UID
+	p.stop()
+	p.write("applied.pod.default.a.yaml", podOf("a", "run on", ""))
+	ends := make(chan struct{})
+	p.fake.Hang("stop a/c in 30s", ends)
+	p.boot()
+	p.await("its end, and another pod", func() bool {
+		_, there := p.machine.present()[before]
+		return there && len(p.machine.present()) == 2
+	})
+	if code, answer := p.ask("DELETE", "/objects/Pod/a?namespace=default", ""); code != 200 || !strings.Contains(answer, string(before)) {
+		t.Errorf("%d %s, which does not tell of %s", code, answer, before)
+	}
+	close(ends)
+	p.await("the end", func() bool { return len(p.machine.present()) == 0 })
 }
 
 // TestEvents follows what happens, from the beginning.
