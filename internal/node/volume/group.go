@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/keylock"
 	"fairlead.run/internal/node/volume/tree"
 )
 
@@ -46,6 +49,11 @@ func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
 	if p := s.spec.Pod.Spec.SecurityContext.FSGroupChangePolicy; p != nil {
 		change.onMismatch = *p == corev1.FSGroupChangeOnRootMismatch
 	}
+	done, err := change.turn(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("wait until another pod's group has it: %w", err)
+	}
+	defer done()
 	refused, err := hostpath.Look(ctx, dir, func() (refusal, error) {
 		err := change.apply(ctx, dir)
 		return change.refused, err
@@ -58,6 +66,56 @@ func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
 		s.refused[dir] = fmt.Errorf("%d files of %s could not be given to group %d (fsGroup) with its rights, the first of them: %w", refused.files, dir, *g, refused.first)
 	}
 	return nil
+}
+
+// given are the folders that are given to a group now: pods share those of local volumes.
+// The one at it counts the files that it has looked at.
+var given struct {
+	folders keylock.Locks[string]
+	files   sync.Map // *atomic.Int64, by folder
+}
+
+// turn waits until no other pod's group is given a folder, for as long as that gets on.
+func (c *groupChange) turn(ctx context.Context, dir string) (done func(), err error) {
+	waits, stop := context.WithCancel(ctx)
+	defer stop()
+	go c.follow(waits, dir, c.due)
+	unlock, err := given.folders.Lock(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	c.shown = &atomic.Int64{}
+	given.files.Store(dir, c.shown)
+	return func() {
+		given.files.Delete(dir)
+		unlock()
+	}, nil
+}
+
+// follow sees how far the one at it is, until ctx ends, and tells of that from due on.
+func (c *groupChange) follow(ctx context.Context, dir string, due time.Time) {
+	last := int64(-1)
+	ticks := time.NewTicker(aliveEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticks.C:
+			shown, ok := given.files.Load(dir)
+			if !ok {
+				continue
+			}
+			if n := shown.(*atomic.Int64).Load(); n != last {
+				last = n
+				c.alive()
+			}
+			if c.tell != nil && !now.Before(due) {
+				due = now.Add(nextProgress)
+				c.tell(int(last))
+			}
+		}
+	}
 }
 
 // When somebody is told how far a change is, as by a kubelet.
@@ -122,6 +180,7 @@ type groupChange struct {
 
 	alive func()          // called now and then while it gets on
 	files int             // that were looked at
+	shown *atomic.Int64   // the same, for who waits
 	seen  time.Time       // when alive was called last
 	due   time.Time       // when to tell how far it is
 	tell  func(files int) // nil tells nobody
@@ -176,6 +235,7 @@ const aliveEvery = time.Second
 
 func (c *groupChange) step(now time.Time) {
 	c.files++
+	c.shown.Store(int64(c.files))
 	if now.Sub(c.seen) >= aliveEvery {
 		c.seen = now
 		c.alive()

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,7 +261,7 @@ func TestGroupTakesItsTime(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		var told []time.Duration
-		c := groupChange{alive: alive, due: began.Add(firstProgress), tell: func(int) { told = append(told, time.Since(began)) }}
+		c := groupChange{alive: alive, due: began.Add(firstProgress), tell: func(int) { told = append(told, time.Since(began)) }, shown: &atomic.Int64{}}
 		for time.Since(began) < 200*time.Second {
 			c.step(time.Now())
 			time.Sleep(500 * time.Millisecond)
@@ -271,6 +272,64 @@ func TestGroupTakesItsTime(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if err := context.Cause(ctx); !errors.Is(err, errStuck) {
 			t.Errorf("without progress: %v", err)
+		}
+	})
+}
+
+// TestGroupOfAFolderThatIsShared waits for another pod's group, for as long as that gets on, and
+// tells how far it is.
+func TestGroupOfAFolderThatIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dir = "/shared"
+		first := groupChange{alive: func() {}}
+		done, err := first.turn(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// waiter is another pod's attempt.
+		waiter := func(told *[]int) chan error {
+			s := &Set{around: Around{Limit: 2 * time.Minute}}
+			ctx, alive, cancel := s.whileAlive(t.Context())
+			c := groupChange{alive: alive, due: time.Now().Add(firstProgress), tell: func(files int) { *told = append(*told, files) }}
+			out := make(chan error, 1)
+			go func() {
+				defer cancel()
+				done, err := c.turn(ctx, dir)
+				if err == nil {
+					done()
+				}
+				out <- err
+			}()
+			return out
+		}
+		var told []int
+		second := waiter(&told)
+		for range 400 { // 200 s
+			first.step(time.Now())
+			time.Sleep(500 * time.Millisecond)
+		}
+		synctest.Wait()
+		select {
+		case err := <-second:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		if len(told) != 3 || told[0] < 59 || told[0] > 61 || told[2] < 299 || told[2] > 301 {
+			t.Errorf("told of %v files, want about 60, 180 and 300", told)
+		}
+		third := waiter(&[]int{})
+		done()
+		if err := errors.Join(<-second, <-third); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+		// One that does not get on is waited for as long as for a file system.
+		if done, err = first.turn(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		defer done()
+		began := time.Now()
+		if err := <-waiter(&[]int{}); !errors.Is(err, errStuck) || time.Since(began) > 3*time.Minute {
+			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
 }
