@@ -46,11 +46,11 @@ func (s Spec) validate() error {
 
 // Mount mounts a root file system, or an image alone. If the target is mounted already, nothing is
 // done. After a failure nothing is mounted; the directories may exist.
-func Mount(_ context.Context, s Spec) error {
+func Mount(ctx context.Context, s Spec) error {
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", s.what(), s.Target, err)
 	}
-	if err := s.mount(); err != nil {
+	if err := s.mount(ctx); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", s.what(), s.Target, explain(s, err))
 	}
 	return nil
@@ -63,7 +63,7 @@ func (s Spec) what() string {
 	return "root file system"
 }
 
-func (s Spec) mount() error {
+func (s Spec) mount(ctx context.Context) error {
 	if err := os.MkdirAll(s.Target, 0o755); err != nil {
 		return err
 	}
@@ -84,9 +84,32 @@ func (s Spec) mount() error {
 		return err
 	}
 	if s.Mapping != nil {
-		return l.mountMapped(s.Target, s.Mapping.UserNS)
+		err = l.mountMapped(s.Target, s.Mapping.UserNS)
+	} else {
+		err = l.mountAny(s.Target)
 	}
-	return l.mountAny(s.Target)
+	if err != nil || s.ReadOnly {
+		return err
+	}
+	return l.checkWritable(ctx, s.Target)
+}
+
+// checkWritable takes a mount away that cannot be written to: overlay makes one where it
+// finds no room for its scratch space, and tells nobody but the kernel's log.
+func (l layers) checkWritable(ctx context.Context, target string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(target, &st); err != nil {
+		return &fs.PathError{Op: "statfs", Path: target, Err: err}
+	}
+	if st.Flags&unix.ST_RDONLY == 0 {
+		return nil
+	}
+	scratch := filepath.Join(l.work, "work")
+	err := os.Mkdir(scratch, 0o700) // fails as it has for overlay, unless there is room by now
+	if err == nil {
+		err = &fs.PathError{Op: "mkdir", Path: scratch, Err: unix.ENOSPC}
+	}
+	return errors.Join(err, Unmount(ctx, target))
 }
 
 // writable makes the directory that the container's changes go to, with the

@@ -269,6 +269,36 @@ func TestMountErrors(t *testing.T) {
 	}
 }
 
+// Where overlay finds no room for its scratch space, it mounts all the same, and nothing can
+// be written. Such a root file system is none, and when there is room it is made.
+func TestMountWithoutRoom(t *testing.T) {
+	s := newSpec(t, 2)
+	if err := os.Mkdir(s.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The folder, and those of the writable layer and the scratch space.
+	if err := unix.Mount("tmpfs", s.Dir, "tmpfs", 0, "nr_inodes=3"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(Unmount(context.Background(), s.Target), unix.Unmount(s.Dir, 0)); err != nil {
+			t.Error(err)
+		}
+	})
+	err := Mount(t.Context(), s)
+	if !errors.Is(err, unix.ENOSPC) || !errors.Is(err, errdefs.ErrExhausted) || !strings.Contains(err.Error(), s.Dir) {
+		t.Errorf("mount without room: %v", err)
+	}
+	if left, err := List(s.Target); err != nil || len(left) > 0 {
+		t.Errorf("left mounted: %v, %v", left, err)
+	}
+	if err := unix.Mount("", s.Dir, "", unix.MS_REMOUNT, "nr_inodes=100"); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, s)
+	write(t, filepath.Join(s.Target, "new"), "")
+}
+
 func TestRoots(t *testing.T) {
 	s := newSpec(t, 2)
 	state, root := t.TempDir(), t.TempDir()
