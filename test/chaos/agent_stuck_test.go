@@ -70,7 +70,7 @@ func putHanging(c *cluster) {
 			ProbeHandler: corev1.ProbeHandler{Exec: forever.Exec}, TimeoutSeconds: 1, PeriodSeconds: 1, FailureThreshold: 1,
 		}
 	})
-	c.put("unread", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"sh", "-c", "trap exit TERM; yes & wait"} })
+	c.put("unread")
 }
 
 // flood executes a command in a pod that writes without end, reads the first line, and
