@@ -137,13 +137,20 @@ type apiFlags struct {
 	certFile, keyFile, clientCA string
 	rotate, anonymous           bool
 	alwaysAllow, profiling      bool
-	systemLogs                  bool
+	systemLogs, logQuery        bool
 	tls                         access.TLS
 	level                       slog.LevelVar
 }
 
 // systemLogFolder is that of the machine's logs, as a kubelet has it.
 const systemLogFolder = "/var/log"
+
+func (f *apiFlags) check() error {
+	if f.logQuery && !f.systemLogs {
+		return usageError{errors.New("--enable-system-log-query (enableSystemLogQuery) goes with --enable-system-log-handler (enableSystemLogHandler): set both, or none")}
+	}
+	return nil
+}
 
 // served is what of the API has to be asked for.
 func (f *apiFlags) served() join.Served {
@@ -152,7 +159,7 @@ func (f *apiFlags) served() join.Served {
 		out.Level = &f.level
 	}
 	if f.systemLogs {
-		out.NodeLogs = systemLogFolder
+		out.NodeLogs = server.NodeLogs{Folder: systemLogFolder, Query: f.logQuery}
 	}
 	return out
 }
@@ -172,7 +179,7 @@ func (a *app) nodeCommand() *cobra.Command {
 			if err := f.file.read(cmd.Flags()); err != nil {
 				return err
 			}
-			if err := errors.Join(f.stock.check(cmd), f.self.check()); err != nil {
+			if err := errors.Join(f.stock.check(cmd), f.self.check(), f.api.check()); err != nil {
 				return err
 			}
 			f.self.flags = tellable(cmd.Flags())
@@ -210,6 +217,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.BoolVar(&f.api.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
 	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API, and let it say how much is logged")
 	s.BoolVar(&f.api.systemLogs, "enable-system-log-handler", false, "serve the files in "+systemLogFolder+" with the node API")
+	s.BoolVar(&f.api.logQuery, "enable-system-log-query", false, "have it answer queries for the logs of services, too, with the journal or these files")
 	s.StringVar(&f.api.tls.MinVersion, "tls-min-version", "", "least version of TLS of the node API: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
 	s.StringSliceVar(&f.api.tls.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2 of the node API (default those that Go takes for safe)")
 	s.StringSliceVar(&f.dns.servers, "cluster-dns", nil, "addresses of the DNS of the cluster")

@@ -78,14 +78,22 @@ type Config struct {
 	About *zpages.About
 	// CheckpointDir is where checkpoints are written to.
 	CheckpointDir string
-	// NodeLogs is the folder of logs of the node that is served; "" is none.
-	NodeLogs string
+	// NodeLogs are the logs of the node that are served.
+	NodeLogs NodeLogs
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// Level is what /debug/flags/v changes.
 	Level *slog.LevelVar
 	// Limits are how much is served at once.
 	Limits Limits
+}
+
+// NodeLogs are logs of a node.
+type NodeLogs struct {
+	// Folder is served with all that is in it; "" is none.
+	Folder string
+	// Query answers queries with that folder, and with the journal of systemd.
+	Query bool
 }
 
 // Limits bound what callers can make the node do. Zero means the default.
@@ -212,7 +220,7 @@ func (s *Server) routes() []route {
 		all = append(all, route{"statusz", []string{"GET /statusz"}, quick, c.About.Statusz}, route{"flagz", []string{"GET /flagz"}, quick, c.About.Flagz})
 	}
 	add(c.CheckpointDir != "", route{"checkpoint", []string{"POST /checkpoint/{namespace}/{pod}/{container}"}, slow, s.checkpoint})
-	add(c.NodeLogs != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs})
+	add(c.NodeLogs.Folder != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs})
 	add(c.Profiling, route{"debug", []string{"GET /debug/pprof/{name...}"}, stream, s.profile})
 	add(c.Level != nil, route{"debug", []string{"PUT /debug/flags/v"}, quick, s.verbosity})
 	return all

@@ -498,7 +498,7 @@ func TestNodeLogs(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := serveNode(t, func(c *Config, _ *fakeRuntime) { c.NodeLogs = dir })
+	n := serveNode(t, func(c *Config, _ *fakeRuntime) { c.NodeLogs.Folder = dir })
 	for path, want := range map[string]struct {
 		code int
 		text string
@@ -523,8 +523,56 @@ func TestNodeLogs(t *testing.T) {
 	if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "text/plain") {
 		t.Errorf("a page of somebody's is shown as %s", got)
 	}
-	if _, err := New(Config{Node: fakeNode{}, Runtime: n.runtime, Log: quietLog(t), NodeLogs: filepath.Join(top, "nowhere")}); err == nil {
+	if _, err := New(Config{Node: fakeNode{}, Runtime: n.runtime, Log: quietLog(t), NodeLogs: NodeLogs{Folder: filepath.Join(top, "nowhere")}}); err == nil {
 		t.Error("a folder that is not there was taken")
+	}
+}
+
+// Queries are about that folder and the journal. Without being allowed they are passed over.
+func TestLogQuery(t *testing.T) {
+	top := t.TempDir()
+	dir, bin := filepath.Join(top, "log"), filepath.Join(top, "bin")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "web"), 0o755), os.Mkdir(bin, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	appendLog(t, filepath.Join(top, "secret"), "secret")
+	appendLog(t, filepath.Join(dir, "web", "web.log"), "line\n")
+	if err := os.Symlink("../secret", filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	script := "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\necho the journal says: $@\n"
+	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n := serveNode(t, func(c *Config, _ *fakeRuntime) { c.NodeLogs = NodeLogs{dir, true} })
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"/logs/?query=kubelet&tailLines=2":    {200, "the journal says: --lines=2"},
+		"/logs/?query=web":                    {200, "line\n"},
+		"/logs/?query=/web/web.log":           {200, "line\n"},
+		"/logs/web/web.log":                   {200, "line\n"},
+		"/logs/?query=none":                   {404, "there is no log of none"},
+		"/logs/?query=/none":                  {404, ""},
+		"/logs/?query=out":                    {500, ""},
+		"/logs/?query=/out":                   {500, ""},
+		"/logs/?query=/../secret":             {404, ""},
+		"/logs/?query=":                       {400, "want the name of a service"},
+		"/logs/?tailLines=2":                  {406, "name it"},
+		"/logs/?query=kubelet;reboot":         {406, ""},
+		"/logs/web/?query=kubelet":            {406, "/logs/ alone"},
+		"/logs/web/web.log?unknown=something": {200, "line\n"},
+	} {
+		path = strings.ReplaceAll(path, ";", "%3B")
+		if code, got := n.get(t, "GET", path); code != want.code || !strings.Contains(got, want.text) || strings.Contains(got, "secret") {
+			t.Errorf("%s: %d %q, want %d", path, code, got, want.code)
+		}
+	}
+	n = serveNode(t, func(c *Config, _ *fakeRuntime) { c.NodeLogs.Folder = dir })
+	if code, got := n.get(t, "GET", "/logs/?query=kubelet"); code != 200 || !strings.Contains(got, "<pre>") {
+		t.Errorf("it is not asked for: %d %q", code, got)
 	}
 }
 

@@ -105,7 +105,7 @@ type API struct {
 type Served struct {
 	Profiling bool
 	Level     *slog.LevelVar // that /debug/flags/v sets; nil serves none
-	NodeLogs  string         // folder of /logs/; empty serves none
+	NodeLogs  server.NodeLogs
 }
 
 // Node is a machine that is one. Make it by New.

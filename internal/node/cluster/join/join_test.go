@@ -31,6 +31,7 @@ import (
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/resources"
+	"fairlead.run/internal/node/server"
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/test/apiserver"
@@ -483,7 +484,7 @@ func TestServed(t *testing.T) {
 		t.Errorf("a checkpoint: %d %s, made %q, %v", code, said, made, err)
 	}
 	s.stop()
-	s.served = Served{Profiling: true, Level: level, NodeLogs: logs}
+	s.served = Served{Profiling: true, Level: level, NodeLogs: server.NodeLogs{Folder: logs}}
 	n = s.boot()
 	if code, said := ask(n, "GET", "/logs/syslog", ""); code != http.StatusOK || said != "it began" {
 		t.Errorf("a log: %d %s", code, said)
