@@ -64,6 +64,23 @@ func TestANodeWaits(t *testing.T) {
 	}
 }
 
+// Queries are answered with the files of the handler, so that they go with that.
+func TestLogQueryFlag(t *testing.T) {
+	if err := (&apiFlags{logQuery: true}).check(); err == nil {
+		t.Error("without the handler it is taken")
+	}
+	if err := (&apiFlags{systemLogs: true}).check(); err != nil {
+		t.Error(err)
+	}
+	f := apiFlags{systemLogs: true, logQuery: true}
+	if err := f.check(); err != nil {
+		t.Error(err)
+	}
+	if got := f.served().NodeLogs; !got.Query || got.Folder != systemLogFolder {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestNodeIP(t *testing.T) {
 	for given, want := range map[string]string{
 		"":                         "",
