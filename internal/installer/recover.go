@@ -38,7 +38,7 @@ func (i *Installer) settle(ctx context.Context) (cri.Seen, error) {
 	seen, failed := i.look(ctx)
 	back := cutOff(all, errors.Is(failed, errdefs.ErrUnavailable))
 	if len(back) == 0 {
-		return seen, failed
+		return seen, i.goneBack(failed)
 	}
 	i.log.Warn("undoing changes that were cut off", "types", types(back))
 	err = i.undo(ctx, back, true)
@@ -49,6 +49,21 @@ func (i *Installer) settle(ctx context.Context) (cri.Seen, error) {
 		i.log.Error("a change that was cut off is undone, but not all is as it was", "err", err)
 	}
 	return i.look(ctx)
+}
+
+// goneBack adds what to do where containerd answers without the CRI, and a file of ours is why.
+func (i *Installer) goneBack(failed error) error {
+	if i.dist.Runtime != "containerd" || !cri.Absent(failed) {
+		return failed
+	}
+	c, err := i.load()
+	if err != nil {
+		return failed
+	}
+	if f := c.GoneBack(); f != "" {
+		return fmt.Errorf("%w; containerd 1.x takes %s for its whole table of the CRI: if this node has gone back from 2.x, take the import of that file out of %s and restart containerd", failed, f, c.Main)
+	}
+	return failed
 }
 
 // cutOff are the records that have to be undone before anything else, in the order

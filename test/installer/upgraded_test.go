@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/test/node"
 )
 
 // becomes has the node run another release of containerd from now on, on what the first one
@@ -94,6 +97,59 @@ func TestPodsOutliveAnUpgradeOfContainerd(t *testing.T) {
 				d.cri().remove(t, id)
 			}
 			d.uninstall("kata-containers")
+			d.serves("runc", "foreign")
+			same(t, before, d.configFiles())
+			d.bare()
+		})
+	}
+}
+
+// A node's containerd goes back from 2.x to 1.x, which serves no CRI with our file in its
+// imports. What says so names the file; once its import is out, all goes on.
+func TestContainerdGoesBack(t *testing.T) {
+	all := releases(t)
+	for _, old := range all[1:] {
+		t.Run(old.name, func(t *testing.T) {
+			d := start(t, old, "")
+			before := d.configFiles()
+			admins, err := os.ReadFile(d.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.becomes(all[0])
+			d.install(small(t, "test", "1"))
+			d.serves("runc", "foreign", "test")
+
+			d.mu.Lock()
+			d.program, d.major, d.minor = old.program, old.major, old.minor
+			d.mu.Unlock()
+			if out, err := exec.Command(d.path("restart")).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			own := d.path("etc/conf.d/fairlead-test.toml")
+			said := func() payload.InstallResult { return d.fairlead(nil, "uninstall", "test").first(t) }
+			r := said()
+			for n := 0; n < 600 && strings.Contains(r.Message, "connect"); n++ { // it begins
+				time.Sleep(100 * time.Millisecond)
+				r = said()
+			}
+			if r.State != payload.Refused || r.Reason != payload.RuntimeUnavailable || !strings.Contains(r.Message, own) || !strings.Contains(r.Message, d.config()) {
+				t.Fatalf("%+v", r)
+			}
+			out, err := exec.Command(filepath.Join(node.Bin, "fairlead"), "node", "doctor", "--distribution", "containerd", "--cri-socket", d.socket(), "--cri-config", d.config()).CombinedOutput()
+			if !strings.Contains(string(out), "take the import of it out of "+d.config()) {
+				t.Fatalf("%v: %s", err, out)
+			}
+
+			d.write("etc/config.toml", string(admins))
+			d.restart()
+			d.serves("runc", "foreign")
+			d.install(small(t, "test", "2"))
+			d.serves("runc", "foreign", "test")
+			if _, err := os.Stat(own); err == nil {
+				t.Errorf("%s is left", own)
+			}
+			d.uninstall("test")
 			d.serves("runc", "foreign")
 			same(t, before, d.configFiles())
 			d.bare()

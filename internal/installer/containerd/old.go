@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"path/filepath"
 	"slices"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -55,4 +56,20 @@ func (c *Config) needed(d Daemon, w Want) error {
 		return fault.New(payload.Conflict, "%s:%d: default_runtime_name is %s, without which containerd would not serve the CRI; name another handler there first", f.path, f.doc.Line(at...), name)
 	}
 	return nil
+}
+
+// GoneBack is a file of ours that is the last one with a table of the CRI; "" if there is
+// none. containerd 2.x adds it to the others. 1.x, where a node has gone back to that, has it
+// in the place of all of them, and serves no CRI.
+func (c *Config) GoneBack() string {
+	for _, f := range slices.Backward(c.files) {
+		if f.doc.Get(plugin(f.version)...) == nil {
+			continue
+		}
+		if c.DropIns == "" && f.version < 3 && Own(filepath.Base(f.path)) {
+			return f.path
+		}
+		return ""
+	}
+	return ""
 }

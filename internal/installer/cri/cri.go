@@ -18,7 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -126,6 +128,9 @@ func (c Client) Probe(ctx context.Context) (Seen, error) {
 	s.Loaded, err = c.inForce(ctx)
 	return s, err
 }
+
+// Absent says whether an error of a question says that a daemon has answered that has no CRI.
+func Absent(err error) bool { return status.Code(err) == codes.Unimplemented }
 
 // Answers asks only for the runtime's status. Without one the error wraps
 // errdefs.ErrUnavailable; a runtime that says that it is not ready has answered.

@@ -60,6 +60,8 @@ type exam struct {
 	all  []Finding
 	dist profile.Distribution
 	seen cri.Seen
+	// absent says that a daemon answers at the runtime's socket and has no CRI.
+	absent bool
 	// blind is why it was not seen how the runtime was started, or nil, and told says that
 	// it is started with a file that has to be there.
 	blind error
@@ -175,6 +177,7 @@ func exists(path string) bool {
 func (e *exam) socket(ctx context.Context) {
 	var err error
 	e.seen, err = cri.Client{Socket: e.path(e.dist.Socket)}.Probe(ctx)
+	e.absent = cri.Absent(err)
 	switch {
 	case err != nil:
 		e.add(Finding{Error, "socket", e.dist.Socket, err.Error(), "start the runtime, and look at its log: journalctl -u " + strings.Join(e.dist.Units, " -u ")})
@@ -202,6 +205,9 @@ func (e *exam) containerd() {
 	}
 	if f := c.Disabled(); f != "" {
 		e.add(Finding{Error, "config", f, "the CRI is in disabled_plugins", "take it out there, and restart containerd"})
+	}
+	if f := c.GoneBack(); f != "" && e.absent {
+		e.add(Finding{Error, "config", f, "containerd answers without the CRI, and containerd 1.x takes this file for its whole table of the CRI", "if this node has gone back from containerd 2.x, take the import of it out of " + main + " and restart containerd"})
 	}
 	for _, text := range c.Ignored() {
 		e.add(Finding{Warning, "config", main, text + ", so that it may be read by nobody", "write the tables by the names of the file's version"})

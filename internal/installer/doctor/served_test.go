@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"fairlead.run/internal/installer/cri/critest"
 	"fairlead.run/internal/installer/profile"
@@ -216,4 +219,42 @@ func TestRuntimeThatTheKubeletDoesNotUse(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+}
+
+// A node has gone back from containerd 2.x to 1.x, which has no CRI with a file of ours. With
+// a table after that it has, and something else is why.
+func TestContainerdThatWentBack(t *testing.T) {
+	for name, after := range map[string]string{"": "", "after": "[plugins.\"io.containerd.grpc.v1.cri\"]\n"} {
+		n := serveNothing(t)
+		const table = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.a]\n  runtime_type = \"/opt/a\"\n"
+		write(t, n.Root, "etc/containerd/config.toml", "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", 0o644)
+		write(t, n.Root, "etc/containerd/conf.d/fairlead-a.toml", table, 0o644)
+		write(t, n.Root, "etc/containerd/conf.d/z.toml", "version = 2\n"+after, 0o644)
+		all := Examine(t.Context(), n)
+		found := has(all, Error, "config", "/etc/containerd/conf.d/fairlead-a.toml", "without the CRI")
+		if found != (after == "") {
+			t.Errorf("%q: %+v", name, all)
+		}
+	}
+}
+
+// serveNothing is a node whose containerd answers without the CRI.
+func serveNothing(t *testing.T) Node {
+	t.Helper()
+	root, err := os.MkdirTemp("", "doctor") // as a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(root, containerdSocket)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(root, containerdSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return Node{Root: root, proc: t.TempDir(), Choice: profile.Choice{Name: "containerd"}}
 }
