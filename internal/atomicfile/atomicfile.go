@@ -35,7 +35,7 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 	}
 	f, err := os.CreateTemp(dir, "."+base+".tmp-*")
 	if err != nil {
-		return fmt.Errorf("replace %s: %w", path, cause(err))
+		return fmt.Errorf("replace %s: %w", path, Cause(err))
 	}
 	err = fill(f, data, perm, flush)
 	if err == nil {
@@ -44,7 +44,7 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 	if err != nil {
 		// The first failure is the one to report.
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("replace %s: %w", path, cause(err))
+		return fmt.Errorf("replace %s: %w", path, Cause(err))
 	}
 	if !flush {
 		return nil
@@ -55,9 +55,10 @@ func write(path string, data []byte, perm os.FileMode, flush bool) error {
 	return nil
 }
 
-// cause leaves out the name of the file that was to take the place: it is another each
-// time, and whoever tells of an error once as long as it is the same would never stop.
-func cause(err error) error {
+// Cause leaves the name of a file out of an error, such as that of one that was to take
+// another's place: it is a new one each time, and whoever tells of an error once as long as
+// it is the same would never stop.
+func Cause(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
 	switch {

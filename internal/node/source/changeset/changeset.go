@@ -139,7 +139,7 @@ func (f *Folder) changeOne(c Change) error {
 		return atomicfile.WriteSync(f.at(c.Name), c.Data, 0o600)
 	}
 	if err := os.Remove(f.at(c.Name)); err != nil {
-		return cause(err)
+		return atomicfile.Cause(err)
 	}
 	return f.flush("")
 }
@@ -160,7 +160,7 @@ func (f *Folder) begin(list []Change) (err error) {
 	}
 	for _, c := range list {
 		if err := f.note(c); err != nil {
-			return &Error{Name: c.Name, Err: cause(err)}
+			return &Error{Name: c.Name, Err: atomicfile.Cause(err)}
 		}
 	}
 	err = f.flush(draft)
@@ -212,7 +212,7 @@ func (f *Folder) perform(list []Change) error {
 			err = os.Rename(f.at(record, next+c.Name), f.at(c.Name))
 		}
 		if err != nil {
-			return &Error{Name: c.Name, Err: cause(err), Undo: f.putBack()}
+			return &Error{Name: c.Name, Err: atomicfile.Cause(err), Undo: f.putBack()}
 		}
 	}
 	err := f.flush("")
@@ -315,17 +315,4 @@ func write(path string, data []byte) error {
 		err = file.Sync()
 	}
 	return errors.Join(err, file.Close())
-}
-
-// cause leaves out names of files that nobody knows.
-func cause(err error) error {
-	var path *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
-		return path.Err
-	case errors.As(err, &link):
-		return link.Err
-	}
-	return err
 }
