@@ -44,7 +44,7 @@ func (a *app) upCommand() *cobra.Command {
 			return a.up(cmd.Context(), &f)
 		},
 	}
-	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests, which is made if it does not exist, or - for standard input, which is read once")
+	cmd.Flags().StringVar(&f.manifests, "manifests", defaultManifests, "folder of manifests, which is made if it was never there, or - for standard input, which is read once")
 	f.address.add(cmd)
 	f.stock.add(cmd)
 	f.room.add(cmd)
@@ -117,13 +117,8 @@ func (a *app) manifests(f *upFlags) (out gather.Config, err error) {
 		out.Input = a.in
 		return out, nil
 	}
-	if out.Folder, err = absolute(f.manifests); err != nil {
-		return out, err
-	}
-	if err := os.MkdirAll(out.Folder, 0o700); err != nil {
-		return out, fmt.Errorf("make the folder of manifests: %w", err)
-	}
-	return out, nil
+	out.Folder, err = absolute(f.manifests)
+	return out, err
 }
 
 // described names sources for people. An address may hold a password.

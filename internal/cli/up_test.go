@@ -13,6 +13,20 @@ import (
 	"fairlead.run/internal/node/machine"
 )
 
+// TestManifestsAreNotMade leaves a folder that is not there to the source of it, which knows
+// whether it was there before.
+func TestManifestsAreNotMade(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "manifests")
+	a := &app{}
+	c, err := a.manifests(&upFlags{manifests: folder, address: addressFlags{every: time.Minute}})
+	if err != nil || c.Folder != folder {
+		t.Errorf("%q, %v", c.Folder, err)
+	}
+	if _, err := os.Stat(folder); !os.IsNotExist(err) {
+		t.Errorf("it was made: %v", err)
+	}
+}
+
 // TestSecondUp changes nothing where another one keeps the pods: no folder is made.
 func TestSecondUp(t *testing.T) {
 	if os.Geteuid() != 0 {

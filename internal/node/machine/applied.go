@@ -107,8 +107,8 @@ func (m *Machine) write(ctx context.Context, objects []manifest.Single) ([]Appli
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(m.cfg.Manifests.Folder, 0o700); err != nil {
-		return nil, err
+	if _, err := os.Stat(m.cfg.Manifests.Folder); errors.Is(err, os.ErrNotExist) { // one that is made would be taken for empty
+		return nil, fmt.Errorf("the folder of manifests %s is gone, and what runs stays as it is; mount it, or make it if all but this is to go: %w", m.cfg.Manifests.Folder, errdefs.ErrPrecondition)
 	}
 	if err := folder.Change(changes...); err != nil {
 		return nil, notWritten(err, out)

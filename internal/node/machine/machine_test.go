@@ -536,6 +536,35 @@ func TestChangesAtOnce(t *testing.T) {
 	}
 }
 
+// TestFolderIsGone keeps pods whose folder is gone, as where its disk is not mounted: neither a
+// start nor apply makes another one in its place, which would be empty.
+func TestFolderIsGone(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	p.stop()
+	folder := p.dir + "/manifests"
+	if err := os.Rename(folder, folder+".away"); err != nil {
+		t.Fatal(err)
+	}
+	p.boot()
+	p.await("the pod again, and what is wrong", func() bool { return p.phase("a") == "Running" && p.has("no such file or directory") })
+	if code, answer := p.ask("POST", "/objects", podOf("b", "run", "")); code != 412 || !strings.Contains(answer, folder+" is gone") {
+		t.Errorf("%d %s", code, answer)
+	}
+	if _, err := os.Stat(folder); !os.IsNotExist(err) {
+		t.Errorf("there is another one: %v", err)
+	}
+	if err := os.Rename(folder+".away", folder); err != nil {
+		t.Fatal(err)
+	}
+	p.await("order", func() bool { return !p.has("no such file or directory") })
+	if got := p.fake.Of("a/c"); got != "create, start" {
+		t.Error(got)
+	}
+}
+
 // TestRestart makes the pods of workloads anew, once: to apply the same manifest again
 // changes nothing. What is written by people is left to them.
 func TestRestart(t *testing.T) {

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,7 +74,7 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 	merged := source.NewMerger(set, c.Kinds()...)
 	if c.Folder != "" {
 		kept := filepath.Join(c.Keep, "manifests")
-		if err := c.first(kept); err != nil {
+		if err := c.first(keep.Folder(kept)); err != nil {
 			return nil, err
 		}
 		out.runs = append(out.runs, folder.New(folder.Config{Path: c.Folder, Keep: keep.Folder(kept), Static: c.Static, Changes: c.Changes, Log: c.Log}, merged.From(source.File)).Run)
@@ -94,14 +94,17 @@ func New(c Config, set func(source.Set)) (*Sources, error) {
 	return out, nil
 }
 
-// first makes a folder that was never read. One that was, and is gone, may be on a disk
-// that is not mounted: its pods stay. Static pods may be in a single file instead.
-func (c Config) first(kept string) error {
+// first makes a folder that is not there, unless copies of its manifests are kept: it may
+// be on a disk that is not mounted then, and its pods stay. Static pods may be in a single
+// file instead.
+func (c Config) first(kept keep.Folder) error {
 	if info, err := os.Stat(c.Folder); err == nil && c.Static && info.Mode().IsRegular() {
 		return nil
 	}
-	if _, err := os.Stat(kept); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+	copies, err := kept.Load()
+	ofIt := func(one keep.Copy) bool { return filepath.Dir(one.Name) == filepath.Clean(c.Folder) }
+	if err != nil || slices.ContainsFunc(copies, ofIt) {
+		return nil // what copies are lost is told when they are read
 	}
 	if err := os.MkdirAll(c.Folder, 0o700); err != nil {
 		return fmt.Errorf("make the folder of manifests: %w", err)

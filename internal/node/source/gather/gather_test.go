@@ -95,6 +95,11 @@ func TestAll(t *testing.T) {
 	if want := []string{"filed of file"}; !slices.Equal(names(got), want) {
 		t.Errorf("%q, want %q", names(got), want)
 	}
+	// What is kept of one folder says nothing of another.
+	c.Folder = filepath.Join(dir, "another")
+	if got = gathered(t, c, func(s source.Set) bool { return whole(s) && len(s.Objects.Pods) == 0 }); len(got.Problems) > 0 {
+		t.Errorf("%v", got.Problems)
+	}
 }
 
 // TestNone has no source, and knows that there are no pods.
