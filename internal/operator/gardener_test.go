@@ -501,6 +501,85 @@ func TestGardenerWaitsForWhatGoes(t *testing.T) {
 	}
 }
 
+// A control plane moves to another seed once no ManagedResource is left that applies
+// something in the shoot. The classes stay there, and are applied from the other seed then.
+func TestGardenerMigrates(t *testing.T) {
+	const finalizer = "resources.gardener.cloud/gardener-resource-manager"
+	w, act := seed(t, "gvisor")
+	name := metav1.ObjectMeta{Name: "extension-runtime-gvisor-fairlead", Namespace: shootNamespace}
+	secret := &corev1.Secret{ObjectMeta: name}
+	managed := of(t, `{"apiVersion":"resources.gardener.cloud/v1alpha1","kind":"ManagedResource","metadata":{"name":"`+name.Name+`","namespace":"`+shootNamespace+`"}}`)
+	a, b := inShoot("a"), inShoot("b")
+	both := []*gardener.ContainerRuntime{a, b}
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), config(t, "of-b", "reconcile", "b"), a, b)
+	order := func(what string) {
+		t.Helper()
+		for _, c := range both {
+			w.get(c)
+			c.Annotations = map[string]string{gardener.AnnotationOperation: what}
+			w.must(w.client.Update(t.Context(), c))
+		}
+		act(a.Name, b.Name)
+	}
+	all := func(want string) {
+		t.Helper()
+		for _, c := range both {
+			w.get(c)
+			w.wants(c.Name, fmt.Sprintf("%s %s: %s", c.Status.LastOperation.Type, c.Status.LastOperation.State, c.Status.LastOperation.Description), want)
+		}
+	}
+	act(a.Name, b.Name)
+	all("Create Succeeded")
+	w.get(managed)
+	managed.SetFinalizers([]string{finalizer})
+	w.must(w.client.Update(t.Context(), managed))
+	order(gardener.OrderMigrate)
+	all("Migrate Processing: what is on the nodes and in the cluster stays for who takes over; ManagedResource " + shootNamespace + "/" + name.Name + ", which has its classes, is still there and waits for its finalizers: " + finalizer)
+	w.get(managed)
+	if kept, _, _ := unstructured.NestedBool(managed.Object, "spec", "keepObjects"); !kept || managed.GetDeletionTimestamp() == nil || len(a.Finalizers) != 1 {
+		t.Errorf("the classes go with it, or nobody waits: %v %v", managed.Object, a.Finalizers)
+	}
+	managed.SetFinalizers(nil)
+	w.must(w.client.Update(t.Context(), managed))
+	act(a.Name, b.Name)
+	all("Migrate Succeeded: what is on the nodes")
+	if w.get(managed) || w.get(secret) || len(a.Finalizers)+len(b.Finalizers) > 0 || len(a.Status.State.Raw) == 0 {
+		t.Errorf("left are %v and %v, with %v", managed.Object, secret, a.Status)
+	}
+	u := config(t, "now", "", "")
+	w.get(u)
+	if text, _ := json.Marshal(u.Object["spec"]); !strings.Contains(string(text), "gvisor") {
+		t.Errorf("machines lose it: %s", text)
+	}
+	order(gardener.OrderRestore)
+	all("Restore Succeeded")
+	managed.Object["spec"] = nil
+	if !w.get(managed) || !w.get(secret) {
+		t.Fatal("nobody applies the classes")
+	}
+	if kept, _, _ := unstructured.NestedBool(managed.Object, "spec", "keepObjects"); kept {
+		t.Error("the classes would never go")
+	}
+}
+
+// Machines that the payload has no programs for would get a handler that starts nothing.
+func TestGardenerArchitecture(t *testing.T) {
+	w, act := seed(t, "gvisor")
+	c := inShoot("a")
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), c,
+		of(t, `{"apiVersion":"extensions.gardener.cloud/v1alpha1","kind":"Worker","metadata":{"name":"w","namespace":"`+shootNamespace+`"},"spec":{"pools":[{"name":"b","architecture":"amd64"},{"name":"a","architecture":"arm64"}]}}`))
+	act(c.Name)
+	w.get(c)
+	if e := c.Status.LastError; e == nil || !slices.Equal(e.Codes, []gardener.ErrorCode{gardener.CodeConfiguration}) || !strings.Contains(e.Description, "machines of pool a are arm64, and RuntimePayload gvisor has programs for amd64 only: add those for arm64 to it, or") {
+		t.Errorf("%+v", c.Status)
+	}
+	u := config(t, "now", "", "")
+	w.get(u)
+	if text, _ := json.Marshal(u.Object["spec"]); strings.Contains(string(text), "gvisor") {
+		t.Errorf("machines get it: %s", text)
+	}
+}
+
 // What Gardener takes away within seconds, and nobody tells of, is looked for as often.
 func TestGardenerLooksAgainSoon(t *testing.T) {
 	w := newWorld(t)

@@ -319,6 +319,22 @@ func TestRightsInASeed(t *testing.T) {
 		var secret corev1.Secret
 		return b.read("Secret", shootNamespace+"/extension-runtime-gvisor-fairlead", &secret) && bytes.Contains(secret.Data["runtimeclass-gvisor.yaml"], []byte("64Mi"))
 	})
+	// The control plane moves to another seed, and comes back.
+	for _, order := range []string{gardener.OrderMigrate, gardener.OrderRestore} {
+		b.until("nothing at work", func() bool { return b.state(key).State == gardener.StateSucceeded })
+		moving := &gardener.ContainerRuntime{}
+		b.read("ContainerRuntime", key, moving)
+		moving.Annotations = map[string]string{gardener.AnnotationOperation: order}
+		b.Put(kinds["ContainerRuntime"], moving)
+		b.until(order, func() bool {
+			last := b.state(key)
+			return strings.EqualFold(string(last.Type), order) && last.State == gardener.StateSucceeded
+		})
+	}
+	b.until("the order goes", func() bool {
+		var now gardener.ContainerRuntime
+		return b.read("ContainerRuntime", key, &now) && len(now.Annotations) == 0
+	})
 	b.Delete(kinds["ContainerRuntime"], key)
 	b.until("the end", func() bool {
 		return len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["Secret"]))+len(b.All(kinds["ManagedResource"])) == 0

@@ -27,6 +27,9 @@ type engine interface {
 	apply(ctx context.Context, t *task) (outcome, error)
 	// remove has it taken away again, by its own name. It refuses while pods use it.
 	remove(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error)
+	// migrate lets go of what whoever takes over elsewhere makes again, and takes nothing off
+	// nodes and clusters.
+	migrate(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error)
 	// forget takes away what is in the cluster, and leaves nodes as they are.
 	forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -81,6 +82,10 @@ func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
 	arch, err := e.architecture(ctx, t.object)
 	if err != nil {
 		return outcome{}, err
+	}
+	if all := t.payload.Spec.Manifest.Architectures; !slices.Contains(all, arch) {
+		return outcome{}, misconfigured(fmt.Errorf("machines of pool %s are %s, and RuntimePayload %s has programs for %s only: add those for %s to it, or take %s off this pool",
+			t.object.Spec.WorkerPool.Name, arch, t.about.Type, strings.Join(all, ", "), arch, t.about.Type))
 	}
 	order := osc.Order{Image: t.payload.Spec.Image, Payload: &t.payload.Spec.Manifest, Settings: t.settings.Install, Arch: arch, BinaryPath: t.object.Spec.BinaryPath}
 	files, err := order.Files()
@@ -330,6 +335,12 @@ func (e *inGardener) remove(ctx context.Context, c *gardener.ContainerRuntime, t
 	if forced, _ := strconv.ParseBool(text); forced {
 		return o, nil
 	}
+	return e.until(ctx, c, typ, "its entries are taken out", o)
+}
+
+// until is o once nothing is left by which Gardener applies the classes of a type. Says is
+// what is done until then.
+func (e *inGardener) until(ctx context.Context, c *gardener.ContainerRuntime, typ, says string, o outcome) (outcome, error) {
 	mr, secret := managed(c.Namespace, typ)
 	for _, one := range []client.Object{mr, secret} {
 		err := e.client.Get(ctx, client.ObjectKeyFromObject(one), one)
@@ -339,9 +350,48 @@ func (e *inGardener) remove(ctx context.Context, c *gardener.ContainerRuntime, t
 		if err != nil {
 			return outcome{}, fmt.Errorf("get %s: %w", going.Name(one), err)
 		}
-		return outcome{progress: 50, says: fmt.Sprintf("its entries are taken out; %s, which has its classes, is still there%s", going.Name(one), going.Held(one)), soon: true}, nil
+		return outcome{progress: 50, says: fmt.Sprintf("%s; %s, which has its classes, is still there%s", says, going.Name(one), going.Held(one)), soon: true}, nil
 	}
 	return o, nil
+}
+
+// leaves is what is said of a migration.
+const leaves = "what is on the nodes and in the cluster stays for who takes over"
+
+// migrate has Gardener let go of the classes, which stay in the shoot: its control plane is
+// not moved before no ManagedResource is left that applies something there. They are made
+// again where the shoot is restored.
+func (e *inGardener) migrate(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {
+	mr, _ := managed(c.Namespace, typ)
+	err := e.client.Get(ctx, client.ObjectKeyFromObject(mr), mr)
+	if client.IgnoreNotFound(err) != nil {
+		return outcome{}, fmt.Errorf("get ManagedResource %s/%s: %w", mr.GetNamespace(), mr.GetName(), err)
+	}
+	if kept, _, _ := unstructured.NestedBool(mr.Object, "spec", "keepObjects"); err == nil && !kept {
+		was := mr.DeepCopy()
+		if err := unstructured.SetNestedField(mr.Object, true, "spec", "keepObjects"); err != nil {
+			return outcome{}, fmt.Errorf("have ManagedResource %s/%s keep its objects: %w", mr.GetNamespace(), mr.GetName(), err)
+		}
+		if err := e.client.Patch(ctx, mr, client.MergeFrom(was)); client.IgnoreNotFound(err) != nil {
+			return outcome{}, fmt.Errorf("have ManagedResource %s/%s keep its objects: %w", mr.GetNamespace(), mr.GetName(), err)
+		}
+	}
+	if err := e.unmanage(ctx, c.Namespace, typ); err != nil {
+		return outcome{}, err
+	}
+	return e.until(ctx, c, typ, leaves, outcome{done: true, says: leaves})
+}
+
+// unmanage has Gardener no longer apply the classes of a type.
+func (e *inGardener) unmanage(ctx context.Context, namespace, typ string) error {
+	mr, secret := managed(namespace, typ)
+	if err := client.IgnoreNotFound(e.client.Delete(ctx, mr)); err != nil {
+		return fmt.Errorf("delete ManagedResource %s: %w", mr.GetName(), err)
+	}
+	if err := client.IgnoreNotFound(e.client.Delete(ctx, secret)); err != nil {
+		return fmt.Errorf("delete Secret %s: %w", secret.Name, err)
+	}
+	return nil
 }
 
 // forget does not wait for the shoot.
@@ -377,12 +427,8 @@ func (e *inGardener) withdraw(ctx context.Context, c *gardener.ContainerRuntime,
 	if len(others) > 0 {
 		return outcome{done: true, says: "its entries are taken out; other pools still have the runtime"}, false, nil
 	}
-	mr, secret := managed(c.Namespace, typ)
-	if err := client.IgnoreNotFound(e.client.Delete(ctx, mr)); err != nil {
-		return outcome{}, false, fmt.Errorf("delete ManagedResource %s: %w", mr.GetName(), err)
-	}
-	if err := client.IgnoreNotFound(e.client.Delete(ctx, secret)); err != nil {
-		return outcome{}, false, fmt.Errorf("delete Secret %s: %w", secret.Name, err)
+	if err := e.unmanage(ctx, c.Namespace, typ); err != nil {
+		return outcome{}, false, err
 	}
 	return outcome{done: true, says: "its entries and classes are taken out"}, true, nil
 }

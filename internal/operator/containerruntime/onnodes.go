@@ -632,6 +632,11 @@ func (e *onNodes) waiting(ctx context.Context, c *gardener.ContainerRuntime, typ
 	return o, nil
 }
 
+// migrate leaves everything, as nodes stay in their cluster.
+func (e *onNodes) migrate(context.Context, *gardener.ContainerRuntime, string) (outcome, error) {
+	return outcome{done: true, says: leaves}, nil
+}
+
 // forget does not wait for nodes, but for their labels, which only this operator has
 // to write.
 func (e *onNodes) forget(ctx context.Context, c *gardener.ContainerRuntime, typ string) (outcome, error) {

@@ -108,7 +108,7 @@ func (r *Reconciler) do(ctx context.Context, c *gardener.ContainerRuntime, v Ver
 	case ForceDelete:
 		return r.engine.forget(ctx, c, typ)
 	case Migrate:
-		return outcome{done: true, says: "what is on the nodes and in the cluster stays for who takes over"}, nil
+		return r.engine.migrate(ctx, c, typ)
 	case Reconcile, Restore, Nothing:
 	}
 	t, err := r.task(ctx, c)

@@ -130,7 +130,7 @@ func (o *Order) Plugins() ([]any, error) {
 }
 
 func list(words []string) []any {
-	var out []any
+	out := []any{} // empty and not null in JSON
 	for _, w := range words {
 		out = append(out, w)
 	}
@@ -144,7 +144,12 @@ func (o *Order) values(h *payload.ContainerdHandler) Entry {
 		c.RuntimePath = path.Join(o.dir(), c.RuntimePath)
 	}
 	c = c.ByPath()
-	v := Entry{"runtime_type": c.RuntimeType}
+	// Machines lay these over what an earlier release has left there, so that what may be
+	// unsafe, or let through too much, is always said.
+	v := Entry{
+		"runtime_type": c.RuntimeType, "privileged_without_host_devices": c.PrivilegedWithoutHostDevices,
+		"pod_annotations": list(c.PodAnnotations), "container_annotations": list(c.ContainerAnnotations),
+	}
 	if c.RuntimePath != "" {
 		v["runtime_path"] = c.RuntimePath
 	}
@@ -153,15 +158,6 @@ func (o *Order) values(h *payload.ContainerdHandler) Entry {
 	}
 	if c.Sandboxer != "" {
 		v["sandboxer"] = c.Sandboxer
-	}
-	if len(c.PodAnnotations) > 0 {
-		v["pod_annotations"] = c.PodAnnotations
-	}
-	if len(c.ContainerAnnotations) > 0 {
-		v["container_annotations"] = c.ContainerAnnotations
-	}
-	if c.PrivilegedWithoutHostDevices {
-		v["privileged_without_host_devices"] = true
 	}
 	options := Entry{}
 	if s := c.Options; s != nil {

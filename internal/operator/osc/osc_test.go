@@ -44,7 +44,7 @@ func TestPut(t *testing.T) {
 		{"path":"/usr/bin/gvisor/etc-1/runsc.toml","permissions":420,"content":{"inline":{"encoding":"","data":"binary_name = \"/usr/bin/gvisor/1/runsc\"\n"}}}],
 		"criConfig":{"name":"containerd","cgroupDriver":"systemd","containerd":{"sandboxImage":"pause","plugins":[{"path":["other"],"values":{"a":1}},
 		{"op":"add","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"],"values":{"runtime_type":"/usr/bin/gvisor/1/runsc",
-		"options":{"TypeUrl":"io.containerd.runsc.v1.options","ConfigPath":"/usr/bin/gvisor/etc-1/runsc.toml"}}}]}}}}`: &want} {
+		"pod_annotations":[],"container_annotations":[],"privileged_without_host_devices":false,"options":{"TypeUrl":"io.containerd.runsc.v1.options","ConfigPath":"/usr/bin/gvisor/etc-1/runsc.toml"}}}]}}}}`: &want} {
 		if err := json.Unmarshal([]byte(folders.Replace(text)), into); err != nil {
 			t.Fatal(err)
 		}

@@ -115,6 +115,9 @@ func (k Known) RuntimeUpdate(c, old *gardener.ContainerRuntime) Result {
 	if c.Spec.WorkerPool.Name != old.Spec.WorkerPool.Name {
 		r.add(field.Forbidden(spec.Child("workerPool", "name"), fmt.Sprintf("it was %s and cannot be changed; delete this object and make another", old.Spec.WorkerPool.Name)))
 	}
+	if c.Spec.BinaryPath != old.Spec.BinaryPath {
+		r.add(field.Forbidden(spec.Child("binaryPath"), fmt.Sprintf("it was %s and cannot be changed, as nodes have the programs there and pods run from them; delete this object and make another", old.Spec.BinaryPath)))
+	}
 	return r
 }
 
