@@ -215,8 +215,8 @@ func (s *monitorStory) tell(place string) {
 	} else {
 		s.again("exec", func() error {
 			_, err := s.Runtime.ExecSync(s.Ctx(), &runtimeapi.ExecSyncRequest{ContainerId: early.ID, Cmd: []string{"touch", "/go"}})
-			if err != nil && early.Status().State == runtimeapi.ContainerState_CONTAINER_EXITED {
-				return nil // the command was done, and it is its end that was lost
+			if err != nil && (early.Status().State == runtimeapi.ContainerState_CONTAINER_EXITED || status.Code(err) == rpccodes.FailedPrecondition) {
+				return nil // the command was done, and it is its end that was lost; the daemon may not know yet that the container has ended
 			}
 			return err
 		})

@@ -292,7 +292,9 @@ func TestReadOnlyUsr(t *testing.T) {
 
 func TestRuntimeUpdate(t *testing.T) {
 	k, now := known(), metav1.Now()
-	r := k.RuntimeUpdate(asks(func(c *gardener.ContainerRuntime) { c.Spec.Type, c.Spec.WorkerPool.Name, c.Spec.BinaryPath = "kata", "b", "/opt/bin" }), asks(nil))
+	r := k.RuntimeUpdate(asks(func(c *gardener.ContainerRuntime) {
+		c.Spec.Type, c.Spec.WorkerPool.Name, c.Spec.BinaryPath = "kata", "b", "/opt/bin"
+	}), asks(nil))
 	expect(t, r.Faults, "spec.type it was gvisor", "spec.workerPool.name it was a", "spec.binaryPath it was")
 	deleted := asks(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })
 	r = k.RuntimeUpdate(asks(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "/opt" }), deleted)
