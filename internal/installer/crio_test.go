@@ -180,7 +180,7 @@ func TestCRIOReadsAnotherFolder(t *testing.T) {
 	n := &crioNode{node: newNode(t, 2), file: "/opt/crio.conf", folder: "/opt/crio.d"}
 	n.write("run/crio/x", "")
 	n.write("opt/crio.d/10-admin.conf", "")
-	n.write("opt/other.d/10-admin.conf", "")
+	n.write("opt/other/10-admin.conf", "")
 	before := n.tree("opt")
 	n.start()
 	t.Cleanup(func() { n.end() })
@@ -192,11 +192,16 @@ func TestCRIOReadsAnotherFolder(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		n.end()
-		n.folder = "/opt/other.d"
+		n.folder = "/opt/other" // which need not end in .d
 		n.start()
 	}
 	if got := n.tree("opt/crio.d"); len(got) != 2 {
 		t.Errorf("%q", got)
+	}
+	// What one that was killed was writing is read by CRI-O, and is nobody's handler.
+	n.write(n.folder+"/.fairlead-tmp-1", n.read(n.folder+"/99-fairlead-test.conf"))
+	if r := n.installer().Install(t.Context(), sources([]string{n.bundle("test")}))[0]; r.State != payload.Installed {
+		t.Errorf("%+v", r)
 	}
 	if r := n.installer().Uninstall(t.Context(), "test"); r.State != payload.Removed {
 		t.Errorf("%+v", r)

@@ -200,24 +200,46 @@ func (i *Installer) root() string {
 	return i.options.Root
 }
 
-// lock waits for other installers. What it returns gives the lock back.
+// lock waits for other installers, and takes away what one that was killed was writing, as
+// a runtime might read it. What it returns gives the lock back.
 func (i *Installer) lock(ctx context.Context) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, i.options.LockWait)
 	defer cancel()
-	unlock, err := i.journal.Lock(ctx.Done())
+	release, err := i.journal.Lock(ctx.Done())
 	if err != nil && errors.Is(err, errdefs.ErrUnavailable) {
 		return nil, fault.New(payload.Busy, "%w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return func() {
+	unlock := func() {
 		// One who has recorded nothing leaves nothing.
 		if err := i.purge(); err != nil {
 			i.log.Warn("the journal was not removed", "err", err)
 		}
+		release()
+	}
+	if err := i.sweep(); err != nil {
 		unlock()
-	}, nil
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// sweep removes temporary files from where the installer has written.
+func (i *Installer) sweep() error {
+	all, err := i.journal.All()
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, r := range all {
+		paths = append(paths, r.Written...)
+		for _, f := range r.Files {
+			paths = append(paths, f.Path)
+		}
+	}
+	return i.node().Sweep(paths)
 }
 
 // KeepAway keeps installers away from the node until it is given back, and writes nothing.

@@ -320,9 +320,6 @@ func (t *turn) hook(in *install) error {
 	if in.record.Next.Since.IsZero() {
 		in.record.Next.Since = time.Now() // the runtime may be started again by others
 	}
-	if err := t.node().Sweep(changes); err != nil {
-		return err
-	}
 	return t.write(in.record, changes)
 }
 

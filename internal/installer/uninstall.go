@@ -190,9 +190,6 @@ func (u *removal) startable() error {
 
 // takeOut makes the changes that take the handlers out, and puts them in force.
 func (u *removal) takeOut(ctx context.Context, changes []files.Change) error {
-	if err := u.node().Sweep(changes); err != nil {
-		return err
-	}
 	if err := u.write(u.record, changes); err != nil {
 		return err
 	}

@@ -81,7 +81,8 @@ func (c *Config) started(w Want, changes []Change) ([]Change, error) {
 	ours := strings.HasPrefix(string(have), starterHead)
 	switch {
 	case len(w.Handlers) == 0 && at >= 0 && now == nil && ours:
-		return append(changes, Change{Path: c.Starter}), nil
+		// Before the file goes nothing must name it: containerd would not start.
+		return append([]Change{{Path: c.Starter}}, changes...), nil
 	case len(w.Handlers) == 0 || !adopted(now):
 		return changes, nil
 	case have != nil && !ours:

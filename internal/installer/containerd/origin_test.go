@@ -112,6 +112,34 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
+// Whoever is killed between two files of a removal leaves a containerd that starts, and the
+// rest is taken away by the next one, whichever file containerd runs with by then.
+func TestRemovalOfAnOriginInSteps(t *testing.T) {
+	for name, started := range map[string]func(l *Layout){"not restarted": func(l *Layout) { l.Origin = "" }, "restarted": func(*Layout) {}} {
+		t.Run(name, func(t *testing.T) {
+			d, gone := Daemon{Major: 2, Minor: 4}, Want{Type: "a", Owned: []string{"a"}}
+			l := node(t, map[string]string{shipped: "version = 3\n"})
+			plan(t, l, d, one("a"))
+			running := l
+			running.Origin = ""
+			c, err := Load(running)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps, err := c.Plan(d, gone)
+			if err != nil || len(steps) < 2 || steps[0].Path != starter || steps[0].Data != nil {
+				t.Fatalf("the first step is not %s: %+v %v", starter, steps, err)
+			}
+			put(t, l.Root, steps[0])
+			started(&l)
+			plan(t, l, d, gone)
+			if content(t, l, main) != "" || content(t, l, starter) != "" || content(t, l, shipped) != "version = 3\n" {
+				t.Errorf("left is %q %q", content(t, l, main), content(t, l, starter))
+			}
+		})
+	}
+}
+
 // What an admin has added since stays, and so does what has it read.
 func TestOriginThatWasEdited(t *testing.T) {
 	l := node(t, map[string]string{shipped: "version = 3\n"})

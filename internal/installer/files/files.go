@@ -9,9 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/inroot"
 	"fairlead.run/internal/installer/fault"
 )
@@ -51,16 +53,15 @@ func (r Root) Read(path string) ([]byte, error) {
 	return data, err
 }
 
-// Put makes a change: it replaces a file, or takes it away. Nothing half written is ever
-// in the file's folder: runtimes read everything that is there.
+// replacing is the place between a whole new file and the one that it replaces.
+var replacing = failpoint.Register("install.replacing")
+
+// Put makes a change: it replaces a file, or takes it away, and returns when that outlasts
+// a power cut. Nothing half written is ever where the runtime reads.
 func (r Root) Put(c Change) error {
 	path := r.Real(c.Path)
 	if c.Data == nil {
-		err := r.unedited(c)
-		if err == nil {
-			err = os.Remove(path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := r.remove(c, path); err != nil {
 			return fmt.Errorf("remove %s: %w", c.Path, err)
 		}
 		return nil
@@ -68,11 +69,41 @@ func (r Root) Put(c Change) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write %s: %w", c.Path, err)
 	}
-	f, err := temporary(path)
+	err := r.replace(c, path, beside(path))
+	if errors.Is(err, syscall.EXDEV) { // the folder is a mount
+		err = r.replace(c, path, filepath.Dir(path))
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", c.Path, err)
 	}
+	return nil
+}
+
+// remove takes a file away that is at path here.
+func (r Root) remove(c Change, path string) error {
+	err := r.unedited(c)
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := flush(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// replace writes a file into a folder, and moves it to its path.
+func (r Root) replace(c Change, path, dir string) error {
+	f, err := os.CreateTemp(dir, Temporary)
+	if err != nil {
+		return err
+	}
 	err = fill(f, path, c.Data)
+	if err == nil {
+		err = failpoint.Hit(replacing)
+	}
 	if err == nil {
 		err = r.unedited(c)
 	}
@@ -80,7 +111,7 @@ func (r Root) Put(c Change) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", c.Path, errors.Join(err, os.Remove(f.Name())))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return flush(filepath.Dir(path))
 }
@@ -114,12 +145,12 @@ func (r Root) Missing(dir string) ([]string, error) {
 	return all, nil
 }
 
-// Sweep removes temporary files that somebody who was killed has left beside the files
-// of changes.
-func (r Root) Sweep(changes []Change) error {
+// Sweep removes temporary files that somebody who was killed has left where files of some
+// paths were being written.
+func (r Root) Sweep(paths []string) error {
 	var left []string
-	for _, c := range changes {
-		at := r.Real(c.Path)
+	for _, path := range paths {
+		at := r.Real(path)
 		for _, dir := range []string{filepath.Dir(at), filepath.Dir(filepath.Dir(at))} {
 			found, err := filepath.Glob(filepath.Join(dir, Temporary))
 			if err != nil {
@@ -139,14 +170,15 @@ func (r Root) Sweep(changes []Change) error {
 // Temporary is the pattern of names of files that are being written.
 const Temporary = ".fairlead-tmp-*"
 
-// temporary is a file on the same file system as path and outside of its folder
-// if that is one of drop-ins.
-func temporary(path string) (*os.File, error) {
+// beside is the folder in which a file is written: its own or, as a runtime may read
+// every file that is in a folder of drop-ins, the one above. In such a folder are all
+// files that have the installer's name.
+func beside(path string) string {
 	dir := filepath.Dir(path)
-	if filepath.Ext(dir) == ".d" {
-		return os.CreateTemp(filepath.Dir(dir), Temporary)
+	if filepath.Ext(dir) == ".d" || strings.Contains(filepath.Base(path), "fairlead") {
+		return filepath.Dir(dir)
 	}
-	return os.CreateTemp(dir, Temporary)
+	return dir
 }
 
 // fill writes a new file with the mode and owner of the old one, flushes and

@@ -94,13 +94,29 @@ func TestMissing(t *testing.T) {
 
 func TestSweep(t *testing.T) {
 	r := node(t, map[string]string{"/etc/c/.fairlead-tmp-1": "", "/etc/.fairlead-tmp-2": "", "/etc/c/keep": "mine", "/.fairlead-tmp-3": ""})
-	if err := r.Sweep([]Change{{Path: "/etc/c/x"}}); err != nil {
+	if err := r.Sweep([]string{"/etc/c/x"}); err != nil {
 		t.Fatal(err)
 	}
 	r.wants(t, "/etc/c/keep", "mine")
 	for path, want := range map[string]bool{"/etc/c/.fairlead-tmp-1": false, "/etc/.fairlead-tmp-2": false, "/.fairlead-tmp-3": true} {
 		if _, err := os.Stat(r.Real(path)); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// A runtime that reads all of a folder, whatever its name, never finds a file there that
+// is being written.
+func TestWrittenOutsideOfDropIns(t *testing.T) {
+	for path, want := range map[string]string{
+		"/etc/crio/crio.conf.d/99-fairlead-gvisor.conf": "/etc/crio",
+		"/srv/crio/99-fairlead-gvisor.conf":             "/srv",
+		"/etc/containerd/extra/fairlead-gvisor.toml":    "/etc/containerd",
+		"/etc/systemd/system/x.service.d/50.conf":       "/etc/systemd/system",
+		"/etc/containerd/config.toml":                   "/etc/containerd",
+	} {
+		if got := beside(path); got != want {
+			t.Errorf("%s is written in %s, want %s", path, got, want)
 		}
 	}
 }
