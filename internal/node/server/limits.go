@@ -11,7 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -134,6 +134,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	code := codeOf(err)
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	var refused *failure // which is the caller's business alone
 	if code >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.As(err, &refused) {
 		s.cfg.Log.Warn("the node API could not do what was asked", "method", r.Method, "path", r.URL.Path, "error", err)
@@ -208,42 +211,59 @@ func codeOf(err error) int {
 		return http.StatusGatewayTimeout
 	case codes.Unavailable:
 		return http.StatusServiceUnavailable
+	case codes.ResourceExhausted: // more streams are waiting to be opened than the runtime keeps
+		return http.StatusTooManyRequests
 	}
 	return http.StatusInternalServerError
 }
+
+// serverType is what the API is in its metrics: a kubelet may have one that can only be read as well.
+const serverType = "readwrite"
+
+// labels are what requests are told apart by in metrics.
+type labels struct{ long, method, route string }
+
+func (l labels) values() []string { return []string{l.long, l.method, l.route, serverType} }
 
 // counts are the metrics of the API, under the names that a kubelet has.
 type counts struct {
 	requests *telemetry.Counter
 	duration *telemetry.Histogram
-	inFlight [2]atomic.Int64 // short ones, long ones
+
+	mu       sync.Mutex
+	inFlight map[labels]int
 }
 
 func newCounts(r *telemetry.Registry) *counts {
+	names := []string{"long_running", "method", "path", "server_type"}
 	c := &counts{
-		requests: r.Counter("kubelet_http_requests_total", "Requests of the node API.", "long_running", "method", "path"),
-		duration: r.Histogram("kubelet_http_requests_duration_seconds", "How long requests of the node API took, in seconds.", "long_running", "method", "path"),
+		requests: r.Counter("kubelet_http_requests_total", "Requests of the node API.", names...),
+		duration: r.Histogram("kubelet_http_requests_duration_seconds", "How long requests of the node API took, in seconds.", names...),
+		inFlight: map[labels]int{},
 	}
-	r.Gauge("kubelet_http_inflight_requests", "Requests of the node API that are being served.", []string{"long_running"}, func(tell func(float64, ...string)) {
-		tell(float64(c.inFlight[0].Load()), "false")
-		tell(float64(c.inFlight[1].Load()), "true")
+	r.Gauge("kubelet_http_inflight_requests", "Requests of the node API that are being served.", names, func(tell func(float64, ...string)) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for l, n := range c.inFlight {
+			tell(float64(n), l.values()...)
+		}
 	})
 	return c
 }
 
 // begin counts a request in; what it returns counts it out.
 func (c *counts) begin(r route, req *http.Request) func() {
-	long := r.kind == stream
-	i := 0
-	if long {
-		i = 1
+	l := labels{strconv.FormatBool(r.kind == stream), req.Method, r.name}
+	move := func(by int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.inFlight[l] += by
 	}
-	c.inFlight[i].Add(1)
+	move(1)
 	start := time.Now()
-	labels := []string{strconv.FormatBool(long), req.Method, r.name}
-	c.requests.Add(1, labels...)
+	c.requests.Add(1, l.values()...)
 	return func() {
-		c.inFlight[i].Add(-1)
-		c.duration.Observe(time.Since(start).Seconds(), labels...)
+		move(-1)
+		c.duration.Observe(time.Since(start).Seconds(), l.values()...)
 	}
 }

@@ -15,6 +15,9 @@ import (
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 90 * time.Second
+	// maxRequestHeader is as much as a kubelet takes, and the API server: a whole script may be the
+	// argument of a command, which is a part of the URL.
+	maxRequestHeader = 1 << 20
 	// endTime is how long short requests may go on when the server ends.
 	endTime = 2 * time.Second
 )
@@ -35,7 +38,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, conf *tls.Config, ha
 	defer end()
 	var requests inFlight
 	h := &http.Server{
-		Handler: requests.count(handler), TLSConfig: conf, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		Handler: requests.count(handler), TLSConfig: conf, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxRequestHeader,
 		BaseContext: func(net.Listener) context.Context { return streams },
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}

@@ -57,7 +57,7 @@ type Check struct {
 }
 
 // Config is what a Server works with. Node, Runtime and Log must be set; what
-// is missing of the others answers 404.
+// is missing of the others answers 404; what is off answers 405 and says how to switch it on.
 type Config struct {
 	Node    Node
 	Runtime runtimeapi.RuntimeServiceClient
@@ -220,8 +220,15 @@ func (s *Server) routes() []route {
 		all = append(all, route{"statusz", []string{"GET /statusz"}, quick, c.About.Statusz}, route{"flagz", []string{"GET /flagz"}, quick, c.About.Flagz})
 	}
 	add(c.CheckpointDir != "", route{"checkpoint", []string{"POST /checkpoint/{namespace}/{pod}/{container}"}, slow, s.checkpoint})
-	add(c.NodeLogs.Folder != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs})
-	add(c.Profiling, route{"debug", []string{"GET /debug/pprof/{name...}"}, stream, s.profile})
-	add(c.Level != nil, route{"debug", []string{"PUT /debug/flags/v"}, quick, s.verbosity})
+	// What can be switched on answers 405 while it is off, as with a kubelet.
+	either := func(on bool, r route, off string) {
+		if !on {
+			r.kind, r.serve = quick, func(http.ResponseWriter, *http.Request) error { return refuse(http.StatusMethodNotAllowed, "%s", off) }
+		}
+		all = append(all, r)
+	}
+	either(c.NodeLogs.Folder != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs}, "logs endpoint is disabled: --enable-system-log-handler of the node enables it")
+	either(c.Profiling, route{"debug", []string{"GET /debug/pprof/{name...}"}, stream, s.profile}, "profiling endpoint is disabled: --enable-profiling of the node enables it")
+	either(c.Level != nil, route{"debug", []string{"PUT /debug/flags/v"}, quick, s.verbosity}, "flags endpoint is disabled: --enable-profiling of the node enables it")
 	return all
 }

@@ -393,11 +393,14 @@ func TestStatsAndMetrics(t *testing.T) {
 		"/flagz":                                  "port: 10250",
 		"/metrics/slis":                           `# TYPE kubernetes_healthcheck gauge`,
 		"/metrics/probes":                         `prober_probe_total{result="successful"} 1`,
-		"/metrics":                                `kubelet_http_requests_total{long_running="false",method="GET",path="metrics"} 1`,
+		"/metrics":                                `kubelet_http_requests_total{long_running="false",method="GET",path="metrics",server_type="readwrite"} 1`,
 	} {
 		if code, got := n.get(t, "GET", path); code != 200 || !strings.Contains(got, want) {
 			t.Errorf("%s: %d %q, want %q", path, code, got, want)
 		}
+	}
+	if _, got := n.get(t, "GET", "/metrics"); !strings.Contains(got, `kubelet_http_inflight_requests{long_running="false",method="GET",path="metrics",server_type="readwrite"} 1`) {
+		t.Errorf("the request itself is not told of in %s", got)
 	}
 	if _, got := n.get(t, "GET", "/metrics"); !strings.Contains(got, "kubelet_started_pods_total 3\n") {
 		t.Errorf("nothing of the agent in %s", got)
@@ -427,14 +430,20 @@ func TestStatsAndMetrics(t *testing.T) {
 // What is not configured is not there.
 func TestOffByDefault(t *testing.T) {
 	n := serveNode(t, nil)
-	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/probes", "/configz", "/statusz", "/flagz", "/logs/", "/debug/pprof/", "/spec/", "/x", "/"} {
+	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/probes", "/configz", "/statusz", "/flagz", "/spec/", "/x", "/"} {
 		if code, _ := n.get(t, "GET", path); code != 404 {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
-	for _, path := range []string{"/checkpoint/default/web/up", "/debug/flags/v"} {
-		if code, _ := n.get(t, "PUT", path); code != 404 {
-			t.Errorf("%s: %d", path, code)
+	if code, _ := n.get(t, "PUT", "/checkpoint/default/web/up"); code != 404 {
+		t.Errorf("checkpoint: %d", code)
+	}
+	for path, want := range map[string]string{
+		"GET /logs/messages": "--enable-system-log-handler", "GET /debug/pprof/heap": "--enable-profiling", "PUT /debug/flags/v": "--enable-profiling",
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		if code, got := n.get(t, method, path); code != 405 || !strings.Contains(got, "endpoint is disabled: "+want) {
+			t.Errorf("%s: %d %q, want 405 and %s", path, code, got, want)
 		}
 	}
 }

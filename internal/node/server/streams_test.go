@@ -10,11 +10,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -83,6 +86,35 @@ func TestExecExitCode(t *testing.T) {
 		var code exec.CodeExitError
 		if !errors.As(err, &code) || code.Code != 42 || stderr.String() != "err\n" {
 			t.Errorf("got %v, %q", err, stderr.String())
+		}
+	})
+}
+
+// TestTooManyStreams tells the caller to try again when a runtime keeps no more streams.
+func TestTooManyStreams(t *testing.T) {
+	n := serveNode(t, func(_ *Config, f *fakeRuntime) {
+		f.err = status.Error(codes.ResourceExhausted, "too many streams wait")
+	})
+	r := httptest.NewRequest("POST", "/exec/default/web/up?output=1&command=date", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "SPDY/3.1")
+	w := httptest.NewRecorder()
+	n.ServeHTTP(w, r)
+	if w.Code != 429 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "too many streams wait") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// TestExecOfLongCommand has a script of 200 KB as an argument, which is a part of the URL.
+func TestExecOfLongCommand(t *testing.T) {
+	overEach(t, func(t *testing.T, dial func(string) (remotecommand.Executor, error)) {
+		n := serveNode(t, nil)
+		script := strings.Repeat("0123456789", 20_000)
+		if err := session(t, dial, n.url+"/exec/default/web/up?input=1&output=1&command=cat&command="+script, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard}); err != nil {
+			t.Fatalf("%.300v", err)
+		}
+		if r, ok := n.runtime.last(t).(*runtimeapi.ExecRequest); !ok || len(r.Cmd) != 2 || r.Cmd[1] != script {
+			t.Error("the runtime was asked for something else")
 		}
 	})
 }

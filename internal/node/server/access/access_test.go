@@ -39,7 +39,7 @@ func TestAttributes(t *testing.T) {
 		{"HEAD", "/metrics/resource", "get metrics"},
 		{"GET", "/metricsandmore", "get proxy"},
 		{"GET", "/logs/", "get log"},
-		{"GET", "/spec", "get spec"},
+		{"GET", "/spec", "get proxy"},
 		{"POST", "/checkpoint/ns/pod/c", "create checkpoint"},
 		{"GET", "/pods", "get pods, get proxy"},
 		{"GET", "/runningpods/", "get pods, get proxy"},

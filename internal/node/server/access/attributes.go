@@ -18,7 +18,6 @@ var subresources = []struct {
 	{"/stats", []string{"stats"}},
 	{"/metrics", []string{"metrics"}},
 	{"/logs", []string{"log"}},
-	{"/spec", []string{"spec"}},
 	{"/checkpoint", []string{"checkpoint"}},
 	{"/pods", []string{"pods", proxy}},
 	{"/runningpods", []string{"pods", proxy}},
