@@ -41,6 +41,9 @@ func (i *Installer) plan(seen cri.Seen, r *journal.Record, j *job) ([]files.Chan
 			all[n].Old, err = i.node().Read(all[n].Path)
 		}
 	}
+	if err == nil {
+		err = i.reachable(all)
+	}
 	return all, err
 }
 
@@ -130,20 +133,17 @@ func (i *Installer) asStarted() (profile.Distribution, error) {
 	return i.dist.StartedAs(p)
 }
 
-// writable says whether a file of the node can be written from here.
+// writable says whether a file of the node, or files in a folder, can be written from here.
 func (i *Installer) writable(path string) error {
 	root := i.root()
-	if err := unix.Access(inroot.Join(root, path), unix.W_OK); err != nil {
+	at := inroot.Join(root, path)
+	if err := unix.Access(at, unix.W_OK); err != nil {
 		return err
 	}
-	if _, err := os.Stat(i.real(path)); err != nil {
-		usual := i.dist.Containerd.Main
-		if i.dist.Runtime == "crio" {
-			usual = i.dist.CRIO.DropIns
-		}
-		return fmt.Errorf("%s is not mounted in this container; have %s read %s", path, i.dist.Runtime, usual)
+	if info, err := os.Stat(at); err == nil && info.IsDir() {
+		path = filepath.Join(path, "file")
 	}
-	return nil
+	return mounted(root, i.options.Root, path)
 }
 
 // pending refuses to restart the runtime where that would also take handlers away:

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,8 +28,18 @@ import (
 // its file and its folder.
 const crioEnv = "INSTALLER_TEST_CRIO"
 
+// jailEnv has it see nothing but the node, as a process of the node does for a container.
+const jailEnv = "INSTALLER_TEST_JAIL"
+
 // serveCRIO serves the handlers that its configuration has as it starts.
 func serveCRIO(root string) int {
+	if os.Getenv(jailEnv) != "" {
+		if err := syscall.Chroot(root); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		root = "/"
+	}
 	c, err := crio.Load(crio.Layout{Root: root, Main: os.Args[2], DropIns: os.Args[4]})
 	var l net.Listener
 	if err == nil {
@@ -114,6 +125,32 @@ func TestCRIOIsWrittenWhereItReads(t *testing.T) {
 	n.same(before, "opt")
 	n.same(usual, "etc")
 	n.bare()
+}
+
+// An installer in a container that sees nothing of the node but CRI-O's socket changes nothing.
+func TestCRIOReadsWhatIsNotMounted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chroot needs root")
+	}
+	t.Setenv(jailEnv, "yes")
+	n := &crioNode{node: newNode(t, 2), file: "/etc/crio/crio.conf", folder: "/etc/crio/crio.conf.d"}
+	n.write("run/crio/x", "")
+	n.write("etc/crio/crio.conf.d/10-admin.conf", "")
+	n.start()
+	t.Cleanup(n.end)
+	seen := &crioNode{node: &node{T: t, root: t.TempDir()}}
+	seen.write("run/crio/x", "")
+	seen.write("etc/os-release", "ID=debian\n")
+	seen.write("var/lib/x", "")
+	if err := os.Link(n.path("run/crio/crio.sock"), seen.path("run/crio/crio.sock")); err != nil {
+		t.Fatal(err)
+	}
+	before := seen.tree("")
+	r := seen.installer().Install(t.Context(), sources([]string{n.bundle("test")}))[0]
+	if r.State != payload.Refused || r.Reason != payload.UnsupportedNode || !strings.Contains(r.Message, "/etc/crio/crio.conf.d/99-fairlead-test.conf leads to a folder of the node that is not mounted") {
+		t.Errorf("%+v", r)
+	}
+	seen.same(before, "")
 }
 
 func (n *crioNode) installer() *Installer {
