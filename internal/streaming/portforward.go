@@ -25,15 +25,33 @@ const portForwardProtocol = "portforward.k8s.io"
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, req *cri.PortForwardRequest) {
 	ctx, u := newUpgrade(r.Context(), w, s.cfg.IdleTimeout)
 	defer u.close()
-	open := openForwardSPDY
-	if isWebSocket(r) {
-		open = openForwardWebSocket
-	}
-	raw, err := open(u, r)
-	if err != nil {
+	if err := s.forwardOver(ctx, u, r, req); err != nil {
 		s.cfg.Log.DebugContext(ctx, "stream was not opened", "error", err)
-		return
 	}
+}
+
+// forwardOver forwards by what the client speaks. An error is that nothing was opened.
+func (s *Server) forwardOver(ctx context.Context, u *upgrade, r *http.Request, req *cri.PortForwardRequest) error {
+	if !isWebSocket(r) {
+		raw, err := openForwardSPDY(u, r)
+		if err != nil {
+			return err
+		}
+		return s.serveSPDYPorts(ctx, u, raw, req)
+	}
+	conn, err := openForwardWebSocket(u, r, req.GetPort())
+	switch {
+	case err != nil:
+		return err
+	case conn.Subprotocol() == tunnelProtocol:
+		return s.serveSPDYPorts(ctx, u, &tunnel{ws: conn}, req)
+	}
+	s.serveChannels(ctx, u, conn, req)
+	return nil
+}
+
+// serveSPDYPorts forwards whatever connections the client begins.
+func (s *Server) serveSPDYPorts(ctx context.Context, u *upgrade, raw net.Conn, req *cri.PortForwardRequest) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer u.close() // ends the work
@@ -41,8 +59,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, req *c
 	defer ps.close()
 	conn, err := spdy.NewServerConnection(raw, ps.add)
 	if err != nil {
-		s.cfg.Log.DebugContext(ctx, "stream was not opened", "error", err)
-		return
+		return err
 	}
 	defer conn.Close()
 	for {
@@ -55,9 +72,9 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, req *c
 				conn.RemoveStreams(p.data, p.err)
 			})
 		case <-ctx.Done():
-			return
+			return nil
 		case <-conn.CloseChan():
-			return
+			return nil
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,12 +15,9 @@ import (
 // tunnelProtocol is port-forward's SPDY inside WebSocket messages.
 const tunnelProtocol = "SPDY/3.1+" + portForwardProtocol
 
-func openForwardWebSocket(u *upgrade, r *http.Request) (net.Conn, error) {
-	conn, err := upgradeWebSocket(u, r, func(p string) bool { return p == tunnelProtocol })
-	if err != nil {
-		return nil, err
-	}
-	return &tunnel{ws: conn}, nil
+// asksForTunnel says whether a client can do with the tunnel.
+func asksForTunnel(r *http.Request) bool {
+	return slices.Contains(websocket.Subprotocols(r), tunnelProtocol)
 }
 
 // tunnel is a connection whose bytes travel in WebSocket messages.

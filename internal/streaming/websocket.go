@@ -111,7 +111,7 @@ type wsSession struct {
 }
 
 // input is where the messages of a channel can be read.
-func (ws *wsSession) input(channel byte) io.Reader {
+func (ws *wsSession) input(channel byte) *io.PipeReader {
 	r, w := io.Pipe()
 	ws.inputs[channel] = w
 	return r
@@ -189,12 +189,22 @@ func (ws *wsSession) send(channel byte, p []byte) error {
 }
 
 func (ws *wsSession) end(o outcome) {
-	ws.writing.Lock()
-	_ = ws.conn.SetWriteDeadline(time.Now().Add(delivery))
-	ws.writing.Unlock()
+	ws.hurry()
 	if status := o.encode(ws.protocol.jsonStatus); len(status) > 0 {
 		_ = ws.send(channelError, status)
 	}
+	ws.close()
+}
+
+// hurry bounds how long the client may take for what is still to be said.
+func (ws *wsSession) hurry() {
+	ws.writing.Lock()
+	defer ws.writing.Unlock()
+	_ = ws.conn.SetWriteDeadline(time.Now().Add(delivery))
+}
+
+// close tells the client that nothing more comes.
+func (ws *wsSession) close() {
 	ws.writing.Lock()
 	defer ws.writing.Unlock()
 	// Not as a control message, for which there is no more time once a deadline has

@@ -19,7 +19,8 @@ const KubeletVersion = "v1.36.3+fairlead"
 
 // Declared are the features that a kubelet of KubeletVersion declares (KEP-5328) and that this node
 // has, too: the scheduler and admission send nothing that needs another one. Of a kubelet's,
-// ExtendWebSocketsToKubelet is not among them: ports are not forwarded over WebSockets.
+// ExtendWebSocketsToKubelet is not among them: for nodes without it the API server turns WebSockets
+// into SPDY, which every runtime speaks.
 var Declared = []string{
 	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 }
