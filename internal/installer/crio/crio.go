@@ -8,6 +8,7 @@
 package crio
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -154,12 +155,47 @@ func (c *Config) RuntimeConfig(handler string) string {
 	return c.setting(handler, "runtime_config_path")
 }
 
-// setting is that of a handler's last description.
-func (c *Config) setting(handler, key string) string {
+// Type is what the configuration has as that of a handler, or "", which is oci.
+func (c *Config) Type(handler string) string { return c.setting(handler, "runtime_type") }
+
+// Inherits says whether a handler has the program of the one for pods without a class.
+func (c *Config) Inherits(handler string) bool {
+	on, _ := c.last(handler, "inherit_default_runtime").(bool)
+	return on
+}
+
+// MonitorPath is what watches over a handler's containers, or "" if that is looked for. What
+// is set for all handlers comes before what one of them has.
+func (c *Config) MonitorPath(handler string) string {
+	return cmp.Or(c.runtime("conmon"), c.setting(handler, "monitor_path"))
+}
+
+// Default is the handler for pods without a class, or "" if no file names one.
+func (c *Config) Default() string { return c.runtime("default_runtime") }
+
+// runtime is a setting for all handlers.
+func (c *Config) runtime(key string) string {
 	value := ""
 	for _, f := range c.files {
+		if s, ok := f.doc.Get("crio", "runtime", key).(string); ok {
+			value = s
+		}
+	}
+	return value
+}
+
+// setting is that of a handler's last description.
+func (c *Config) setting(handler, key string) string {
+	s, _ := c.last(handler, key).(string)
+	return s
+}
+
+// last is what a handler's last description has, and no earlier one: it counts whole.
+func (c *Config) last(handler, key string) any {
+	var value any
+	for _, f := range c.files {
 		if f.doc.Get(at(handler)...) != nil {
-			value, _ = f.doc.Get(at(handler, key)...).(string)
+			value = f.doc.Get(at(handler, key)...)
 		}
 	}
 	return value

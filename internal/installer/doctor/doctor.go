@@ -225,6 +225,7 @@ func (e *exam) containerd() {
 		e.shim(name, p)
 		e.options(name, p)
 	}
+	e.unconfigured(configured, d.Major >= 2 || c.Version > 2 || len(configured) == 0)
 }
 
 // ctr looks for containerd's own client, which helps where the CRI does not answer.
@@ -284,25 +285,9 @@ func (e *exam) crio() {
 	configured := c.Handlers()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		e.handler(name, configured[name])
-		if program := c.Program(name); filepath.IsAbs(program) && !e.runnable(program) {
-			e.add(Finding{Error, "binary", name, program + " is not there or cannot be run", "install the runtime again, or take the handler out"})
-		}
+		e.runtimePath(name, c)
+		e.conmon(name, c)
 		e.runtimeConfig(name, c.RuntimeConfig(name), "runtime_config_path in "+configured[name])
 	}
-}
-
-// monitored looks at handlers that CRI-O serves and whose containers conmon watches over.
-func (e *exam) monitored() {
-	for _, name := range slices.Sorted(maps.Keys(e.seen.Loaded)) {
-		l := e.seen.Loaded[name]
-		if !crio.NeedsMonitor(l.Type) {
-			continue
-		}
-		if l.Monitor == "" {
-			e.add(Finding{Error, "monitor", name, "CRI-O has read its files by SIGHUP and has no monitor for this handler since, so that no container starts on it", "restart CRI-O, or set monitor_path"})
-		}
-		if filepath.Base(l.Path) == "runsc" {
-			e.add(Finding{Error, "handler", name, "below CRI-O no start of a container by runsc returns, so that pods on this handler hang", "have it of the type vm with gVisor's shim, as fairlead install writes it"})
-		}
-	}
+	e.builtIn(c, configured)
 }

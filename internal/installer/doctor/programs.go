@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,11 +44,39 @@ func (e *exam) shim(name string, p containerd.Place) {
 // runc is the type of a shim that takes no configuration.
 const runc = "io.containerd.runc.v2"
 
+// runcShim is the program of that, which starts runc unless it is told another one.
+const runcShim = "containerd-shim-runc-v2"
+
+// unconfigured looks for the programs of handlers that no file names: those that are served
+// or, where that is not seen, the one that containerd has by itself, if it has.
+func (e *exam) unconfigured(configured map[string]containerd.Place, byItself bool) {
+	found := map[string]containerd.Place{}
+	for name, l := range e.seen.Loaded {
+		p := containerd.Place{Type: l.Type, Path: l.Path}
+		p.Program, _ = l.Options["BinaryName"].(string)
+		found[name] = p
+	}
+	if e.seen.Loaded == nil && byItself {
+		found["runc"] = containerd.Place{Type: runc}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if _, ok := configured[name]; !ok {
+			e.shim(name, found[name])
+			e.options(name, found[name])
+		}
+	}
+}
+
 // options looks for the files that the options of a handler name. containerd does not: it
 // serves the handler, and then no pod starts on it.
 func (e *exam) options(name string, p containerd.Place) {
-	where := fmt.Sprintf("options of %s:%d", p.File, p.Line)
+	where := "options"
+	if p.File != "" {
+		where = fmt.Sprintf("options of %s:%d", p.File, p.Line)
+	}
 	switch fix := "install the runtime again, correct BinaryName in the " + where + ", or take the handler out"; {
+	case p.Program == "" && (p.Type == runc || filepath.Base(p.Type) == runcShim) && !e.onPath("runc"):
+		e.add(Finding{Error, "binary", name, "runc, which its shim starts, is not on PATH", "install runc, or name another program as BinaryName in the " + where})
 	case p.Program == "":
 	case filepath.IsAbs(p.Program) && !e.runnable(p.Program):
 		e.add(Finding{Error, "binary", name, "its BinaryName " + p.Program + " is not there or cannot be run", fix})
