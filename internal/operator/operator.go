@@ -88,7 +88,16 @@ func logger(o options.Options) *slog.Logger {
 // Run runs the operator until ctx ends, or it leads no more.
 func Run(ctx context.Context, to *rest.Config, o options.Options, l *slog.Logger) error {
 	log.SetLogger(logr.FromSlogHandler(l.Handler()))
-	m, err := manager.New(to, managerOptions(o))
+	with := managerOptions(o)
+	var asked *reviews
+	if o.Gardener && o.Webhook != "0" {
+		var err error
+		if asked, err = newReviews(to, o, l); err != nil {
+			return err
+		}
+		with.WebhookServer = asked.server
+	}
+	m, err := manager.New(to, with)
 	if err != nil {
 		return fmt.Errorf("make a manager for %s: %w", to.Host, err)
 	}
@@ -97,6 +106,11 @@ func Run(ctx context.Context, to *rest.Config, o options.Options, l *slog.Logger
 	}
 	if err := Add(m, o, plugins.All()); err != nil {
 		return err
+	}
+	if asked != nil {
+		if err := asked.addTo(m, plugins.All()); err != nil {
+			return err
+		}
 	}
 	if err := m.AddHealthzCheck("process", func(*http.Request) error { return nil }); err != nil {
 		return fmt.Errorf("add a health check: %w", err)

@@ -3,6 +3,8 @@ package operator
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,10 +21,15 @@ import (
 	"text/template"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
@@ -137,6 +144,7 @@ func init() {
 		{Path: "apis/extensions.gardener.cloud/v1alpha1/workers", Kind: "Worker", Namespaced: true},
 		{Path: "apis/extensions.gardener.cloud/v1alpha1/clusters", Kind: "Cluster"},
 		{Path: "apis/resources.gardener.cloud/v1alpha1/managedresources", Kind: "ManagedResource", Namespaced: true},
+		{Path: "apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration"},
 	} {
 		kinds[r.Kind+" "+path.Dir(r.Path)] = r
 		kinds[r.Kind] = r
@@ -190,6 +198,7 @@ type bound struct {
 	t      *testing.T
 	rights []right
 	health string // address of the probes
+	asked  string // address of the webhook
 
 	mu      sync.Mutex
 	refused []string
@@ -218,12 +227,13 @@ func startBound(t *testing.T, inGardener bool, first ...func(*bound)) *bound {
 		do(b)
 	}
 	// An address that no other test has: the manager cannot say which port it took.
-	b.health = fmt.Sprintf("127.%d.%d.%d:8081", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff, 1+probes.Add(1))
+	host := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff, 1+probes.Add(1))
+	b.health, b.asked = host+":8081", host+":9443"
 	config := b.Config()
 	config.ContentType = "application/json"
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Health: b.health, Metrics: "0", Elect: true}
+	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Webhook: b.asked, Health: b.health, Metrics: "0", Elect: true}
 	go func() { ended <- Run(ctx, config, o, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
 	t.Cleanup(func() {
 		end()
@@ -304,13 +314,20 @@ func (b *bound) judge(but ...string) {
 
 // In a seed the operator needs what the chart gives it there, and nothing else.
 func TestRightsInASeed(t *testing.T) {
-	b := startBound(t, true)
+	b := startBound(t, true, func(b *bound) {
+		b.Put(kinds["MutatingWebhookConfiguration"], fromChart(t, "30-configurations.yaml"))
+		// One of which nobody can make anything is written again.
+		b.Put(kinds["Secret"], &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "fairlead-operator-certificate", Namespace: operatorsIn}, Data: map[string][]byte{"tls.crt": []byte("x")}})
+	})
 	b.Put(kinds["RuntimePayload"], aPayload("gvisor", "1", "runsc"))
 	b.Put(kinds["OperatingSystemConfig"], config(t, "now", "reconcile", "a").Object)
 	key := shootNamespace + "/gvisor-a"
 	c := inShoot("a")
 	b.Put(kinds["ContainerRuntime"], c)
 	b.until("entries", func() bool { return b.state(key).State == gardener.StateSucceeded })
+	if files, tables := has(b.ask(config(t, "next", "reconcile", "a"))); len(files) == 0 || len(tables) == 0 {
+		t.Error("an OperatingSystemConfig is stored without entries")
+	}
 	// Another overhead is written into the Secret that is there.
 	b.read("ContainerRuntime", key, c)
 	c.Generation, c.Spec.ProviderConfig = 1, settings(`{"overhead":{"memory":"64Mi"}}`)
@@ -337,9 +354,72 @@ func TestRightsInASeed(t *testing.T) {
 	})
 	b.Delete(kinds["ContainerRuntime"], key)
 	b.until("the end", func() bool {
-		return len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["Secret"]))+len(b.All(kinds["ManagedResource"])) == 0
+		return len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["ManagedResource"])) == 0 && len(b.All(kinds["Secret"])) == 1 // the certificate
 	})
 	b.judge("update coordination.k8s.io/leases") // it is renewed after two seconds
+}
+
+// fromChart is an object of a template of the operator's in a seed.
+func fromChart(t *testing.T, file string) map[string]any {
+	t.Helper()
+	made, err := template.ParseFiles(chartFolder + "/templates/operator/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rendered bytes.Buffer
+	if err := made.Execute(&rendered, map[string]any{"Values": map[string]any{"operator": map[string]any{"enabled": true, "gardener": true, "namespace": operatorsIn}}}); err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := yaml.Unmarshal(rendered.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ask is what the operator makes of an object before it is stored, asked as an API
+// server does that has read the configuration.
+func (b *bound) ask(about *unstructured.Unstructured) *unstructured.Unstructured {
+	b.t.Helper()
+	var as admissionregistrationv1.MutatingWebhookConfiguration
+	b.until("an authority", func() bool {
+		return b.read("MutatingWebhookConfiguration", "fairlead-operator", &as) && len(as.Webhooks[0].ClientConfig.CABundle) > 0
+	})
+	service, pool := as.Webhooks[0].ClientConfig.Service, x509.NewCertPool()
+	pool.AppendCertsFromPEM(as.Webhooks[0].ClientConfig.CABundle)
+	text, err := json.Marshal(about.Object)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r := &admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &admissionv1.AdmissionRequest{
+		UID: "x", Operation: admissionv1.Create, Namespace: about.GetNamespace(), Name: about.GetName(), Object: runtime.RawExtension{Raw: text},
+	}}
+	question, err := json.Marshal(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: service.Name + "." + service.Namespace + ".svc"}}}
+	defer c.CloseIdleConnections()
+	var got admissionv1.AdmissionReview
+	b.until("an answer", func() bool {
+		answer, err := c.Post("https://"+b.asked+*service.Path, "application/json", bytes.NewReader(question))
+		if err != nil {
+			return false
+		}
+		defer func() { _ = answer.Body.Close() }()
+		return json.NewDecoder(answer.Body).Decode(&got) == nil && got.Response != nil
+	})
+	if !got.Response.Allowed || got.Response.UID != "x" {
+		b.t.Fatalf("%+v", got.Response)
+	}
+	steps, err := jsonpatch.DecodePatch(got.Response.Patch)
+	if err == nil {
+		text, err = steps.Apply(text)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return of(b.t, string(text))
 }
 
 // kubelet stands for the pods of the DaemonSets on a node.

@@ -142,7 +142,7 @@ var layers = []layer{
 	// What of a node is mounted is what the installer needs, and is written down there.
 	{place: "internal/operator/install", may: []string{"internal/operator/names", "internal/installer/view", "@api"}},
 	{place: "internal/operator/names", may: []string{"@api"}},
-	{place: "internal/operator/...", may: []string{"internal/operator/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
+	{place: "internal/operator/...", may: []string{"internal/operator/...", "internal/cluster", "internal/webhook/certs", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	{place: "internal/installer/view"},
 	{place: "internal/installer/...", may: []string{"internal/installer/...", "@public", "@api", "@leaves"}},
 	{place: "cmd/fairlead", may: []string{"internal/cli", "internal/daemon", "internal/node/...", "internal/operator/...", "internal/installer/...", "internal/dashboard", "@api", "@leaves"}},

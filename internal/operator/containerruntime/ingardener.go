@@ -78,28 +78,37 @@ func (r *Reconciler) ofConfig(ctx context.Context, o client.Object) []reconcile.
 // pools are none: Gardener has its own, and a seed lets nobody read ours.
 func (e *inGardener) pools(context.Context) (map[string]*v1alpha1.WorkerPool, error) { return nil, nil }
 
-func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
+// entries are those of a runtime in the OperatingSystemConfigs of its pool.
+func (e *inGardener) entries(ctx context.Context, t *task) (osc.Entries, error) {
 	arch, err := e.architecture(ctx, t.object)
 	if err != nil {
-		return outcome{}, err
+		return osc.Entries{}, err
 	}
 	if all := t.payload.Spec.Manifest.Architectures; !slices.Contains(all, arch) {
-		return outcome{}, misconfigured(fmt.Errorf("machines of pool %s are %s, and RuntimePayload %s has programs for %s only: add those for %s to it, or take %s off this pool",
+		return osc.Entries{}, misconfigured(fmt.Errorf("machines of pool %s are %s, and RuntimePayload %s has programs for %s only: add those for %s to it, or take %s off this pool",
 			t.object.Spec.WorkerPool.Name, arch, t.about.Type, strings.Join(all, ", "), arch, t.about.Type))
 	}
 	order := osc.Order{Image: t.payload.Spec.Image, Payload: &t.payload.Spec.Manifest, Settings: t.settings.Install, Arch: arch, BinaryPath: t.object.Spec.BinaryPath}
 	files, err := order.Files()
 	if err != nil {
-		return outcome{}, misconfigured(err)
+		return osc.Entries{}, misconfigured(err)
 	}
 	plugins, err := order.Plugins()
 	if err != nil {
-		return outcome{}, misconfigured(err)
+		return osc.Entries{}, misconfigured(err)
 	}
 	if len(plugins) == 0 {
-		return outcome{}, misconfigured(fmt.Errorf("RuntimePayload %s has no handler for containerd, which is what machines of Gardener's have: add one to it", t.about.Type))
+		return osc.Entries{}, misconfigured(fmt.Errorf("RuntimePayload %s has no handler for containerd, which is what machines of Gardener's have: add one to it", t.about.Type))
 	}
-	had, err := e.put(ctx, t.object, osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)})
+	return osc.Entries{Files: files, Plugins: plugins, Base: osc.Base(t.object.Spec.BinaryPath, t.about.Type), Handlers: handlersOf(t)}, nil
+}
+
+func (e *inGardener) apply(ctx context.Context, t *task) (outcome, error) {
+	with, err := e.entries(ctx, t)
+	if err != nil {
+		return outcome{}, err
+	}
+	had, err := e.put(ctx, t.object, with)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -163,14 +172,10 @@ func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with
 	if err := e.client.List(ctx, &list, client.InNamespace(c.Namespace), client.MatchingLabels{gardener.LabelPool: c.Spec.WorkerPool.Name}); err != nil {
 		return nil, fmt.Errorf("list OperatingSystemConfigs in %s: %w", c.Namespace, err)
 	}
-	var had map[string]osc.Memory
-	if c.Status.State != nil {
-		had = osc.Decode(c.Status.State.Raw)
-	}
-	has := map[string]osc.Memory{}
+	had, has := remembered(c), map[string]osc.Memory{}
 	for i := range list.Items {
 		have := &list.Items[i]
-		if purpose, _, _ := unstructured.NestedString(have.Object, "spec", "purpose"); purpose != "reconcile" || have.GetDeletionTimestamp() != nil {
+		if !followed(have) {
 			continue
 		}
 		want := have.DeepCopy()
@@ -188,6 +193,20 @@ func (e *inGardener) put(ctx context.Context, c *gardener.ContainerRuntime, with
 		}
 	}
 	return has, nil
+}
+
+// followed says whether machines that are there go by an OperatingSystemConfig.
+func followed(u *unstructured.Unstructured) bool {
+	purpose, _, _ := unstructured.NestedString(u.Object, "spec", "purpose")
+	return purpose == "reconcile" && u.GetDeletionTimestamp() == nil
+}
+
+// remembered are the entries that objects had last, by their names.
+func remembered(c *gardener.ContainerRuntime) map[string]osc.Memory {
+	if c.Status.State == nil {
+		return nil
+	}
+	return osc.Decode(c.Status.State.Raw)
 }
 
 // order has whoever looks after a changed object reconcile it, unless another order waits

@@ -25,6 +25,7 @@ type Options struct {
 	Account string
 	// Gardener has it act in a seed, for all namespaces, and touch no nodes.
 	Gardener        bool
+	Webhook         string // address for the API server of a seed; "0" for none
 	Health, Metrics string // addresses; "0" for none
 	Elect           bool   // lead only while no other replica does
 	LogLevel        string
@@ -38,6 +39,7 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", "fairlead-system", "the operator's own namespace, in which ContainerRuntimes and the installer's pods are")
 	flags.StringVar(&o.Account, "installer-account", "fairlead-installer", "service account of the installer's pods, which get no token of it")
 	flags.BoolVar(&o.Gardener, "gardener", false, "act in a seed of Gardener's: put runtimes into OperatingSystemConfigs, and touch no nodes")
+	flags.StringVar(&o.Webhook, "webhook", ":9443", "with --gardener: address for API servers that ask before an OperatingSystemConfig is written, with TLS; 0 for none")
 	flags.StringVar(&o.Health, "health", ":8081", "address for /livez and /readyz; 0 for none")
 	flags.StringVar(&o.Metrics, "metrics", ":8080", "address for /metrics; 0 for none")
 	flags.BoolVar(&o.Elect, "leader-elect", true, "act only while no other replica does, by a Lease in the namespace")
@@ -54,6 +56,7 @@ func (o *Options) Validate() error {
 	}{
 		{"namespace", o.Namespace, validation.IsDNS1123Label},
 		{"installer-account", o.Account, validation.IsDNS1123Subdomain},
+		{"webhook", o.Webhook, address},
 		{"health", o.Health, address},
 		{"metrics", o.Metrics, address},
 		{"log-level", o.LogLevel, oneOf("debug", "info", "warn", "error")},

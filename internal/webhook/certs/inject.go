@@ -107,7 +107,7 @@ func (m *Managed) injectInto(ctx context.Context, c configuration, bundle []byte
 // tellAbsent logs once that a configuration is not there, and remembers it.
 func (m *Managed) tellAbsent(c configuration, absent bool) {
 	if absent && !m.absent[c.resource] {
-		m.log.Warn("a configuration of the webhook is missing: API servers do not ask it; apply deploy/webhook/30-configurations.yaml", "resource", c.resource, "name", c.name)
+		m.log.Warn("a configuration of the webhook is missing: API servers do not ask it; apply 30-configurations.yaml of the manifests, or the chart", "resource", c.resource, "name", c.name)
 	}
 	m.absent[c.resource] = absent
 }
