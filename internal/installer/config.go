@@ -128,7 +128,7 @@ func (i *Installer) asStarted() (profile.Distribution, error) {
 		return i.dist, nil
 	}
 	if s, ok := i.restarter.(restart.Systemd); ok {
-		p.Unit = s.Unit
+		p.Unit, p.Before = s.Unit, i.dist.Before(i.root(), s.Unit, p.Env)
 	}
 	return i.dist.StartedAs(p)
 }

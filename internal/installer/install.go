@@ -293,8 +293,8 @@ func (t *turn) stage(place int, in *install) error {
 	if err := failpoint.Hit(intended); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(t.real(r.Base), 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", r.Base, err)
+	if err := t.node().MkdirAll(r.Base); err != nil {
+		return err
 	}
 	if err := in.job.stager.Place(); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (r Root) Put(c Change) error {
 		}
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeAll(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write %s: %w", c.Path, err)
 	}
 	err := r.replace(c, path, beside(path))
@@ -77,6 +77,32 @@ func (r Root) Put(c Change) error {
 		return fmt.Errorf("write %s: %w", c.Path, err)
 	}
 	return nil
+}
+
+// MkdirAll makes a folder and those above it that are not there, and returns when that
+// outlasts a power cut.
+func (r Root) MkdirAll(dir string) error {
+	if err := makeAll(r.Real(dir)); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	return nil
+}
+
+func makeAll(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		if err := makeAll(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	return flush(filepath.Dir(dir))
 }
 
 // remove takes a file away that is at path here.

@@ -1,10 +1,17 @@
 package files
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/fault"
 )
 
 // node is a host with files.
@@ -117,6 +124,64 @@ func TestWrittenOutsideOfDropIns(t *testing.T) {
 	} {
 		if got := beside(path); got != want {
 			t.Errorf("%s is written in %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestMkdirAll(t *testing.T) {
+	r := node(t, map[string]string{"/etc/x": "", "/opt/real/x": ""})
+	if err := os.Symlink("/opt/real", r.Parent("/etc/link")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/var/lib/a/b": "/var/lib/a/b", "/etc": "/etc", "/etc/link/below": "/opt/real/below"} {
+		if err := r.MkdirAll(path); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(filepath.Join(string(r), want)); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if err := r.MkdirAll("/etc/x/below"); err == nil {
+		t.Error("a folder was made below a file")
+	}
+}
+
+// On a full disk the old file stays, and nothing else.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	r := node(t, map[string]string{"/etc/x/conf.d/y": ""})
+	runtime.LockOSThread() // for good: the mount goes with the thread
+	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	at := r.Real("/etc/x")
+	if err == nil {
+		err = unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	small, big := []byte("small"), bytes.Repeat([]byte("x"), 1<<20)
+	for _, c := range []Change{{"/etc/x/main", nil, small}, {"/etc/x/conf.d/fairlead-a.toml", nil, small}} {
+		if err := r.Put(c); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Put(Change{c.Path, small, big}); fault.Of(err) != payload.NoSpace {
+			t.Errorf("%s: %v", c.Path, err)
+		}
+		r.wants(t, c.Path, "small")
+		if err := r.Put(Change{c.Path + "2", nil, big}); fault.Of(err) != payload.NoSpace {
+			t.Errorf("%s: %v", c.Path, err)
+		}
+		r.wants(t, c.Path+"2", "")
+	}
+	for _, dir := range []string{"/etc/x", "/etc/x/conf.d"} {
+		if left, _ := filepath.Glob(r.Real(dir) + "/" + Temporary); len(left) > 0 {
+			t.Errorf("%v are left", left)
 		}
 	}
 }

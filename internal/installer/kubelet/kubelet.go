@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,6 +131,9 @@ func read(pid int, line []string, root string) (Kubelet, error) {
 	return k, nil
 }
 
+// valued are flags that count here and take what comes next, whatever that is.
+var valued = []string{"config", "config-dir", "container-runtime", "container-runtime-endpoint", "container-log-max-size", "container-log-max-files", "feature-gates"}
+
 // flags are --name=value and --name value.
 func flags(line []string) map[string]string {
 	all := map[string]string{}
@@ -139,7 +143,7 @@ func flags(line []string) map[string]string {
 			continue
 		}
 		name, value, ok := strings.Cut(name, "=")
-		if !ok && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
+		if !ok && i+1 < len(line) && (slices.Contains(valued, name) || !strings.HasPrefix(line[i+1], "-")) {
 			value = line[i+1]
 		}
 		all[name] = value

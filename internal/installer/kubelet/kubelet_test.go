@@ -24,6 +24,7 @@ func TestFind(t *testing.T) {
 		"docker":           {"kubelet --container-runtime=docker --container-runtime-endpoint=/c.sock", "", Kubelet{Endpoint: "/c.sock", Runtime: "docker", LogSize: "10Mi", LogFiles: 5}, "takes remote"},
 		"no logs":          {"kubelet --container-runtime-endpoint=/c.sock --feature-gates=A=true,CRIContainerLogRotation=false", "", Kubelet{Endpoint: "/c.sock", LogSize: "10Mi", LogFiles: 5, RotationOff: true}, "does not rotate"},
 		"no limit":         {"kubelet --config=/kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxSize: \"-1\"\n", Kubelet{Endpoint: "/b.sock", LogSize: "-1", LogFiles: 5}, "containerLogMaxSize is -1"},
+		"in two words":     {"kubelet --container-runtime-endpoint /c.sock --container-log-max-size -1 --v 2", "", Kubelet{Endpoint: "/c.sock", LogSize: "-1", LogFiles: 5}, "does not rotate"},
 		"no limit by flag": {"kubelet --container-runtime-endpoint=/c.sock --container-log-max-size=-1", "", Kubelet{Endpoint: "/c.sock", LogSize: "-1", LogFiles: 5}, "does not rotate"},
 		"one file":         {"kubelet --config /kubelet.yaml", "containerRuntimeEndpoint: /b.sock\ncontainerLogMaxFiles: 1\n", Kubelet{Endpoint: "/b.sock", LogSize: "10Mi", LogFiles: 1}, "takes 2"},
 	} {

@@ -83,6 +83,25 @@ func (d Distribution) UnitStart(root, unit string) (Start, error) {
 	return s, nil
 }
 
+// Before are the words before the runtime's program in the ExecStart of a unit, none if
+// there is no such unit. Variables that env sets there have the values that the running process
+// has: what they were made of may be known to systemd alone.
+func (d Distribution) Before(root, unit string, running map[string]string) []string {
+	args, _, err := unitfile.Command(root, unit)
+	at := slices.IndexFunc(args, func(a string) bool { return filepath.Base(a) == d.Runtime })
+	if err != nil || at <= 0 {
+		return nil
+	}
+	before := args[:at]
+	for n, word := range before[1:] {
+		name, _, ok := strings.Cut(word, "=")
+		if value, seen := running[name]; ok && seen && filepath.Base(args[0]) == "env" {
+			before[n+1] = name + "=" + value
+		}
+	}
+	return before
+}
+
 // ContainerdMain is what containerd reads if nobody says another file.
 const ContainerdMain = "/etc/containerd/config.toml"
 
@@ -151,6 +170,8 @@ type Process struct {
 	Start
 	// Unit is that of systemd by which it is restarted; "" if it is in another way.
 	Unit string
+	// Before are the words that come before the program in the unit's ExecStart, as of env.
+	Before []string
 	// Write says whether a file of the node can be written: it is nil, or the error of
 	// the system.
 	Write func(path string) error
@@ -176,7 +197,7 @@ func (d Distribution) StartedAs(p Process) (Distribution, error) {
 	var err error
 	if p.Unit != "" {
 		d.Containerd.Starter = filepath.Join(Starters, p.Unit+".d", "50-fairlead.conf")
-		if d.Containerd.Start, err = containerd.Starter(withConfig(p.Args, d.Containerd.Main)); err != nil {
+		if d.Containerd.Start, err = containerd.Starter(append(slices.Clone(p.Before), withConfig(p.Args, d.Containerd.Main)...)); err != nil {
 			return d, err
 		}
 	}

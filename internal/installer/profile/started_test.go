@@ -103,6 +103,40 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// What a unit puts in order before it starts containerd is kept in the drop-in that has it
+// started with another file, also once that drop-in is the one that counts.
+func TestStartedByEnv(t *testing.T) {
+	const unit, line = "containerd.service", "ExecStart=/usr/bin/env PATH=${TORCX_BINDIR}:${PATH} A=b containerd --config /usr/share/containerd/config.toml"
+	root := t.TempDir()
+	put := func(path, text string) {
+		t.Helper()
+		touch(t, root, path)
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("usr/lib/systemd/system/"+unit, "[Service]\n"+line+"\n")
+	process := Process{
+		Start: Start{Args: []string{"/usr/bin/containerd", "--config", "/usr/share/containerd/config.toml"}, Env: map[string]string{"PATH": "/run/torcx/bin:/usr/bin"}},
+		Unit:  unit,
+		Write: func(string) error { return syscall.EROFS },
+	}
+	for range 2 {
+		process.Before = distributions[0].Before(root, unit, process.Env)
+		d, err := distributions[0].StartedAs(process)
+		if want := "\nExecStart=/usr/bin/env PATH=/run/torcx/bin:/usr/bin A=b /usr/bin/containerd --config " + ContainerdMain + "\n"; err != nil || !strings.Contains(string(d.Containerd.Start), want) {
+			t.Errorf("%s %v, want %s", d.Containerd.Start, err, want)
+		}
+		put(d.Containerd.Starter, string(d.Containerd.Start))
+	}
+	put("usr/lib/systemd/system/plain.service", "[Service]\nExecStart=/usr/bin/containerd\n")
+	for _, name := range []string{"plain.service", "none.service"} {
+		if got := distributions[0].Before(root, name, nil); len(got) > 0 {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func TestStartedAsRefuses(t *testing.T) {
 	d := distributions[0]
 	for name, c := range map[string]struct {
