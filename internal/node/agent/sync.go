@@ -158,6 +158,9 @@ func (w *worker) mount(ctx context.Context) error {
 	if err := set.Refused(); err != nil {
 		w.event(corev1.EventTypeWarning, "VolumeGroupIncomplete", err.Error())
 	}
+	for _, message := range set.Shared() {
+		w.event(corev1.EventTypeWarning, "AlreadyMountedVolume", message)
+	}
 	w.volumes, w.stage, w.spec.Groups = set, prepared, set.Groups()
 	w.measured.Store(set)
 	return nil

@@ -40,6 +40,9 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 		return nil, fmt.Errorf("claim %s, volume %s: %w", pvc.Name, pv.Name, err)
 	}
 	m.claim, m.group = pvc.Name, groupOf(pv)
+	if pv.Spec.Local != nil {
+		m.local = &local{volume: v.Name, name: pv.Name}
+	}
 	if m.driven != nil { // what does not grow is tried again, and the pod has what there is
 		if err := s.grow(ctx, pvc, pv, *m.driven); err != nil {
 			m.old, m.again = fmt.Errorf("claim %s: %w", pvc.Name, err), time.Now().Add(retryAfter)
@@ -425,6 +428,9 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 // Release has drivers unmount what they have mounted for a pod, of which nothing runs
 // any more, so that others can have it. It may be called again until it succeeds.
 func Release(ctx context.Context, dirs Dirs, plugin Plugin) error {
+	if err := forgetLocal(dirs); err != nil {
+		return fmt.Errorf("release local volumes: %w", err)
+	}
 	if dirs.CSI == "" {
 		return nil
 	}

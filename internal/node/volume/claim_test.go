@@ -108,6 +108,69 @@ func TestClaimsOfFolders(t *testing.T) {
 	}
 }
 
+// TestLocalVolumeOfSeveralPods belongs to the group of the first pod for as long as any has it, as
+// with a kubelet; the others are told.
+func TestLocalVolumeOfSeveralPods(t *testing.T) {
+	needRoot(t)
+	dir, pods := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(dir, "f"), "")
+	dirs := func(pod string) Dirs {
+		d := Dirs{Disk: filepath.Join(pods, "disk", pod), Memory: filepath.Join(pods, "memory", pod)}
+		t.Cleanup(func() { _ = Remove(context.Background(), d, nil) })
+		return d
+	}
+	has := bound(corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}})
+	begin := func(pod string, group int64, runs bool, want ...string) {
+		t.Helper()
+		c := claimPod(false)
+		if group != 0 {
+			c.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+		}
+		s, err := Prepare(t.Context(), c, dirs(pod), Around{Claims: has, Runs: runs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(s.Shared(), want) {
+			t.Errorf("pod %s is told %q, want %q", pod, s.Shared(), want)
+		}
+	}
+	whose := func(want string) {
+		t.Helper()
+		if got := owner(t, filepath.Join(dir, "f")); got != want {
+			t.Errorf("the volume is %s, want %s", got, want)
+		}
+	}
+	begin("a", 2000, false)
+	whose("2000 660")
+	begin("b", 3000, false, "The requested fsGroup is 3000, but the volume pv has GID 2000. The volume may not be shareable.")
+	whose("2000 660")
+	begin("c", 2000, false) // of the same group
+	begin("d", 0, false)    // of none
+	// A restart of the agent finds what was decided, and tells nobody again. The first goes on
+	// giving what has come since.
+	put(t, filepath.Join(dir, "g"), "")
+	begin("b", 3000, true)
+	whose("2000 660")
+	begin("a", 2000, true)
+	if got := owner(t, filepath.Join(dir, "g")); got != "2000 660" {
+		t.Errorf("a new file is %s", got)
+	}
+	// One that is still there without using it is none of them.
+	for _, pod := range []string{"a", "b", "c"} {
+		if err := Release(t.Context(), dirs(pod), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("e", 4000, false, "The requested fsGroup is 4000, but the volume pv has GID 2000. The volume may not be shareable.")
+	for _, pod := range []string{"d", "e"} {
+		if err := Remove(t.Context(), dirs(pod), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("f", 4000, false)
+	whose("4000 660")
+}
+
 func TestClaimsThatCannotBeHad(t *testing.T) {
 	block := corev1.PersistentVolumeBlock
 	for _, tt := range []struct {

@@ -33,6 +33,11 @@ const (
 // system that does not answer for as long as Around.Limit is given up. Files that are right are
 // only looked at, so that what an earlier attempt has done is not lost.
 func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
+	return s.setGroupIf(ctx, dir, readOnly, func(context.Context) (bool, error) { return true, nil })
+}
+
+// setGroupIf asks, once no other pod's group is given the volume, whether it may be given at all.
+func (s *Set) setGroupIf(ctx context.Context, dir string, readOnly bool, may func(context.Context) (bool, error)) error {
 	g := s.group()
 	if g == nil {
 		return nil
@@ -54,6 +59,9 @@ func (s *Set) setGroup(ctx context.Context, dir string, readOnly bool) error {
 		return fmt.Errorf("wait until another pod's group has it: %w", err)
 	}
 	defer done()
+	if yes, err := may(ctx); err != nil || !yes {
+		return err
+	}
 	refused, err := hostpath.Look(ctx, dir, func() (refusal, error) {
 		err := change.apply(ctx, dir)
 		return change.refused, err
@@ -147,18 +155,27 @@ const giveAgain = 5 * time.Second
 // before it was made; files that a driver has written since are seen to, and a large volume does
 // not hold up containers that run.
 func (s *Set) give(ctx context.Context, m *mounted) error {
-	if !m.give {
+	set := func(ctx context.Context) error { return s.setGroup(ctx, m.path, m.readOnly) }
+	switch {
+	case m.local != nil && s.group() == nil:
+		_, err := s.mayGive(ctx, m)
+		return err
+	case m.local != nil:
+		set = func(ctx context.Context) error {
+			return s.setGroupIf(ctx, m.path, m.readOnly, func(ctx context.Context) (bool, error) { return s.mayGive(ctx, m) })
+		}
+	case !m.give:
 		return nil
 	}
 	if s.around.Runs {
 		within, cancel := context.WithTimeout(ctx, giveAgain)
 		defer cancel()
-		if err := s.setGroup(within, m.path, m.readOnly); err != nil && within.Err() == nil {
+		if err := set(within); err != nil && within.Err() == nil {
 			s.refused[m.path] = err
 		}
 		return ctx.Err()
 	}
-	return s.setGroup(ctx, m.path, m.readOnly)
+	return set(ctx)
 }
 
 // Refused is what the file systems of volumes did not let the pod's group have. The pod has

@@ -117,6 +117,7 @@ type Set struct {
 	frozen  map[string]map[string][]byte // of immutable objects, by kind and name
 	tokens  map[request]token
 	refused map[string]error // by folder; see Refused
+	shared  []string         // see Shared
 	waited  time.Duration    // for objects, in this round; see collectSoon
 }
 
@@ -128,6 +129,7 @@ type mounted struct {
 	claim    string    // name of the PersistentVolumeClaim
 	group    int64     // that its PersistentVolume is for; zero for none
 	give     bool      // its files are to be the pod's group's, if it names one
+	local    *local    // what it is, if it is a local one
 	again    time.Time // when its driver is to be asked again; zero for never
 	old      error     // why it is as it was before
 
