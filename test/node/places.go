@@ -17,8 +17,11 @@ import (
 func Places(t *testing.T) []string {
 	t.Helper()
 	all := places(t, failpoint.Env, "fairlead", "runtime", "--state", t.TempDir(), "--root", t.TempDir())
-	// Those of the installer are no part of the daemon; test/installer passes them.
-	return slices.DeleteFunc(all, func(place string) bool { return strings.HasPrefix(place, "install.") })
+	// Those of the installer and of fairlead up are no part of the daemon; test/installer and
+	// test/run pass them.
+	return slices.DeleteFunc(all, func(place string) bool {
+		return strings.HasPrefix(place, "install.") || strings.HasPrefix(place, "changeset.")
+	})
 }
 
 // MonitorPlaces is Places of the monitor.

@@ -19,6 +19,14 @@ import (
 	"strings"
 
 	"fairlead.run/internal/atomicfile"
+	"fairlead.run/internal/failpoint"
+)
+
+var (
+	begun     = failpoint.Register("changeset.begun")
+	half      = failpoint.Register("changeset.half")
+	performed = failpoint.Register("changeset.performed")
+	over      = failpoint.Register("changeset.over")
 )
 
 // Names in the folder. Where there is a record the files are half changed.
@@ -204,25 +212,31 @@ func (f *Folder) note(c Change) error {
 
 // perform does what there is a record of.
 func (f *Folder) perform(list []Change) error {
-	for _, c := range list {
-		var err error
-		if c.Remove {
+	err := failpoint.Hit(begun)
+	for n, c := range list {
+		if err == nil && n == 1 {
+			err = failpoint.Hit(half)
+		}
+		switch {
+		case err != nil:
+		case c.Remove:
 			err = os.Remove(f.at(c.Name))
-		} else {
+		default:
 			err = os.Rename(f.at(record, next+c.Name), f.at(c.Name))
 		}
 		if err != nil {
 			return &Error{Name: c.Name, Err: atomicfile.Cause(err), Undo: f.putBack()}
 		}
 	}
-	err := f.flush("")
+	err = errors.Join(f.flush(""), failpoint.Hit(performed))
 	if err == nil {
 		err = f.spend()
 	}
 	if err != nil {
 		return &Error{Err: err, Undo: f.putBack()}
 	}
-	_ = f.sweep() // or who has the lock next does
+	_ = failpoint.Hit(over) // it has happened, whatever comes
+	_ = f.sweep()           // or who has the lock next does
 	return nil
 }
 
