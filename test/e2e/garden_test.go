@@ -7,25 +7,31 @@ import (
 	"testing"
 )
 
-// gardenKind is as much of Gardener's API as an API server needs to have objects of a
-// kind: its name in the singular, and whether it is in namespaces.
+// gardenKind is a kind of a garden cluster.
 func gardenKind(t *testing.T, kind, scope string) {
+	t.Helper()
+	gardenerKind(t, "core.gardener.cloud", "v1beta1", kind, scope)
+}
+
+// gardenerKind is as much of Gardener's API as an API server needs to have objects of a
+// kind: its name in the singular, and whether it is in namespaces.
+func gardenerKind(t *testing.T, group, version, kind, scope string) {
 	t.Helper()
 	one := strings.ToLower(kind)
 	kubectlInput(t, fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: %[1]ss.core.gardener.cloud}
+metadata: {name: %[1]ss.%[4]s}
 spec:
-  group: core.gardener.cloud
+  group: %[4]s
   scope: %[3]s
   names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}
   versions:
-  - name: v1beta1
+  - name: %[5]s
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`, one, kind, scope), "apply", "-f", "-")
-	name := one + "s.core.gardener.cloud"
+`, one, kind, scope, group, version), "apply", "-f", "-")
+	name := one + "s." + group
 	t.Cleanup(func() {
 		if _, err := node.Kubectl(context.Background(), "delete", "crd", name, "--timeout", patience.String()); err != nil {
 			t.Error(err)
@@ -88,4 +94,52 @@ func TestGardenConfiguration(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// The API server of a seed asks the operator about OperatingSystemConfigs of pools that
+// machines follow, and about no others. Here nobody answers, and that counts.
+func TestSeedConfiguration(t *testing.T) {
+	gardenerKind(t, "extensions.gardener.cloud", "v1alpha1", "OperatingSystemConfig", "Namespaced")
+	asks := ""
+	for document := range strings.SplitSeq(rendered(t, valuesFiles(t, "{webhook: {enabled: false}, operator: {enabled: true, gardener: true}}")...), "\n---\n") {
+		if strings.Contains(document, "kind: MutatingWebhookConfiguration") {
+			asks = strings.Replace(document, "failurePolicy: Ignore", "failurePolicy: Fail", 1)
+		}
+	}
+	if !strings.Contains(asks, "failurePolicy: Fail") {
+		t.Fatalf("the chart has no configuration that ignores failures: %q", asks)
+	}
+	kubectlInput(t, asks, "apply", "-f", "-")
+	t.Cleanup(func() {
+		if _, err := node.Kubectl(context.Background(), "delete", "mutatingwebhookconfiguration", "fairlead-operator"); err != nil {
+			t.Error(err)
+		}
+	})
+	try := func(name, labels, purpose string, as ...string) error {
+		object := fmt.Sprintf("apiVersion: extensions.gardener.cloud/v1alpha1\nkind: OperatingSystemConfig\nmetadata: {name: %s, namespace: default, labels: {%s}}\nspec: {type: ubuntu, purpose: %s}\n", name, labels, purpose)
+		out, err := node.KubectlInput(t.Context(), object, append([]string{"apply", "--server-side", "--force-conflicts", "-f", "-"}, as...)...)
+		if err != nil && !strings.Contains(err.Error(), `failed calling webhook "operatingsystemconfigs.mutate.fairlead.run"`) {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return err
+	}
+	const pool = "worker.gardener.cloud/pool: a"
+	eventually(t, func() error {
+		if try("now", pool, "reconcile") == nil {
+			kubectl(t, "delete", "operatingsystemconfig", "now")
+			return fmt.Errorf("one that machines follow was taken without the operator")
+		}
+		return nil
+	})
+	if err := try("birth", pool, "provision"); err != nil {
+		t.Errorf("for the first start of machines: %v", err)
+	}
+	if err := try("poolless", "", "reconcile"); err != nil {
+		t.Errorf("of no pool: %v", err)
+	}
+	const operator = "system:serviceaccount:fairlead-nodes:fairlead-operator"
+	if err := try("now", pool, "reconcile", "--as="+operator, "--as-group=system:masters"); err != nil {
+		t.Errorf("by the operator itself: %v", err)
+	}
+	kubectl(t, "delete", "operatingsystemconfig", "now", "birth", "poolless")
 }
