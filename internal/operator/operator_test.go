@@ -469,7 +469,7 @@ func TestMigrateAndRestore(t *testing.T) {
 	w.wants("waiting", w.operation("gvisor-a"), "Migrate Succeeded")
 	order(gardener.OrderRestore)
 	w.wants("restored", w.operation("gvisor-a"), "Restore Succeeded 100")
-	if got := w.runtime("gvisor-a"); len(got.Finalizers) != 1 || len(got.Annotations) > 0 {
+	if got := w.runtime("gvisor-a"); len(got.Finalizers) != 1 || got.Annotations[gardener.AnnotationOperation] != "" {
 		t.Errorf("%v %v", got.Finalizers, got.Annotations)
 	}
 }

@@ -350,7 +350,7 @@ func TestRightsInASeed(t *testing.T) {
 	}
 	b.until("the order goes", func() bool {
 		var now gardener.ContainerRuntime
-		return b.read("ContainerRuntime", key, &now) && len(now.Annotations) == 0
+		return b.read("ContainerRuntime", key, &now) && now.Annotations[gardener.AnnotationOperation] == ""
 	})
 	b.Delete(kinds["ContainerRuntime"], key)
 	b.until("the end", func() bool {

@@ -32,6 +32,7 @@ import (
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugins"
 	"fairlead.run/internal/operator/workerpool"
 )
@@ -195,7 +196,7 @@ func (w *world) step() {
 	w.must(w.client.List(ctx, &runtimes))
 	for i := range runtimes.Items {
 		c := &runtimes.Items[i]
-		names[c.Spec.WorkerPool.Name] = true
+		names[placed.As(c).Spec.WorkerPool.Name] = true
 		for _, r := range w.types {
 			w.reconcile(r, c.Namespace, c.Name)
 		}

@@ -17,6 +17,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/internal/operator/osc"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 )
 
@@ -66,7 +67,7 @@ func (a *Admission) put(ctx context.Context, namespace string, into *unstructure
 	// An object that is written anew has its entries in the same order each time.
 	slices.SortFunc(all.Items, func(a, b gardener.ContainerRuntime) int { return strings.Compare(a.Name, b.Name) })
 	for i := range all.Items {
-		c := &all.Items[i]
+		c := placed.As(&all.Items[i])
 		p := a.plugins.Lookup(c.Spec.Type)
 		if v := Decide(c); p == nil || !mine(c.Spec.Class) || c.Spec.WorkerPool.Name != into.GetLabels()[gardener.LabelPool] || v != Reconcile && v != Restore {
 			continue

@@ -13,6 +13,7 @@ import (
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 )
 
@@ -62,7 +63,7 @@ func (r *Reconciler) agreed(ctx context.Context, t *task, pools map[string]*v1al
 	if err := r.Client.List(ctx, &list, client.InNamespace(t.object.Namespace)); err != nil {
 		return agreement{}, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	all := slices.DeleteFunc(list.Items, func(c gardener.ContainerRuntime) bool {
+	all := slices.DeleteFunc(placed.All(list.Items), func(c gardener.ContainerRuntime) bool {
 		accepted := c.UID == t.object.UID || slices.Contains(c.Finalizers, gardener.Finalizer)
 		return !accepted || c.DeletionTimestamp != nil || !mine(c.Spec.Class) || r.Plugins.Canonical(c.Spec.Type) != t.about.Type
 	})

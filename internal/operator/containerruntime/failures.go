@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/validate"
 )
 
@@ -207,7 +208,7 @@ func (e *onNodes) contested(ctx context.Context, t *task, members []corev1.Node)
 	for i := range members {
 		n := &members[i]
 		phase, pool := names.ReadPhase(n.Labels[names.Phase+t.about.Type])
-		at := slices.IndexFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+		at := slices.IndexFunc(placed.All(all.Items), func(o gardener.ContainerRuntime) bool {
 			selector, err := metav1.LabelSelectorAsSelector(&o.Spec.WorkerPool.Selector)
 			return o.Spec.WorkerPool.Name == pool && o.DeletionTimestamp == nil && err == nil && selector.Matches(labels.Set(n.Labels))
 		})

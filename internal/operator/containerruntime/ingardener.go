@@ -31,6 +31,7 @@ import (
 	"fairlead.run/internal/operator/going"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/osc"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/pkg/runtimeclass"
 )
@@ -430,7 +431,7 @@ func (e *inGardener) withdraw(ctx context.Context, c *gardener.ContainerRuntime,
 	if err := e.client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
 		return outcome{}, false, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	others := slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+	others := slices.DeleteFunc(placed.All(all.Items), func(o gardener.ContainerRuntime) bool {
 		return o.UID == c.UID || o.DeletionTimestamp != nil || e.plugins.Canonical(o.Spec.Type) != typ
 	})
 	// As of a pool that has asked for kata and now asks for kata-containers.

@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/internal/operator/validate"
 )
@@ -484,7 +485,7 @@ func (e *onNodes) others(ctx context.Context, c *gardener.ContainerRuntime, typ 
 	if err := e.classes.Live.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
 		return nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	return slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool {
+	return slices.DeleteFunc(placed.All(all.Items), func(o gardener.ContainerRuntime) bool {
 		return o.UID == c.UID || o.DeletionTimestamp != nil || e.plugins.Canonical(o.Spec.Type) != typ
 	}), nil
 }

@@ -16,6 +16,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/internal/operator/validate"
 )
@@ -47,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Plugins.Canonical(c.Spec.Type) != r.Plugin.Describe().Type || !mine(c.Spec.Class) {
+	if r.Plugins.Canonical(placed.As(c).Spec.Type) != r.Plugin.Describe().Type || !mine(c.Spec.Class) {
 		return reconcile.Result{}, nil
 	}
 	v := Decide(c)
@@ -101,21 +102,37 @@ func (r *Reconciler) begin(ctx context.Context, c *gardener.ContainerRuntime, v 
 
 // do carries a verb out.
 func (r *Reconciler) do(ctx context.Context, c *gardener.ContainerRuntime, v Verb) (outcome, error) {
-	typ := r.Plugin.Describe().Type
+	typ, was := r.Plugin.Describe().Type, placed.As(c)
 	switch v {
 	case Delete:
-		return r.engine.remove(ctx, c, typ)
+		return r.engine.remove(ctx, was, typ)
 	case ForceDelete:
-		return r.engine.forget(ctx, c, typ)
+		return r.engine.forget(ctx, was, typ)
 	case Migrate:
-		return r.engine.migrate(ctx, c, typ)
+		return r.engine.migrate(ctx, was, typ)
 	case Reconcile, Restore, Nothing:
 	}
 	t, err := r.task(ctx, c)
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := r.remember(ctx, c); err != nil {
+		return outcome{}, err
+	}
 	return r.engine.apply(ctx, t)
+}
+
+// remember stores where an object puts something, before it does.
+func (r *Reconciler) remember(ctx context.Context, c *gardener.ContainerRuntime) error {
+	was := c.DeepCopy()
+	news, err := placed.Note(c)
+	if err == nil && news {
+		err = r.Client.Patch(ctx, c, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	}
+	if err != nil {
+		return fmt.Errorf("note where ContainerRuntime %s/%s puts something: %w", c.Namespace, c.Name, err)
+	}
+	return nil
 }
 
 // end says how it went, and lets go of what is done.
@@ -190,6 +207,9 @@ func (r *Reconciler) write(ctx context.Context, c *gardener.ContainerRuntime, o 
 
 // task makes a runtime out, or says what keeps it from that.
 func (r *Reconciler) task(ctx context.Context, c *gardener.ContainerRuntime) (*task, error) {
+	if moved := placed.Moved(c); len(moved) > 0 {
+		return nil, misconfigured(moved.ToAggregate())
+	}
 	known := validate.Known{Plugins: r.Plugins}
 	result := known.Runtime(c)
 	if err := result.Err(); err != nil {
@@ -233,7 +253,7 @@ func (r *Reconciler) alone(ctx context.Context, known validate.Known, c *gardene
 	if err := r.Client.List(ctx, &all, client.InNamespace(c.Namespace)); err != nil {
 		return fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	older := slices.DeleteFunc(all.Items, func(o gardener.ContainerRuntime) bool { return nodes.Older(o, *c) >= 0 })
+	older := slices.DeleteFunc(placed.All(all.Items), func(o gardener.ContainerRuntime) bool { return nodes.Older(o, *c) >= 0 })
 	if twin := known.RuntimeTwin(c, older); twin != nil {
 		return misconfigured(twin)
 	}

@@ -22,6 +22,7 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 )
 
 // ordering leaves out what controllers write into statuses.
@@ -73,7 +74,7 @@ func (r *Reconciler) those(ctx context.Context, fits func(*gardener.ContainerRun
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
-		c := &list.Items[i]
+		c := placed.As(&list.Items[i])
 		if r.Plugins.Canonical(c.Spec.Type) == r.Plugin.Describe().Type && fits(c) {
 			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}})
 		}
@@ -91,7 +92,7 @@ func (r *Reconciler) all(ctx context.Context, o client.Object) []reconcile.Reque
 // others are those of the type beside one: there is one class for all of them.
 func (r *Reconciler) others(ctx context.Context, o client.Object) []reconcile.Request {
 	one, ok := o.(*gardener.ContainerRuntime)
-	if !ok || r.Plugins.Canonical(one.Spec.Type) != r.Plugin.Describe().Type {
+	if !ok || r.Plugins.Canonical(placed.As(one).Spec.Type) != r.Plugin.Describe().Type {
 		return nil
 	}
 	return r.those(ctx, func(c *gardener.ContainerRuntime) bool {

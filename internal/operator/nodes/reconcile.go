@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/internal/operator/validate"
 )
@@ -193,7 +194,7 @@ func (r *Reconciler) pool(ctx context.Context, from source, name string) (*Pool,
 	if err := r.Client.List(ctx, &runtimes, client.InNamespace(r.Namespace)); err != nil {
 		return nil, nil, fmt.Errorf("list ContainerRuntimes: %w", err)
 	}
-	runtimes.Items = slices.DeleteFunc(runtimes.Items, func(c gardener.ContainerRuntime) bool { return c.Spec.WorkerPool.Name != name })
+	runtimes.Items = slices.DeleteFunc(placed.All(runtimes.Items), func(c gardener.ContainerRuntime) bool { return c.Spec.WorkerPool.Name != name })
 	p := &Pool{Name: name, Installing: r.installing(ctx), Now: r.Now()}
 	p.Busy = r.busy(ctx, &p.held)
 	var most *intstr.IntOrString

@@ -23,6 +23,7 @@ import (
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/placed"
 )
 
 // AddTo has a manager run the controller.
@@ -70,7 +71,7 @@ func named(name string) []reconcile.Request {
 }
 
 func ofRuntime(_ context.Context, o client.Object) []reconcile.Request {
-	return named(o.(*gardener.ContainerRuntime).Spec.WorkerPool.Name)
+	return named(placed.As(o.(*gardener.ContainerRuntime)).Spec.WorkerPool.Name)
 }
 
 // ofPod is the pool of a pod, or of a DaemonSet.
@@ -97,7 +98,7 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	var runtimes gardener.ContainerRuntimeList
 	if r.Client.List(ctx, &runtimes, client.InNamespace(r.Namespace)) == nil {
 		for i := range runtimes.Items {
-			set[runtimes.Items[i].Spec.WorkerPool.Name] = true
+			set[placed.As(&runtimes.Items[i]).Spec.WorkerPool.Name] = true
 		}
 	}
 	var out []reconcile.Request

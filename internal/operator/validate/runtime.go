@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/osimage"
 )
 
@@ -109,14 +110,15 @@ func (k Known) RuntimeUpdate(c, old *gardener.ContainerRuntime) Result {
 		return r // its finalizer must be able to go, whatever else is wrong
 	}
 	r := k.Runtime(c)
-	if c.Spec.Type != old.Spec.Type {
-		r.add(field.Forbidden(spec.Child("type"), fmt.Sprintf("it was %s and cannot be changed; delete this object and make another", old.Spec.Type)))
+	was := placed.As(old) // what was changed while nobody looked may be changed back
+	if c.Spec.Type != old.Spec.Type && c.Spec.Type != was.Spec.Type {
+		r.add(field.Forbidden(spec.Child("type"), fmt.Sprintf("it was %s and cannot be changed; delete this object and make another", was.Spec.Type)))
 	}
-	if c.Spec.WorkerPool.Name != old.Spec.WorkerPool.Name {
-		r.add(field.Forbidden(spec.Child("workerPool", "name"), fmt.Sprintf("it was %s and cannot be changed; delete this object and make another", old.Spec.WorkerPool.Name)))
+	if pool := c.Spec.WorkerPool.Name; pool != old.Spec.WorkerPool.Name && pool != was.Spec.WorkerPool.Name {
+		r.add(field.Forbidden(spec.Child("workerPool", "name"), fmt.Sprintf("it was %s and cannot be changed; delete this object and make another", was.Spec.WorkerPool.Name)))
 	}
-	if c.Spec.BinaryPath != old.Spec.BinaryPath {
-		r.add(field.Forbidden(spec.Child("binaryPath"), fmt.Sprintf("it was %s and cannot be changed, as nodes have the programs there and pods run from them; delete this object and make another", old.Spec.BinaryPath)))
+	if c.Spec.BinaryPath != old.Spec.BinaryPath && c.Spec.BinaryPath != was.Spec.BinaryPath {
+		r.add(field.Forbidden(spec.Child("binaryPath"), fmt.Sprintf("it was %s and cannot be changed, as nodes have the programs there and pods run from them; delete this object and make another", was.Spec.BinaryPath)))
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/profile"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugins"
 )
 
@@ -296,6 +298,12 @@ func TestRuntimeUpdate(t *testing.T) {
 		c.Spec.Type, c.Spec.WorkerPool.Name, c.Spec.BinaryPath = "kata", "b", "/opt/bin"
 	}), asks(nil))
 	expect(t, r.Faults, "spec.type it was gvisor", "spec.workerPool.name it was a", "spec.binaryPath it was")
+	// It was changed while nobody looked: it may be changed back, and in all else.
+	moved := asks(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "/opt/moved" })
+	moved.Annotations = map[string]string{placed.Annotation: fmt.Sprintf(`{"type":"gvisor","pool":"a","binaryPath":%q}`, asks(nil).Spec.BinaryPath)}
+	for path, want := range map[string][]string{"/opt/moved": nil, asks(nil).Spec.BinaryPath: nil, "/opt/again": {"spec.binaryPath it was " + asks(nil).Spec.BinaryPath}} {
+		expect(t, k.RuntimeUpdate(asks(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = path }), moved).Faults, want...)
+	}
 	deleted := asks(func(c *gardener.ContainerRuntime) { c.DeletionTimestamp = &now })
 	r = k.RuntimeUpdate(asks(func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "/opt" }), deleted)
 	expect(t, r.Faults, "spec the object is being deleted")

@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/operator/classes"
 	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/nodes"
+	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
 	"fairlead.run/internal/operator/validate"
 )
@@ -117,7 +118,7 @@ type others struct {
 func (r *Reconciler) moved(p *v1alpha1.WorkerPool, have []gardener.ContainerRuntime) *field.Error {
 	for i := range have {
 		wanted := slices.ContainsFunc(p.Spec.CRI.ContainerRuntimes, func(w v1alpha1.PoolRuntime) bool { return r.Plugins.Canonical(w.Type) == have[i].Spec.Type })
-		if moved := validate.Moved(p, have[i].Spec.BinaryPath); moved != nil && wanted && have[i].DeletionTimestamp == nil {
+		if moved := validate.Moved(p, placed.As(&have[i]).Spec.BinaryPath); moved != nil && wanted && have[i].DeletionTimestamp == nil {
 			return moved
 		}
 	}
