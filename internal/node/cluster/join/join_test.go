@@ -472,7 +472,7 @@ func TestServed(t *testing.T) {
 	n := s.boot()
 	s.await("the node", func() bool { return s.Get(nodesOf, "n") != nil })
 	for path, method := range map[string]string{"/logs/syslog": "GET", "/debug/flags/v": "PUT", "/debug/pprof/": "GET"} {
-		if code, said := ask(n, method, path, "5"); code != http.StatusNotFound {
+		if code, said := ask(n, method, path, "5"); code != http.StatusMethodNotAllowed {
 			t.Errorf("%s: %d %s", path, code, said)
 		}
 	}
