@@ -27,6 +27,7 @@ import (
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/volume"
 )
 
 // reports keeps what an agent tells.
@@ -125,6 +126,7 @@ type node struct {
 	place       Place
 	machine     podspec.Node
 	room        Room
+	around      volume.Around
 	unread      []string // sources, at the boot
 	links       string
 	stop        func()
@@ -144,7 +146,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
 		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: n.machine,
-		Place: n.place, Cgroups: n.tree, Room: n.room, Reporter: n.reports, Root: n.root, State: n.state, Logs: Logs{Links: n.links}, Log: slog.New(slog.DiscardHandler),
+		Place: n.place, Cgroups: n.tree, Room: n.room, Around: n.around, Reporter: n.reports, Root: n.root, State: n.state, Logs: Logs{Links: n.links}, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)
 	go func() { ended <- n.Run(ctx) }()

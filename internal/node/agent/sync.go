@@ -16,7 +16,9 @@ import (
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/status"
+	"fairlead.run/internal/node/view"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/csi"
 )
 
 // sync makes the pod what it should be, as far as that is possible now, and tells how
@@ -133,6 +135,10 @@ func (w *worker) prepare(ctx context.Context) error {
 			w.resizing.loose = true // it runs, and its containers may have to give something back first
 		}
 		if err := w.mount(ctx); err != nil {
+			if w.view.Box == nil && errors.Is(err, csi.ErrNodeFull) {
+				w.refuseFull(err)
+				return nil
+			}
 			return w.told("FailedMount", err)
 		}
 	}
@@ -164,6 +170,13 @@ func (w *worker) mount(ctx context.Context) error {
 	w.volumes, w.stage, w.spec.Groups = set, prepared, set.Groups()
 	w.measured.Store(set)
 	return nil
+}
+
+// refuseFull ends a pod for whose volumes the node has no room, so that another node gets its
+// successor.
+func (w *worker) refuseFull(err error) {
+	w.refused = &Refusal{Reason: "VolumeAttachmentLimitExceeded", Message: "Node has reached its volume attachment limit, rejecting pod: " + view.Message(err), Rejected: true}
+	w.event(corev1.EventTypeWarning, w.refused.Reason, w.refused.Message)
 }
 
 // progress tells why the pod does not start yet.

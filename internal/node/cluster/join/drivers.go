@@ -46,6 +46,7 @@ type drivers struct {
 // newDrivers makes them. The cluster is there, and nothing is called before Run.
 func (n *Node) newDrivers() {
 	known := csi.NewDrivers(n.cluster.Storage().Check, n.driverChanged)
+	n.cluster.Storage().Asks(known.Info)
 	n.drivers.volumes = csi.New(csi.Config{
 		Socket: known.Socket, Staging: filepath.Join(n.cfg.Shared, stagingFolder), Pods: filepath.Join(n.cfg.Shared, podsFolder),
 		Timeout: driverTimeout, Changed: n.cluster.NodeChanged,

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ const askEvery = 5 * time.Second
 // first, and then looks at the first.
 func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error) {
 	id := csi.ID{Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle}
-	why := "its node does not say yet that it uses it"
+	is := detached{why: "its node does not say yet that it uses it"}
 	for {
 		node, changed := s.now()
 		inUse := node != nil && slices.Contains(node.Status.VolumesInUse, UniqueName(id))
@@ -35,7 +36,7 @@ func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (ma
 			break
 		}
 		if inUse {
-			why = s.whyNot(ctx, id, why)
+			is = s.whyNot(ctx, id, is)
 		}
 		timer := time.NewTimer(askEvery)
 		select {
@@ -43,7 +44,11 @@ func (s *Storage) Attached(ctx context.Context, pv *corev1.PersistentVolume) (ma
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("%s: %w: %w", why, errdefs.ErrUnavailable, context.Cause(ctx))
+			if is.full && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				s.askAgain(context.WithoutCancel(ctx), id.Driver) // so that the scheduler knows
+				return nil, fmt.Errorf("%s: %w", is.why, csi.ErrNodeFull)
+			}
+			return nil, fmt.Errorf("%s: %w: %w", is.why, errdefs.ErrUnavailable, context.Cause(ctx))
 		}
 		timer.Stop()
 	}
@@ -73,9 +78,15 @@ func isAttached(node *corev1.Node, id csi.ID) bool {
 	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == UniqueName(id) })
 }
 
+// detached is why a volume is not attached, and whether it is that the node takes no more.
+type detached struct {
+	why  string
+	full bool
+}
+
 // whyNot says why the volume is not attached, as far as that is known, or else what was
 // known before.
-func (s *Storage) whyNot(ctx context.Context, id csi.ID, before string) string {
+func (s *Storage) whyNot(ctx context.Context, id csi.ID, before detached) detached {
 	within, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
 	a, err := s.attachment(within, id)
@@ -83,11 +94,11 @@ func (s *Storage) whyNot(ctx context.Context, id csi.ID, before string) string {
 	case ctx.Err() != nil:
 		return before
 	case apierrors.IsNotFound(err):
-		return "nobody has begun to attach it; does the controller manager run?"
+		return detached{why: "nobody has begun to attach it; does the controller manager run?"}
 	case err != nil:
-		return err.Error()
+		return detached{why: err.Error()}
 	}
-	return describe(a)
+	return detached{describe(a), s.isFull(a)}
 }
 
 func describe(a *storagev1.VolumeAttachment) string {

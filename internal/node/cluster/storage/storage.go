@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -28,13 +29,16 @@ type Storage struct {
 	objects *cluster.Store[*storagev1.CSIDriver]
 	follow  func(context.Context)
 	drivers drivers
+	ask     func(ctx context.Context, driver string) (csi.NodeInfo, error) // see Asks
+	asking  singleflight.Group
+	log     *slog.Logger
 	latest
 }
 
 // New makes it; nothing is asked of the API server before Run. Warn is told what keeps the
 // cluster from knowing the drivers, once as long as it is the same; it must not wait.
 func New(client *cluster.Client, node string, warn func(error), log *slog.Logger) *Storage {
-	s := &Storage{client: client, node: node, warn: warn, drivers: newDrivers(), latest: latest{changed: make(chan struct{})}}
+	s := &Storage{client: client, node: node, warn: warn, log: log, drivers: newDrivers(), latest: latest{changed: make(chan struct{})}}
 	s.objects, s.follow = cluster.Follow(client, cluster.Query{
 		From: storagev1.SchemeGroupVersion.WithResource("csidrivers"), Log: log,
 	}, &storagev1.CSIDriver{}, func(d *storagev1.CSIDriver) *storagev1.CSIDriver {
@@ -50,6 +54,7 @@ func (s *Storage) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { s.follow(ctx) })
 	running.Go(func() { s.publish(ctx) })
+	running.Go(func() { s.renew(ctx) })
 	running.Wait()
 	return nil
 }

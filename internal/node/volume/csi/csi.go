@@ -79,6 +79,9 @@ type Published struct {
 	GroupSet bool // files belong to the group already
 }
 
+// ErrNodeFull is that the node takes no more volumes of a driver, as its controller has found.
+var ErrNodeFull = errors.New("the node takes no more volumes of this driver")
+
 // NodeInfo is what a driver says of this node.
 type NodeInfo struct {
 	ID         string

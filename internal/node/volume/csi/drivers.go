@@ -48,8 +48,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if !supported(p.Versions) {
 		return fmt.Errorf("it serves the versions %q of the CSI, and this node calls drivers by version 1: %w", p.Versions, errdefs.ErrUnimplemented)
 	}
-	at := New(Config{Socket: func(string) (string, error) { return p.Endpoint, nil }, Timeout: infoTimeout})
-	info, err := at.Info(ctx, p.Name)
+	info, err := infoAt(ctx, p.Name, p.Endpoint)
 	if err != nil {
 		return err
 	}
@@ -61,6 +60,20 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	d.known[p.Name] = p
 	d.told(p.Name, &info)
 	return nil
+}
+
+func infoAt(ctx context.Context, driver, endpoint string) (NodeInfo, error) {
+	at := New(Config{Socket: func(string) (string, error) { return endpoint, nil }, Timeout: infoTimeout})
+	return at.Info(ctx, driver)
+}
+
+// Info asks a driver that has registered what it says of the node now.
+func (d *Drivers) Info(ctx context.Context, driver string) (NodeInfo, error) {
+	endpoint, err := d.Socket(driver)
+	if err != nil {
+		return NodeInfo{}, fmt.Errorf("CSI driver %s: %w", driver, err)
+	}
+	return infoAt(ctx, driver, endpoint)
 }
 
 // supported says whether one of the versions is called here.
