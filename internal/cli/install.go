@@ -434,11 +434,18 @@ func (a *app) installStatusCommand(f *installFlags) *cobra.Command {
 			if err := a.checkOutput(); err != nil {
 				return err
 			}
-			i, _, err := a.openInstaller(f)
-			if err != nil {
-				return err
+			i, _, failed := a.openInstaller(f)
+			if errors.As(failed, new(usageError)) {
+				return failed
 			}
-			all, failed := i.Status(cmd.Context())
+			var all []installer.Status
+			if failed == nil {
+				all, failed = i.Status(cmd.Context())
+			} else {
+				var err error
+				all, err = installer.Recorded(f.options)
+				failed = errors.Join(failed, err)
+			}
 			if err := a.print(all, func() [][]string { return statusRows(all) }); err != nil || failed != nil {
 				return errors.Join(err, failed)
 			}

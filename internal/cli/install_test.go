@@ -261,3 +261,23 @@ func TestUninstallByName(t *testing.T) {
 		})
 	}
 }
+
+// What is on a node is listed also where no runtime is found.
+func TestStatusWithoutARuntime(t *testing.T) {
+	root := t.TempDir()
+	journal := filepath.Join(root, "var/lib/fairlead-installer/gvisor.type.json")
+	if err := os.MkdirAll(filepath.Dir(journal), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(journal, []byte(`{"phase": "restarting", "base": "/usr/bin/gvisor"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, failed bytes.Buffer
+	a := &app{out: &out, err: &failed}
+	if code := a.run(t.Context(), []string{"install", "status", "--host", root, "-o", "json"}); code == 0 || !strings.Contains(out.String(), `"phase": "restarting"`) || !strings.Contains(failed.String(), "--distribution") {
+		t.Errorf("%d %s %s", code, &out, &failed)
+	}
+	if code := a.run(t.Context(), []string{"install", "status", "--host", root, "--log-level", "loud"}); code != 2 {
+		t.Errorf("a wrong command line ends with %d", code)
+	}
+}

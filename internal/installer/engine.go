@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
@@ -52,6 +54,8 @@ type Options struct {
 	Wait, Interval, LockWait time.Duration
 	// Linger is how long sandboxes that have ended may hold up a removal.
 	Linger time.Duration
+	// proc is /proc, but in tests.
+	proc string
 }
 
 func (o Options) withDefaults() Options {
@@ -69,6 +73,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Linger == 0 {
 		o.Linger = 2 * time.Minute
+	}
+	if o.proc == "" {
+		o.proc = "/proc"
 	}
 	return o
 }
@@ -89,11 +96,11 @@ type Installer struct {
 	named bool
 }
 
-// New finds out what node this is.
+// New finds out what node this is. Its runtime need not run.
 func New(o Options, log *slog.Logger) (*Installer, error) {
 	o = o.withDefaults()
 	i := &Installer{log: log, options: o, arch: goruntime.GOARCH}
-	said, err := profile.ReadMetadata(o.Root, o.State)
+	said, noted, err := profile.ReadMetadata(o.Root, o.State)
 	if err != nil {
 		return nil, err
 	}
@@ -109,15 +116,15 @@ func New(o Options, log *slog.Logger) (*Installer, error) {
 	i.binaryPath = cmp.Or(o.BinaryPath, said.BinaryPath, i.system.BinaryPath)
 	o.Socket, o.Config = cmp.Or(o.Socket, said.Socket), cmp.Or(o.Config, said.Config)
 	i.options = o
-	endpoint := ""
-	k, err := kubelet.Find("/proc", o.Root)
+	choice := profile.Choice{Name: cmp.Or(o.Distribution, said.Distribution), Runtime: o.Runtime, Was: noted}
+	k, err := kubelet.Find(o.proc, o.Root)
 	switch {
 	case err == nil:
-		i.kubelet, endpoint = &k, k.Endpoint
+		i.kubelet, choice.Endpoint = &k, k.Endpoint
 	case !errors.Is(err, errdefs.ErrNotFound):
 		return nil, err
 	}
-	if i.dist, err = profile.Detect(o.Root, profile.Choice{Name: cmp.Or(o.Distribution, said.Distribution), Runtime: o.Runtime, Endpoint: endpoint}); err != nil {
+	if i.dist, err = profile.Detect(o.Root, choice); err != nil {
 		return nil, err
 	}
 	if i.dist, err = i.dist.With(o.Override); err != nil {
@@ -160,7 +167,8 @@ func (i *Installer) chooseRestart() error {
 // systemd restarts the runtime's unit.
 func (i *Installer) systemd() (restart.Restarter, error) {
 	cgroup := ""
-	if pid, err := i.runtime.PID(); err == nil {
+	pid, down := i.runtime.PID()
+	if down == nil {
 		// One that cannot be read is as one that names none of the units.
 		text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 		cgroup = string(text)
@@ -169,10 +177,32 @@ func (i *Installer) systemd() (restart.Restarter, error) {
 	if err != nil {
 		unit, err = i.dist.Unit(i.root(), cgroup)
 	}
-	if err != nil {
-		return nil, fault.New(payload.UnsupportedNode, "%w", err)
+	switch {
+	case err == nil:
+		return restart.Systemd{Unit: unit, Bus: i.real("/run/dbus/system_bus_socket")}, nil
+	case errors.Is(down, errdefs.ErrUnavailable):
+		return unseenUnit{i}, nil
 	}
-	return restart.Systemd{Unit: unit, Bus: i.real("/run/dbus/system_bus_socket")}, nil
+	return nil, fault.New(payload.UnsupportedNode, "%w", err)
+}
+
+// unseenUnit restarts the runtime's unit where that can be told only while the runtime runs,
+// as of two units by its cgroup, and did not when the installer was made.
+type unseenUnit struct{ *Installer }
+
+// String implements restart.Restarter.
+func (u unseenUnit) String() string { return "restart by systemd" }
+
+// Restart implements restart.Restarter.
+func (u unseenUnit) Restart(ctx context.Context) error {
+	r, err := u.systemd()
+	if err != nil {
+		return err
+	}
+	if _, ok := r.(unseenUnit); ok {
+		return fmt.Errorf("restart %s: it does not run, so that it cannot be seen which unit starts it; start it, or name the unit by --unit: %w", u.dist.Runtime, errdefs.ErrUnavailable)
+	}
+	return r.Restart(ctx)
 }
 
 // node has the files of the node.
@@ -270,9 +300,18 @@ func (i *Installer) purge() error {
 	return errors.Join(err, i.journal.Purge())
 }
 
+// ask asks the runtime, and says what to do where it does not run.
+func (i *Installer) ask(ctx context.Context) (cri.Seen, error) {
+	s, err := i.runtime.Probe(ctx)
+	if errors.Is(err, errdefs.ErrUnavailable) && !cri.Absent(err) {
+		err = fmt.Errorf("%w; start %s if it does not run (journalctl -u %s says why it has ended), or say by --distribution and --cri-socket what this node has", err, i.dist.Runtime, strings.Join(i.dist.Units, " -u "))
+	}
+	return s, err
+}
+
 // look asks the runtime, and refuses what cannot be worked with.
 func (i *Installer) look(ctx context.Context) (cri.Seen, error) {
-	s, err := i.runtime.Probe(ctx)
+	s, err := i.ask(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -100,6 +100,9 @@ func (t *turn) run(ctx context.Context, sources []Source) error {
 	if err := errors.Join(t.pending(t.seen), t.reloadable(t.seen, t.all)); err != nil {
 		return err
 	}
+	if err := t.describe(); err != nil { // for who finds the runtime down, after a kill
+		return err
+	}
 	if err := t.change(ctx); err != nil {
 		return t.fail(ctx, err)
 	}

@@ -1,12 +1,14 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
 	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/fault"
 	"fairlead.run/internal/installer/journal"
 	"fairlead.run/internal/installer/restart"
@@ -34,14 +36,27 @@ type Status struct {
 // Status lists what is installed, from the journal and the runtime. The error says
 // that the runtime did not answer; the list is there all the same.
 func (i *Installer) Status(ctx context.Context) ([]Status, error) {
-	types, err := i.journal.Types()
-	if err != nil {
-		return nil, err
-	}
-	seen, failed := i.runtime.Probe(ctx)
+	seen, failed := i.ask(ctx)
 	sandboxes, err := i.runtime.Sandboxes(ctx)
 	if failed == nil {
 		failed = err
+	}
+	all, err := i.list(seen, sandboxes)
+	return all, cmp.Or(err, failed)
+}
+
+// Recorded is Status where New does not find out which runtime is to be asked: all that
+// the journal has.
+func Recorded(o Options) ([]Status, error) {
+	i := &Installer{options: o.withDefaults()}
+	i.journal.Dir = i.real(i.options.State)
+	return i.list(cri.Seen{}, nil)
+}
+
+func (i *Installer) list(seen cri.Seen, sandboxes []cri.Sandbox) ([]Status, error) {
+	types, err := i.journal.Types()
+	if err != nil {
+		return nil, err
 	}
 	all := []Status{}
 	for _, kind := range types {
@@ -67,7 +82,7 @@ func (i *Installer) Status(ctx context.Context) ([]Status, error) {
 		}
 		all = append(all, s)
 	}
-	return all, failed
+	return all, nil
 }
 
 // Installed says which of the sources are not on the node in any version.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -100,7 +101,7 @@ func newNodeWith(t *testing.T, major int, s setup, files map[string]string) *nod
 	for path, text := range files {
 		n.write(path, text)
 	}
-	for _, dir := range []string{filepath.Dir(s.socket), "usr/bin", "var/lib"} {
+	for _, dir := range []string{filepath.Dir(s.socket), "usr/bin", "var/lib", "proc"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -175,8 +176,9 @@ func (n *node) restart() {
 		return
 	}
 	n.loaded = loaded
-	l, err := net.Listen("unix", n.path(n.socket))
-	if err != nil {
+	err = os.MkdirAll(filepath.Dir(n.path(n.socket)), 0o755) // which goes with the boot
+	l, failed := net.Listen("unix", n.path(n.socket))
+	if err := errors.Join(err, failed); err != nil {
 		n.Errorf("start containerd: %v", err)
 		return
 	}
@@ -405,7 +407,12 @@ func newInstaller(root string, wait time.Duration) (*Installer, error) {
 	if os.Getenv(childEnv) != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	return New(Options{Root: root, Distribution: cmp.Or(os.Getenv(distributionEnv), "containerd"), Restart: "none", Wait: wait, Interval: 1}, log)
+	distribution, said := os.LookupEnv(distributionEnv)
+	if !said {
+		distribution = "containerd"
+	}
+	// A kubelet of this machine is not that of the node.
+	return New(Options{Root: root, Distribution: distribution, Restart: "none", Wait: wait, Interval: 1, proc: filepath.Join(root, "proc")}, log)
 }
 
 func (n *node) installer() *Installer {
@@ -481,7 +488,8 @@ func bundle(t *testing.T, kind, version, content string) string {
 // node's root, and then the payloads.
 const childEnv = "INSTALLER_TEST_CHILD"
 
-// distributionEnv names the distribution that an installer is told, also in that process.
+// distributionEnv names the distribution that an installer is told, also in that process;
+// it is told none if it is empty, and containerd if it is not set.
 const distributionEnv = "INSTALLER_TEST_DISTRIBUTION"
 
 func TestMain(m *testing.M) {

@@ -233,8 +233,8 @@ func (c Client) ask(question func(runtimeapi.RuntimeServiceClient) error) error 
 	return nil
 }
 
-// PID is the process that listens at the socket. It fails where that process
-// cannot be seen from here, as in a container with a PID namespace of its own.
+// PID is the process that listens at the socket; errdefs.ErrUnavailable says that none
+// does. It fails, too, where that process cannot be seen from here, as in a container with a PID namespace of its own.
 func (c Client) PID() (int, error) {
 	conn, err := net.DialTimeout("unix", c.Socket, timeout)
 	if err != nil {
@@ -252,7 +252,7 @@ func (c Client) PID() (int, error) {
 		return 0, fmt.Errorf("look who listens at %s: %w", c.Socket, err)
 	}
 	if peer.Pid <= 0 {
-		return 0, fmt.Errorf("look who listens at %s: its process cannot be seen from here; use the host's PID namespace: %w", c.Socket, errdefs.ErrUnavailable)
+		return 0, fmt.Errorf("look who listens at %s: its process cannot be seen from here; use the host's PID namespace: %w", c.Socket, errdefs.ErrPrecondition)
 	}
 	return int(peer.Pid), nil
 }

@@ -101,12 +101,7 @@ func Examine(ctx context.Context, n Node) []Finding {
 // detect finds the distribution, also that of a runtime that is down.
 func (e *exam) detect() error {
 	var err error
-	if e.dist, err = profile.Detect(e.Root, e.Choice); err != nil && e.Choice.Name == "" {
-		if d, ok := profile.DetectStopped(e.Root, e.Choice); ok {
-			e.dist, err = d, nil
-		}
-	}
-	if err == nil {
+	if e.dist, err = profile.Detect(e.Root, e.Choice); err == nil {
 		e.dist, err = e.dist.With(e.Override)
 	}
 	return err

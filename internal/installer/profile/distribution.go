@@ -93,89 +93,18 @@ func Folders(more Distribution) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Choice is what is known of the distribution.
-type Choice struct {
-	// Name is taken for it, if it is not empty.
-	Name string
-	// Runtime leaves out those with another one, if it is not empty.
-	Runtime string
-	// Endpoint is what the kubelet uses, if that is known; it decides between two.
-	Endpoint string
-}
-
-// Detect finds the distribution below root.
-func Detect(root string, c Choice) (Distribution, error) {
-	name, endpoint := c.Name, c.Endpoint
-	var found []Distribution
-	for _, d := range distributions {
-		if c.Runtime != "" && c.Runtime != d.Runtime {
-			continue
-		}
-		if name == d.Name {
-			return d.at(root), nil
-		}
-		if d.there(root) && (endpoint == "" || same(root, endpoint, d.Socket)) {
-			found = append(found, d)
-		}
-	}
-	switch {
-	case c.Runtime != "" && c.Runtime != "containerd" && c.Runtime != "crio":
-		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no runtime %s; there are containerd and crio", c.Runtime)
-	case name != "":
-		return Distribution{}, fault.New(payload.ConfigurationProblem, "there is no distribution %s with that runtime; there are %s", name, strings.Join(Names(), ", "))
-	case len(found) == 1:
-		return found[0].at(root), nil
-	case len(found) == 0 && endpoint != "":
-		return Distribution{}, fault.New(payload.UnsupportedNode, "the kubelet uses %s, which is no socket of a known distribution; say by --distribution, --cri-socket and --cri-config what it is", endpoint)
-	case len(found) == 0:
-		return Distribution{}, fault.New(payload.UnsupportedNode, "no socket of a known runtime is here: neither of %s; say by --distribution, --cri-socket and --cri-config what it is", strings.Join(Names(), ", "))
-	}
-	var names []string
-	for _, d := range found {
-		names = append(names, d.Name)
-	}
-	return Distribution{}, fault.New(payload.UnsupportedNode, "there are several runtimes, %s, and it cannot be seen which one the kubelet uses; say it by --distribution", strings.Join(names, " and "))
-}
-
-// DetectStopped finds the distribution of a runtime that does not run and whose socket is
-// gone: the only one of which systemd has a unit.
-func DetectStopped(root string, c Choice) (Distribution, bool) {
-	var found []Distribution
-	for _, d := range distributions {
-		switch {
-		case d.there(root):
-			return Distribution{}, false
-		case c.Runtime != "" && c.Runtime != d.Runtime, c.Endpoint != "" && !same(root, c.Endpoint, d.Socket):
-		case len(d.unitsHere(root)) > 0:
-			found = append(found, d)
-		}
-	}
-	if len(found) != 1 {
-		return Distribution{}, false
-	}
-	return found[0].at(root), true
-}
-
-// there says whether the distribution's socket and, where it is told from others by
-// that, its configuration are there.
-func (d Distribution) there(root string) bool {
-	if !exists(root, d.Socket) {
-		return false
-	}
-	return d.Name != "k3s" && d.Name != "rke2" || exists(root, filepath.Dir(d.Containerd.Main))
-}
-
 // same says whether the endpoint of a kubelet is a socket: its path may be written in
 // another way, or lead there by a link.
 func same(root, endpoint, socket string) bool {
-	if plain(endpoint) == plain(socket) {
+	from, to := inroot.Join(root, plain(endpoint)), inroot.Join(root, plain(socket))
+	if plain(endpoint) == plain(socket) || from == to { // neither need be there
 		return true
 	}
-	a, err := os.Stat(inroot.Join(root, plain(endpoint)))
+	a, err := os.Stat(from)
 	if err != nil {
 		return false
 	}
-	b, err := os.Stat(inroot.Join(root, plain(socket)))
+	b, err := os.Stat(to)
 	return err == nil && os.SameFile(a, b)
 }
 

@@ -24,7 +24,8 @@ const MetadataName = "node.json"
 type Metadata struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// By is who has written it; the installer heeds that of others only.
+	// By is who has written it. What others say counts for the installer; what itself has
+	// noted does where a runtime that is down cannot be told from another one.
 	By string `json:"by,omitempty"`
 	// OS is a profile, and BinaryPath where runtimes are put.
 	OS         string `json:"os,omitempty"`
@@ -42,9 +43,17 @@ const installer = "fairlead install"
 
 const kindMetadata = "NodeMetadata"
 
-// ReadMetadata is what somebody else has written about the node, in a folder of it, below
-// root; it is empty if nobody has. A link is followed as the node does.
-func ReadMetadata(root, dir string) (Metadata, error) {
+// ReadMetadata is what somebody else has said about the node, or what an installer has noted,
+// in a folder of it, below root. One or both are empty. A link is followed as the node does.
+func ReadMetadata(root, dir string) (said, noted Metadata, err error) {
+	m, err := readMetadata(root, dir)
+	if m.By == installer {
+		return Metadata{}, m, err
+	}
+	return m, Metadata{}, err
+}
+
+func readMetadata(root, dir string) (Metadata, error) {
 	var m Metadata
 	name := filepath.Join(dir, MetadataName)
 	path := inroot.Join(root, name)
@@ -65,9 +74,6 @@ func ReadMetadata(root, dir string) (Metadata, error) {
 	}
 	if m.APIVersion != payload.APIVersion || m.Kind != kindMetadata {
 		return Metadata{}, fault.New(payload.ConfigurationProblem, "%s is %s %s and not %s %s; correct it, or take it away", path, m.APIVersion, m.Kind, payload.APIVersion, kindMetadata)
-	}
-	if m.By == installer {
-		return Metadata{}, nil
 	}
 	return m, nil
 }

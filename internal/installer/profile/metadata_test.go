@@ -10,8 +10,8 @@ import (
 func TestMetadata(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, MetadataName)
-	if m, err := ReadMetadata("/", dir); err != nil || m != (Metadata{}) {
-		t.Errorf("without a file: %+v %v", m, err)
+	if said, noted, err := ReadMetadata("/", dir); err != nil || said != (Metadata{}) || noted != said {
+		t.Errorf("without a file: %+v %+v %v", said, noted, err)
 	}
 	own := Metadata{OS: "ubuntu", BinaryPath: "/usr/bin", Distribution: "containerd", Socket: "/run/containerd/containerd.sock", Config: ContainerdMain, Ctr: "/usr/bin/ctr"}
 	for range 2 {
@@ -23,8 +23,8 @@ func TestMetadata(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"binaryPath": "/usr/bin"`) || !strings.Contains(string(text), `"by": "fairlead install"`) {
 		t.Errorf("%v: %s", err, text)
 	}
-	if m, err := ReadMetadata("/", dir); err != nil || m != (Metadata{}) {
-		t.Errorf("its own file is heeded: %+v %v", m, err)
+	if said, noted, err := ReadMetadata("/", dir); err != nil || said != (Metadata{}) || noted.Distribution != own.Distribution || noted.Socket != own.Socket {
+		t.Errorf("its own file says %+v, and it has noted %+v: %v", said, noted, err)
 	}
 	if err := ForgetMetadata(dir); err != nil {
 		t.Fatal(err)
@@ -37,8 +37,8 @@ func TestMetadata(t *testing.T) {
 	if err := os.WriteFile(path, []byte(others), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := ReadMetadata("/", dir); err != nil || m.BinaryPath != "/opt/bin" || m.OS != "" {
-		t.Errorf("%+v %v", m, err)
+	if said, noted, err := ReadMetadata("/", dir); err != nil || said.BinaryPath != "/opt/bin" || said.OS != "" || noted != (Metadata{}) {
+		t.Errorf("%+v %+v %v", said, noted, err)
 	}
 	if err := WriteMetadata(dir, own); err != nil {
 		t.Error(err)
@@ -53,7 +53,7 @@ func TestMetadata(t *testing.T) {
 		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadMetadata("/", dir); err == nil || !strings.Contains(err.Error(), "take it away") {
+		if _, _, err := ReadMetadata("/", dir); err == nil || !strings.Contains(err.Error(), "take it away") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
