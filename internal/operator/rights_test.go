@@ -34,6 +34,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
+	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/options"
 	"fairlead.run/test/apiserver"
 )
@@ -121,6 +123,55 @@ func granted(t *testing.T, inGardener bool) []right {
 		t.Fatal("the chart grants nothing")
 	}
 	return out
+}
+
+// The chart grants rights by names that have a type in full, so that none may be so long
+// that the operator cuts it short.
+func TestNamesOfTypesAreWhole(t *testing.T) {
+	name := func(letters int) (string, bool) {
+		typ := strings.Repeat("a", letters)
+		made := names.Object("extension-runtime", typ, "fairlead")
+		return made, made == "extension-runtime-"+typ+"-fairlead"
+	}
+	if made, whole := name(payload.MaxType); !whole {
+		t.Errorf("the longest is called %s", made)
+	}
+	if made, whole := name(payload.MaxType + 1); whole {
+		t.Errorf("a longer one could be had: %s", made)
+	}
+	var schema struct {
+		Properties struct {
+			Operator struct {
+				Properties struct {
+					Types struct {
+						Items struct{ MaxLength int }
+					}
+					Payloads struct {
+						Items struct {
+							Properties struct {
+								Manifest struct {
+									Properties struct {
+										Type struct{ MaxLength int }
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(chartFolder + "/values.schema.json")
+	if err == nil {
+		err = json.Unmarshal(text, &schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := schema.Properties.Operator.Properties
+	if a, b := of.Types.Items.MaxLength, of.Payloads.Items.Properties.Manifest.Properties.Type.MaxLength; a != payload.MaxType || b != payload.MaxType {
+		t.Errorf("the chart takes types of %d and payloads of %d letters, and not of %d", a, b, payload.MaxType)
+	}
 }
 
 // kinds are what the API server of these tests has.

@@ -58,9 +58,10 @@ func TestDecodePayload(t *testing.T) {
 
 func TestValidateNamesTheField(t *testing.T) {
 	for want, change := range map[string]func(*RuntimePayload){
-		"apiVersion":                          func(p *RuntimePayload) { p.APIVersion = "v1" },
-		"kind":                                func(p *RuntimePayload) { p.Kind = "Pod" },
-		"type":                                func(p *RuntimePayload) { p.Type = "g/visor" },
+		"apiVersion": func(p *RuntimePayload) { p.APIVersion = "v1" },
+		"kind":       func(p *RuntimePayload) { p.Kind = "Pod" },
+		"type":       func(p *RuntimePayload) { p.Type = "g/visor" },
+		"type: Invalid value: \"a234567890b234567890c23456\": use lower case letters, digits and -, 25 at most": func(p *RuntimePayload) { p.Type = "a234567890b234567890c23456" },
 		"version":                             func(p *RuntimePayload) { p.Version = ".." },
 		"version: Invalid value: \"etc-1\"":   func(p *RuntimePayload) { p.Version = "etc-1" },
 		"os":                                  func(p *RuntimePayload) { p.OS = "windows" },

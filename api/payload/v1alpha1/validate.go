@@ -34,6 +34,10 @@ const (
 	maxConfig   = 64 << 10
 )
 
+// MaxType is how long the name of a type may be. Objects in a seed of Gardener's have it
+// in their names, which must not be cut short: rights go by them.
+const MaxType = 25
+
 // ReservedPrefix is what names of versions may not begin with: configs and the
 // installer's own folders do.
 const ReservedPrefix = "etc-"
@@ -58,8 +62,8 @@ func ConfigFolder(dir string, all []Config) string {
 // Validate says what is wrong with the payload, by paths below at.
 func (p *RuntimePayload) Validate(at *field.Path) field.ErrorList {
 	errs := kind(at, p.APIVersion, p.Kind, KindPayload)
-	if !label.MatchString(p.Type) {
-		errs = append(errs, field.Invalid(at.Child("type"), p.Type, "use lower case letters, digits and -, 63 at most, as in gvisor"))
+	if !label.MatchString(p.Type) || len(p.Type) > MaxType {
+		errs = append(errs, field.Invalid(at.Child("type"), p.Type, fmt.Sprintf("use lower case letters, digits and -, %d at most, as in gvisor", MaxType)))
 	}
 	if !version.MatchString(p.Version) || strings.HasPrefix(p.Version, ReservedPrefix) {
 		errs = append(errs, field.Invalid(at.Child("version"), p.Version, "begin with a letter or digit, use letters, digits and . _ + -, 63 at most, and do not begin with "+ReservedPrefix))

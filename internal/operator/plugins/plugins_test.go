@@ -23,6 +23,9 @@ func TestContract(t *testing.T) {
 					t.Errorf("%s is no DNS label", name)
 				}
 			}
+			if len(d.Type) > payload.MaxType {
+				t.Errorf("%s is longer than %d characters, by which payloads are called", d.Type, payload.MaxType)
+			}
 			if d.Isolation == "" {
 				t.Error("it does not say how far it isolates")
 			}
