@@ -24,6 +24,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/fakeruntime"
+	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -604,6 +605,35 @@ func TestCannotStart(t *testing.T) {
 		if creates := n.Calls("create p1/fine"); len(creates) != 1 {
 			t.Errorf("%q", n.Calls(""))
 		}
+		n.stop()
+	})
+}
+
+// TestCannotStartAgain has a container that no runtime can start wait as one that crashes: it
+// has not run for all the time since 1970.
+func TestCannotStartAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.Fail("start p1/x", errors.New("no such program"))
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "y"))
+		for after, want := range map[time.Duration]int{5 * time.Second: 2, 20 * time.Second: 3, 35 * time.Second: 4} {
+			go func() {
+				time.Sleep(after)
+				if got := len(n.Calls("start p1/x")); got != want {
+					t.Errorf("%d attempts after %s, want %d", got, after, want)
+				}
+			}()
+		}
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		w := n.of("p1").ContainerStatuses[0].State.Waiting
+		if w == nil || w.Reason != holds.RunError || w.Message != "no such program" {
+			t.Errorf("%+v", n.of("p1").ContainerStatuses[0].State)
+		}
+		n.Fail("start p1/x", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
 		n.stop()
 	})
 }

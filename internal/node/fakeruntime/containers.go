@@ -94,11 +94,18 @@ func (f *Runtime) containerName(id string) string {
 }
 
 // StartContainer implements runtimeapi.RuntimeServiceClient. A container writes a line
-// and runs on, or ends at once if its first argument is "exit CODE".
+// and runs on, or ends at once if its first argument is "exit CODE". One that is to fail has
+// ended, and has no time when it started, as one of runc, crun or containerd.
 func (f *Runtime) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
 	err := f.begin(ctx, "start "+f.containerName(r.ContainerId))
 	defer f.mu.Unlock()
 	if err != nil {
+		if f.state.containers[r.ContainerId] != nil {
+			f.change(r.ContainerId, func(c *runtimeapi.ContainerStatus) {
+				c.State, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now().UnixNano()
+				c.ExitCode, c.Reason = 128, "StartError"
+			})
+		}
 		return nil, err
 	}
 	c := f.state.containers[r.ContainerId]

@@ -229,7 +229,8 @@ func (p *Pod) TakeOver(ctx context.Context, c *Container, s *runtimeapi.Containe
 		delete(p.Made, s.GetId())
 		c.Care.Release()
 		c.Message = p.Words(name, s)
-		if c.Crashes++; time.Duration(s.GetFinishedAt()-s.GetStartedAt()) >= plan.ForgetAfter {
+		// One that could not be started has no time when it was, and has not run for long.
+		if c.Crashes++; s.GetStartedAt() > 0 && time.Duration(s.GetFinishedAt()-s.GetStartedAt()) >= plan.ForgetAfter {
 			c.Crashes = 1
 		}
 	}
