@@ -458,9 +458,10 @@ func served(now cri.Seen, j *job) error {
 // poll is how often the runtime is asked while it comes back.
 const poll = 250 * time.Millisecond
 
-// await asks the runtime until it is ready and done says that it is.
-func (i *Installer) await(ctx context.Context, done func(cri.Seen) error) error {
-	ctx, cancel := context.WithTimeout(ctx, i.options.Wait)
+// await asks the runtime until it is ready and done says that it is. Whoever ends the wait is
+// told so, and not what the runtime has answered until then.
+func (i *Installer) await(parent context.Context, done func(cri.Seen) error) error {
+	ctx, cancel := context.WithTimeout(parent, i.options.Wait)
 	defer cancel()
 	for {
 		now, err := i.runtime.Probe(ctx)
@@ -474,6 +475,9 @@ func (i *Installer) await(ctx context.Context, done func(cri.Seen) error) error 
 		}
 		select {
 		case <-ctx.Done():
+			if ended := parent.Err(); errors.Is(ended, context.Canceled) {
+				return fmt.Errorf("wait for the runtime: %w", ended)
+			}
 			return fmt.Errorf("after %v: %w", i.options.Wait, err)
 		case <-time.After(poll):
 		}

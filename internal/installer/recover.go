@@ -150,7 +150,7 @@ func (t *turn) fail(ctx context.Context, cause error) error {
 			continue
 		}
 		records = append(records, r)
-		if errors.Is(cause, context.Canceled) {
+		if errors.Is(cause, context.Canceled) || errors.Is(ctx.Err(), context.Canceled) {
 			continue // somebody has ended it, which says nothing of the payload
 		}
 		if r.FailedHash != in.job.release.Hash {

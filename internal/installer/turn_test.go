@@ -2,12 +2,15 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	payload "fairlead.run/api/payload/v1alpha1"
+	"fairlead.run/internal/installer/cri"
 	"fairlead.run/internal/installer/journal"
 )
 
@@ -153,19 +156,54 @@ func TestCutOff(t *testing.T) {
 // An installer that is told to end undoes its change, and that is no failure of the
 // payload: the next one tries it at once.
 func TestEndedIsNotFailed(t *testing.T) {
-	n := newNode(t, 2)
-	dir := bundle(t, "test", "1", "1")
-	ctx, cancel := context.WithCancel(t.Context())
-	i := n.installer()
-	i.restarter = restarter(func(ctx context.Context) error {
-		cancel()
-		n.restart()
-		return ctx.Err()
-	})
-	if r := i.Install(ctx, sources([]string{dir}))[0]; r.State != payload.RolledBack {
-		t.Fatalf("%+v", r)
+	for name, ended := range map[string]func(n *node, end context.CancelFunc) error{
+		"while it restarts": func(n *node, end context.CancelFunc) error {
+			end()
+			n.restart()
+			return context.Canceled
+		},
+		"while it waits": func(n *node, end context.CancelFunc) error {
+			n.stop()
+			time.AfterFunc(100*time.Millisecond, end)
+			return nil
+		},
+		"by a program that was ended with it": func(n *node, end context.CancelFunc) error {
+			end()
+			n.restart()
+			return errors.New("signal: killed")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 2)
+			dir := bundle(t, "test", "1", "1")
+			ctx, cancel := context.WithCancel(t.Context())
+			i := n.installer()
+			first := true
+			i.restarter = restarter(func(context.Context) error {
+				if first {
+					first = false
+					return ended(n, cancel)
+				}
+				n.restart()
+				return nil
+			})
+			r := i.Install(ctx, sources([]string{dir}))[0]
+			if r.State != payload.RolledBack || name == "while it waits" && !strings.Contains(r.Message, context.Canceled.Error()) {
+				t.Fatalf("%+v", r)
+			}
+			n.serves("runc", "foreign")
+			n.install(dir)
+			n.serves("runc", "foreign", "test")
+		})
 	}
-	n.serves("runc", "foreign")
-	n.install(dir)
-	n.serves("runc", "foreign", "test")
+}
+
+// What the runtime has said last is why a wait ends that takes too long.
+func TestWaitTakesTooLong(t *testing.T) {
+	i := newNode(t, 2).installer()
+	i.options.Wait = 300 * time.Millisecond
+	missing := errors.New("handler x is not served")
+	if err := i.await(t.Context(), func(cri.Seen) error { return missing }); !errors.Is(err, missing) {
+		t.Error(err)
+	}
 }
