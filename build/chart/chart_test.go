@@ -236,11 +236,11 @@ func TestRendered(t *testing.T) {
 				"ServiceAccount fairlead-webhook": {`"imagePullSecrets":[{"name":"pull"}]`},
 				"Deployment fairlead-webhook": {
 					`"image":"registry.example/fairlead@sha256:` + digest + `"`, `"replicas":3`, `"team":"platform"`, `"note":"1"`,
-					`"args":["webhook","--namespace=elsewhere","--exempt=kube-system","--exempt=storage","--cert-dir=/certificates","--client-ca=/clients/ca.crt","--client-name=kube-apiserver","--log-level=debug"]`,
+					`"args":["webhook","--namespace=elsewhere","--exempt=kube-system","--exempt=storage","--exempt=nodes-elsewhere","--cert-dir=/certificates","--client-ca=/clients/ca.crt","--client-name=kube-apiserver","--log-level=debug"]`,
 					`"secretName":"serving"`, `"name":"authorities"`, `"mountPath":"/clients"`, `"tolerations":[{"key":"node-role.kubernetes.io/control-plane"`, `"nodeAffinity"`,
 				},
 				"NetworkPolicy fairlead-webhook":                  {`"policyTypes":["Ingress","Egress"]`, `"cidr":"192.0.2.1/32"`, `"cidr":"2001:db8::/64"`, `"port":6443`},
-				"ValidatingWebhookConfiguration fairlead-webhook": {`"values":["kube-system","storage","elsewhere"]`, `"caBundle":"` + digest + `"`, `"cert-manager.io/inject-ca-from":"there/serving"`, `"namespace":"elsewhere"`},
+				"ValidatingWebhookConfiguration fairlead-webhook": {`"values":["kube-system","storage","nodes-elsewhere","elsewhere"]`, `"caBundle":"` + digest + `"`, `"cert-manager.io/inject-ca-from":"there/serving"`, `"namespace":"elsewhere"`},
 				"PodMonitor fairlead-webhook":                     {`"release":"prometheus"`},
 				"ServiceMonitor fairlead-webhook":                 {`"release":"prometheus"`},
 				"Service fairlead-webhook-metrics":                {`"clusterIP":"None"`},
@@ -344,6 +344,15 @@ func TestRendered(t *testing.T) {
 			has: map[string][]string{
 				"Deployment fairlead-webhook":                   {`"args":["webhook","--exempt=fairlead-system"]`},
 				"MutatingWebhookConfiguration fairlead-webhook": {`"values":["fairlead-system"]`},
+			},
+		},
+		{
+			// A policy for all namespaces must not hold for what brings its class to nodes.
+			name: "pods of installers are exempt", in: "fairlead-system", vals: "{operator: {enabled: true}}",
+			has: map[string][]string{
+				"Deployment fairlead-webhook":                     {`"args":["webhook","--exempt=kube-system","--exempt=fairlead-nodes"]`},
+				"MutatingWebhookConfiguration fairlead-webhook":   {`"values":["kube-system","fairlead-nodes","fairlead-system"]`},
+				"ValidatingWebhookConfiguration fairlead-webhook": {`"values":["kube-system","fairlead-nodes","fairlead-system"]`},
 			},
 		},
 	} {

@@ -179,7 +179,7 @@ func TestConfigurations(t *testing.T) {
 			if err != nil || e.selector == nil {
 				t.Fatalf("%s: %v", e.name, err)
 			}
-			for namespace, asked := range map[string]bool{"kube-system": false, "fairlead-system": false, "default": true, "team": true} {
+			for namespace, asked := range map[string]bool{"kube-system": false, "fairlead-system": false, "fairlead-nodes": false, "default": true, "team": true} {
 				if selector.Matches(labels.Set{corev1.LabelMetadataName: namespace}) != asked {
 					t.Errorf("%s: namespace %s", e.name, namespace)
 				}

@@ -41,11 +41,23 @@ runtime
 {{ trimSuffix "/" .Values.webhook.url }}
 {{- end }}
 
+{{/* The namespaces whose pods are admitted as they are, beside the webhook's own. Those of
+the operator's bring classes to nodes: a policy for all namespaces must not hold for them. */}}
+{{- define "fairlead.webhook.exempt" -}}
+{{- $names := .Values.webhook.exemptNamespaces -}}
+{{- with .Values.operator -}}
+{{- if and .enabled (not .gardener) .namespace -}}
+{{- $names = append $names .namespace -}}
+{{- end -}}
+{{- end -}}
+{{ $names | uniq | join "," }}
+{{- end }}
+
 {{/* The selector that every webhook about objects in namespaces has. */}}
 {{- define "fairlead.webhook.selector" -}}
 namespaceSelector:
     matchExpressions:
-    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ append .Values.webhook.exemptNamespaces .Release.Namespace | uniq | join ", " }}]}
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ append (splitList "," (include "fairlead.webhook.exempt" .)) .Release.Namespace | compact | uniq | join ", " }}]}
 {{- end }}
 
 {{/* Whom API servers ask, at the path that is the second of the list. */}}
@@ -84,8 +96,8 @@ clientConfig:
 {{- if ne .Values.webhook.virtualizationCapability "nestedVirtualization=supported" }}
 - --virtualization-capability={{ .Values.webhook.virtualizationCapability }}
 {{- end }}
-{{- else if ne (join "," .Values.webhook.exemptNamespaces) "kube-system" }}
-{{- range .Values.webhook.exemptNamespaces }}
+{{- else if ne (include "fairlead.webhook.exempt" .) "kube-system" }}
+{{- range splitList "," (include "fairlead.webhook.exempt" .) | compact }}
 - --exempt={{ . }}
 {{- end }}
 {{- end }}
