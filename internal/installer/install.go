@@ -143,7 +143,7 @@ func (t *turn) preflight(s Source) error {
 	if base := filepath.Dir(j.release.Dir); r.Base != "" && r.Base != base {
 		return fault.New(payload.ConfigurationProblem, "%s is installed in %s; uninstall it there before it goes to %s", r.Type, r.Base, base)
 	}
-	if r.Phase == journal.Done && r.FailedHash == j.release.Hash && time.Now().Before(r.Retry) {
+	if r.Phase == journal.Done && r.FailedHash == j.release.Hash && heldOff(r) {
 		return fault.New(payload.Reason(r.LastReason), "the last %d attempts failed, and the next one is at %s: %s", r.Failed, r.Retry.UTC().Format(time.RFC3339), r.LastError)
 	}
 	for _, d := range j.payload.Devices {
@@ -402,7 +402,8 @@ const quietWait = 10 * time.Second
 // rest waits until the last restart is long enough ago, and then for pods that are just
 // being started.
 func (i *Installer) rest(ctx context.Context) error {
-	if wait := time.Until(i.lastRestart().Add(i.options.Interval)); wait > 0 {
+	// A restart in the future is of a clock that was set back since.
+	if wait := min(time.Until(i.lastRestart().Add(i.options.Interval)), i.options.Interval); wait > 0 {
 		i.log.Info("waiting, as the runtime was restarted a moment ago", "for", wait.Round(time.Second))
 		select {
 		case <-time.After(wait):

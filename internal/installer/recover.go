@@ -212,6 +212,13 @@ func backoff(failed int) time.Duration {
 	return min(30*time.Second<<min(failed-1, 10), time.Hour)
 }
 
+// heldOff says whether what has failed is not to be tried yet. A time that is further away
+// than any that is set after so many failures is of a clock that was set back since.
+func heldOff(r *journal.Record) bool {
+	left := time.Until(r.Retry)
+	return left > 0 && left <= backoff(r.Failed)
+}
+
 // errAside says that all of the installer's is undone and the runtime works, but not
 // as before: its configuration was changed by somebody before it was restarted.
 var errAside = errors.New("what the installer has changed is undone, and the runtime works, but not as before")

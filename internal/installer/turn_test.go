@@ -207,3 +207,48 @@ func TestWaitTakesTooLong(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A clock that was set back leaves times in the journal that are far away. Nobody waits for
+// them.
+func TestClockThatWasSetBack(t *testing.T) {
+	n := newNode(t, 2)
+	n.install(bundle(t, "good", "1", "1"))
+	i := n.installer()
+	i.options.Interval = 300 * time.Millisecond
+	if err := i.journal.NoteRestart(time.Now().Add(24 * time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	if r := i.Install(ctx, sources([]string{bundle(t, "good", "2", "2")}))[0]; r.State != payload.Installed {
+		t.Errorf("a restart in the future: %+v", r)
+	}
+	if took := time.Since(began); took < i.options.Interval {
+		t.Errorf("it was restarted after %v", took)
+	}
+
+	bad := bundle(t, "bad", "1", "1")
+	withCheck(t, bad)
+	attempt := func() payload.InstallResult { return n.installer().Install(ctx, sources([]string{bad}))[0] }
+	if r := attempt(); r.State != payload.RolledBack {
+		t.Fatalf("%+v", r)
+	}
+	if r := attempt(); r.State != payload.Refused || !strings.Contains(r.Message, "the last 1 attempts failed") {
+		t.Errorf("it is tried at once: %+v", r)
+	}
+	r, err := i.journal.Read("bad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Retry = r.Retry.Add(24 * time.Hour)
+	if err := i.journal.Write(r); err != nil {
+		t.Fatal(err)
+	}
+	if r := attempt(); r.State != payload.RolledBack {
+		t.Errorf("an attempt in the future: %+v", r)
+	}
+	if r, err := i.journal.Read("bad"); err != nil || r.Failed != 2 || !heldOff(r) {
+		t.Errorf("%+v %v", r, err)
+	}
+}
