@@ -281,6 +281,13 @@ func (c *Cluster) ContainerEvent(pod *corev1.Pod, e ContainerEvent) {
 	c.recorder.Tell(events.OfPod(pod, e.Path), events.Notice{Kind: e.Kind, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations})
 }
 
+// ClaimEvent tells of something that happened to a PersistentVolumeClaim.
+func (c *Cluster) ClaimEvent(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
+	c.recorder.Event(corev1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+	}, kind, reason, message)
+}
+
 // statusRefused tells of a pod whose status cannot be written, so that it is not as it is
 // shown.
 func (c *Cluster) statusRefused(pod *corev1.Pod, err error) {

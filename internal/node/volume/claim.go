@@ -43,8 +43,11 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	if pv.Spec.Local != nil {
 		m.local = &local{volume: v.Name, name: pv.Name}
 	}
+	if was := s.volumes[v.Name]; was != nil {
+		m.grown = was.grown
+	}
 	if m.driven != nil { // what does not grow is tried again, and the pod has what there is
-		if err := s.grow(ctx, pvc, pv, *m.driven); err != nil {
+		if err := s.grow(ctx, pvc, pv, m); err != nil {
 			m.old, m.again = fmt.Errorf("claim %s: %w", pvc.Name, err), time.Now().Add(retryAfter)
 		}
 		m.grows = time.Now().Add(growEvery)
@@ -234,7 +237,7 @@ func (s *Set) persistentCSI(ctx context.Context, pv *corev1.PersistentVolume, re
 		v.Attach = func(ctx context.Context) (map[string]string, error) { return s.around.Attached(ctx, pv) }
 	}
 	m, err := s.publishCSI(ctx, v, driver)
-	if err == nil && !v.ReadOnly && s.around.Grown != nil {
+	if err == nil && !v.ReadOnly && s.around.Growth != nil {
 		m.driven = &v
 	}
 	return m, err
@@ -421,7 +424,7 @@ func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next
 	if err != nil {
 		return time.Time{}, err
 	}
-	m.again, m.driven, m.grows = fresh.again, fresh.driven, fresh.grows
+	m.again, m.driven, m.grows, m.grown = fresh.again, fresh.driven, fresh.grows, fresh.grown
 	return m.again, fresh.old
 }
 

@@ -420,6 +420,30 @@ func TestClaimOfADriver(t *testing.T) {
 	}
 }
 
+// growing notes what is said of a claim, and says it there.
+type growing struct{ told []string }
+
+func (g *growing) Begins(_ context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	g.told = append(g.told, "begins")
+	return claim, nil
+}
+
+func (g *growing) Done(_ context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+	g.told = append(g.told, size.String())
+	claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
+	claim.Status.AllocatedResourceStatuses = nil
+	return nil
+}
+
+func (g *growing) Refused(_ context.Context, _ *corev1.PersistentVolumeClaim, why error, never bool) error {
+	g.told = append(g.told, fmt.Sprintf("refused, never %t: %v", never, status.Code(why)))
+	return nil
+}
+
+func (g *growing) Tell(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, reason, message string) {
+	g.told = append(g.told, pod.Name+" "+claim.Name+" "+reason+": "+message)
+}
+
 // TestClaimsThatGrow has a driver grow what is mounted, when the pod starts and while it
 // runs, and tries again what fails.
 func TestClaimsThatGrow(t *testing.T) {
@@ -432,12 +456,8 @@ func TestClaimsThatGrow(t *testing.T) {
 	has.claim.Spec.Resources.Requests, has.claim.Status.Capacity, has.pv.Spec.Capacity = of("2Gi"), of("1Gi"), of("2Gi")
 	has.pv.Spec.CSI.NodeExpandSecretRef = &corev1.SecretReference{Namespace: "kube-system", Name: "s"}
 	m.around.Claims = has
-	var told []string
-	m.around.Grown = func(_ context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
-		told = append(told, size.String())
-		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
-		return nil
-	}
+	g := &growing{}
+	m.around.Growth = g
 	grows := func(s *Set) {
 		t.Helper()
 		if s.volumes["v"].grows.Before(time.Now()) {
@@ -447,9 +467,11 @@ func TestClaimsThatGrow(t *testing.T) {
 	}
 	dirs := m.pod(t, "pod-uid")
 	m.Fail("NodeExpandVolume", status.Error(codes.Internal, "not now"))
-	s, err := Prepare(t.Context(), claimPod(false), dirs, m.around)
-	if err != nil || len(told) > 0 {
-		t.Fatal(err, told)
+	pod := claimPod(false)
+	pod.Pod.Spec.NodeName = "n"
+	s, err := Prepare(t.Context(), pod, dirs, m.around)
+	if err != nil || len(g.told) > 0 {
+		t.Fatal(err, g.told)
 	}
 	s.volumes["v"].again = time.Now()
 	update(t, s, false) // tries again
@@ -462,26 +484,58 @@ func TestClaimsThatGrow(t *testing.T) {
 	update(t, s, false) // nothing new
 	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = of("3Gi"), of("3Gi")
 	update(t, s, false) // not looked at yet
-	if !slices.Equal(told, []string{"2Gi"}) || len(m.Calls()) != calls {
-		t.Errorf("told %q, %d calls more", told, len(m.Calls())-calls)
+	const event = `web data FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv" n`
+	expect := func(more int, want ...string) {
+		t.Helper()
+		if !slices.Equal(g.told, want) || len(m.Calls()) != calls+more {
+			t.Errorf("told %q, want %q; %d calls more, want %d", g.told, want, len(m.Calls())-calls, more)
+		}
+		calls, g.told = len(m.Calls()), nil
 	}
+	expect(0, event, "2Gi")
 	grows(s)
 	update(t, s, false)
-	if !slices.Equal(told, []string{"2Gi", "3Gi"}) || len(m.Calls()) != calls+1 {
-		t.Errorf("told %q, %d calls more", told, len(m.Calls())-calls)
-	}
+	expect(1, event, "3Gi")
 	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = of("4Gi"), of("4Gi")
 	m.Fail("NodeExpandVolume", status.Error(codes.Internal, "no more"))
 	grows(s)
 	if _, _, err := s.Update(t.Context()); err == nil || !strings.Contains(err.Error(), "claim data: CSI driver test.csi: NodeExpandVolume") {
 		t.Error(err)
 	}
-	m.Abilities = can[:1] // this driver does not do that at all
+	expect(1)
+	// A controller that says how it stands waits for its turn, and hears what a driver has refused.
+	storage := func(status corev1.ClaimResourceStatus) map[corev1.ResourceName]corev1.ClaimResourceStatus {
+		return map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: status}
+	}
+	has.claim.Status.AllocatedResources, has.claim.Status.AllocatedResourceStatuses = of("4Gi"), storage(corev1.PersistentVolumeClaimControllerResizeInProgress)
 	grows(s)
 	update(t, s, false)
-	if len(told) != 2 {
-		t.Errorf("told %q", told)
+	expect(0)
+	has.claim.Status.AllocatedResourceStatuses = storage(corev1.PersistentVolumeClaimNodeResizePending)
+	m.Fail("NodeExpandVolume", status.Error(codes.OutOfRange, "too large"))
+	grows(s)
+	if _, _, err := s.Update(t.Context()); err == nil {
+		t.Error("it has grown")
 	}
+	expect(1, "begins", "refused, never true: OutOfRange")
+	grows(s)
+	update(t, s, false)
+	expect(1, "begins", event, "4Gi")
+	// What another node has done this one does, too, and has nothing to say in the claim.
+	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity, has.claim.Status.Capacity = of("5Gi"), of("5Gi"), of("5Gi")
+	has.claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	grows(s)
+	update(t, s, false)
+	expect(1, event)
+	grows(s)
+	update(t, s, false)
+	expect(0)
+	m.Abilities = can[:1] // this driver does not do that at all
+	has.claim.Status.AllocatedResources = nil
+	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = of("6Gi"), of("6Gi")
+	grows(s)
+	update(t, s, false)
+	expect(0)
 }
 
 func TestInlineVolumeOfADriver(t *testing.T) {

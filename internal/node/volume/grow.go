@@ -2,33 +2,71 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"fairlead.run/internal/node/volume/csi"
+	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/volume/growth"
 )
 
 // growEvery is how often a claim is looked at whether it has become larger. Nobody tells
 // a node of that.
 const growEvery = 2 * time.Minute
 
-// Grown says in a claim that what is mounted has that size now.
-type Grown func(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error
+// Growth says in claims how it stands with making what is mounted larger.
+type Growth interface {
+	// Begins is that this node is at it. It returns the claim as it is then.
+	Begins(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
+	// Done is that what is mounted has that size now.
+	Done(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error
+	// Refused is why a driver has not done it; with never it is not to be tried again, and who
+	// has asked for that size has to ask for another one.
+	Refused(ctx context.Context, claim *corev1.PersistentVolumeClaim, why error, never bool) error
+	// Tell tells of it by an event of the pod and one of the claim. It must not wait.
+	Tell(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, reason, message string)
+}
 
 // grow has a driver make a volume that is mounted as large as its PersistentVolume is, if
 // the claim says that it is not.
-func (s *Set) grow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, v csi.Volume) error {
-	want, has := pv.Spec.Capacity[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
-	if has.IsZero() || want.Cmp(has) <= 0 {
+func (s *Set) grow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, m *mounted) error {
+	step := m.grown.Next(pvc, pv)
+	if step == nil {
 		return nil
 	}
-	if did, err := s.around.CSI.Expand(ctx, v, want.Value()); err != nil || !did {
+	var err error
+	if step.Tracked {
+		if pvc, err = s.around.Growth.Begins(ctx, pvc); err != nil {
+			return err
+		}
+	}
+	did, err := s.around.CSI.Expand(ctx, *m.driven, step.Size.Value())
+	if err == nil && !did && step.Tracked {
+		err = fmt.Errorf("CSI driver %s makes no volumes larger on nodes, and the claim waits for that: %w", m.driven.Driver, errdefs.ErrUnimplemented)
+	}
+	if err != nil {
+		return s.refusedToGrow(ctx, pvc, m.grown.Refuse(*step, pvc, err), err)
+	}
+	m.grown.Is = step.Size
+	if !did {
+		return nil
+	}
+	s.around.Growth.Tell(s.spec.Pod, pvc, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, s.spec.Pod.Spec.NodeName))
+	if step.Elsewhere {
+		return nil
+	}
+	return s.around.Growth.Done(ctx, pvc, step.Size)
+}
+
+// refusedToGrow says in the claim what a driver has refused, where that was its last word.
+func (s *Set) refusedToGrow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, refused growth.Refusal, err error) error {
+	if !refused.Last {
 		return err
 	}
-	return s.around.Grown(ctx, pvc, want)
+	return errors.Join(err, s.around.Growth.Refused(ctx, pvc, err, refused.Never))
 }
 
 // regrow looks after growEvery whether a claim was made larger, and says when to look
@@ -43,12 +81,12 @@ func (s *Set) regrow(ctx context.Context, v *corev1.Volume, m *mounted) (time.Ti
 		return m.grows, nil // it is being deleted, or nobody can be asked now: the pod goes on
 	}
 	want, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
-	if want.Cmp(has) <= 0 {
+	if want.Cmp(has) <= 0 && has.Cmp(m.grown.Is) <= 0 {
 		return m.grows, nil
 	}
 	pv, err := s.boundTo(ctx, pvc)
 	if err == nil {
-		err = s.grow(ctx, pvc, pv, *m.driven)
+		err = s.grow(ctx, pvc, pv, m)
 	}
 	if err != nil {
 		return m.grows, fmt.Errorf("claim %s: %w", pvc.Name, err)

@@ -15,6 +15,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume/csi"
+	"fairlead.run/internal/node/volume/growth"
 )
 
 // Dirs are a pod's own folders.
@@ -60,8 +61,8 @@ type Around struct {
 	// Attached waits until a volume is attached to this node, and returns what the
 	// attachment says for the driver. Nil where nothing is attached.
 	Attached func(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error)
-	// Grown is told of volumes that were made larger; nil grows none.
-	Grown Grown
+	// Growth is told of volumes that are to be larger; nil makes none larger.
+	Growth Growth
 	// Limit bounds what all volumes take together until they are mounted, and how long giving one
 	// of them to the pod's group may make no progress; 0 is no limit.
 	Limit time.Duration
@@ -135,6 +136,7 @@ type mounted struct {
 
 	driven *csi.Volume // what a driver was asked for that may grow; nil else
 	grows  time.Time   // when to look whether it has to
+	grown  growth.Size
 }
 
 // Prepare makes the volumes of a pod, or finds those that are there already: it

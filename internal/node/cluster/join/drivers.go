@@ -14,6 +14,8 @@ import (
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/agent"
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/cluster"
+	"fairlead.run/internal/node/cluster/objects"
 	"fairlead.run/internal/node/cluster/storage"
 	"fairlead.run/internal/node/devices"
 	"fairlead.run/internal/node/plugins"
@@ -65,12 +67,24 @@ func (n *Node) newDrivers() {
 
 // around is what volumes need beside pods.
 func (n *Node) around(allocatable corev1.ResourceList) volume.Around {
-	cluster := n.cluster.Storage()
+	storage := n.cluster.Storage()
 	return volume.Around{
 		Allocatable: allocatable, Tokens: tokens{n.cluster.Objects()}, Claims: lookup{n.cluster.Objects()},
-		CSI: n.drivers.volumes, Pods: filepath.Join(n.cfg.Shared, podsFolder), Driver: cluster.Driver, Attached: cluster.Attached,
-		Node: cluster.Node, Grown: n.cluster.Objects().Grown,
+		CSI: n.drivers.volumes, Pods: filepath.Join(n.cfg.Shared, podsFolder), Driver: storage.Driver, Attached: storage.Attached,
+		Node: storage.Node, Growth: growth{n.cluster.Objects().Growth(), n.cluster},
 	}
+}
+
+// growth writes into claims, and tells by events.
+type growth struct {
+	objects.Growth
+	cluster *cluster.Cluster
+}
+
+// Tell implements volume.Growth.
+func (g growth) Tell(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, reason, message string) {
+	g.cluster.Event(pod, corev1.EventTypeNormal, reason, message)
+	g.cluster.ClaimEvent(claim, corev1.EventTypeNormal, reason, message)
 }
 
 // driverChanged is that a driver has come, or gone. Pods may wait for it.

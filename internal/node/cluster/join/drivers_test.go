@@ -328,6 +328,14 @@ func TestClaimGrows(t *testing.T) {
 	if size := st.Capacity[corev1.ResourceStorage]; size.String() != "2Gi" || len(st.Conditions) != 1 || st.Conditions[0].Type != "Others" || len(st.AllocatedResourceStatuses) > 0 || st.Phase != corev1.ClaimBound {
 		t.Errorf("%+v", st)
 	}
+	d.await("an event of the claim", func() bool {
+		for _, o := range d.All(eventsOf) {
+			if e := into[corev1.Event](t, o); e.Reason == "FileSystemResizeSuccessful" && e.InvolvedObject.Kind == "PersistentVolumeClaim" && e.InvolvedObject.UID == "claim-uid" {
+				return true
+			}
+		}
+		return false
+	})
 	if got := d.names(); got != "Stage Publish Expand" {
 		t.Errorf("calls %q", got)
 	}

@@ -6,14 +6,12 @@ package objects
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -106,34 +104,6 @@ func (o *Objects) Claim(ctx context.Context, namespace, name string) (*corev1.Pe
 		return nil, fmt.Errorf("get claim %s/%s: %w", namespace, name, err)
 	}
 	return out, nil
-}
-
-// Grown says in a claim that what it is bound to has that size, also on the node. Nobody
-// has to resize it any more then.
-func (o *Objects) Grown(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
-	conditions := []corev1.PersistentVolumeClaimCondition{}
-	for _, c := range claim.Status.Conditions {
-		switch c.Type {
-		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending, corev1.PersistentVolumeClaimNodeResizeError:
-		default:
-			conditions = append(conditions, c)
-		}
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
-		"status": map[string]any{
-			"capacity": map[string]any{"storage": size.String()}, "conditions": conditions, "allocatedResourceStatuses": map[string]any{"storage": nil},
-		},
-	})
-	if err != nil {
-		return err
-	}
-	err = o.client.REST(corev1.SchemeGroupVersion).Patch(types.MergePatchType).Namespace(claim.Namespace).Resource("persistentvolumeclaims").Name(claim.Name).
-		SubResource("status").Body(patch).Do(ctx).Error()
-	if err != nil {
-		return fmt.Errorf("say that claim %s/%s has %s: %w", claim.Namespace, claim.Name, size.String(), err)
-	}
-	return nil
 }
 
 // Volume is a PersistentVolume as it is now.
