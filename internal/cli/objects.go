@@ -49,10 +49,13 @@ func (a *app) apply(ctx context.Context, files []string, p patience) error {
 		return err
 	}
 	var text strings.Builder
+	var notes []string
 	for _, s := range sources {
-		if _, err := manifest.DecodeFile(s); err != nil {
+		f, err := manifest.DecodeFile(s)
+		if err != nil {
 			return err // which names the file, as the machine cannot
 		}
+		notes = append(notes, f.Notes()...)
 		fmt.Fprintf(&text, "---\n%s\n", s.Data)
 	}
 	var done []machine.Applied
@@ -61,6 +64,9 @@ func (a *app) apply(ctx context.Context, files []string, p patience) error {
 	}
 	for _, d := range done {
 		a.tellApplied(d)
+	}
+	for _, n := range notes {
+		a.note("%s", n)
 	}
 	return c.allReady(ctx, p, done)
 }

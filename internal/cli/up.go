@@ -185,6 +185,9 @@ func (h *herald) Problems(list []source.Problem) {
 	}
 }
 
+// Note implements machine.Watcher.
+func (h *herald) Note(text string) { h.say("manifest: %s", text) }
+
 // describeStatus is the state of a pod in a few words. What its agent says of why it is
 // not ready says more than its status.
 func describeStatus(p *corev1.Pod, s corev1.PodStatus, reason string) string {

@@ -66,6 +66,9 @@ type Watcher interface {
 	// Problems tells what is wrong with manifests: all of it, each time that it has
 	// changed.
 	Problems(list []source.Problem)
+	// Note tells of something in manifests that is right but may surprise, as what means
+	// nothing here and is left out; once, as long as it stays the same.
+	Note(text string)
 }
 
 // Lock makes sure that nobody else keeps the pods of the machine with that state folder.
@@ -207,11 +210,20 @@ func (m *Machine) take(s source.Set) {
 	before := m.problems
 	changed := !same(before, s.Problems)
 	m.problems = s.Problems
+	var notes []string
 	if s.Objects != nil { // of those sources that were read; the rest is left as it is
+		notes = s.Objects.Notes
+		if m.objects != nil {
+			known := m.objects.Notes
+			notes = slices.DeleteFunc(slices.Clone(notes), func(n string) bool { return slices.Contains(known, n) })
+		}
 		m.objects = s.Objects
 	}
 	m.unread = s.Unread
 	m.mu.Unlock()
+	for _, n := range notes {
+		m.cfg.Note(n)
+	}
 	if changed {
 		m.cfg.Problems(s.Problems)
 		m.complain(before, s.Problems)

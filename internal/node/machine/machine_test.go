@@ -40,6 +40,7 @@ import (
 type heard struct {
 	mu       sync.Mutex
 	problems []string
+	notes    []string
 }
 
 func (*heard) Changed(*corev1.Pod, corev1.PodStatus, string) {}
@@ -52,6 +53,12 @@ func (h *heard) Problems(list []source.Problem) {
 	for _, p := range list {
 		h.problems = append(h.problems, p.Err.Error())
 	}
+}
+
+func (h *heard) Note(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = append(h.notes, text)
 }
 
 func (h *heard) has(text string) bool {
@@ -388,6 +395,24 @@ func TestHandlerComes(t *testing.T) {
 	p.fake.AddHandler("new")
 	p.write("b.yaml", podOf("b", "run", ""))
 	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+}
+
+// TestNotes tells once of what is left out of manifests, and again if it has changed.
+func TestNotes(t *testing.T) {
+	p := newPlace(t)
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: NAME}\nspec: {ports: [{port: 80}]}\n"
+	p.write("service.yaml", strings.ReplaceAll(service, "NAME", "web"))
+	p.boot()
+	p.write("a.yaml", podOf("a", "run", ""))
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	p.write("service.yaml", strings.ReplaceAll(service, "NAME", "other"))
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.await("another pod", func() bool { return p.phase("b") == "Running" })
+	p.heard.mu.Lock()
+	defer p.heard.mu.Unlock()
+	if n := p.heard.notes; len(n) != 2 || !strings.Contains(n[0], "Service default/web: is left out: names of Services are not resolved") || !strings.Contains(n[1], "default/other") {
+		t.Errorf("%q", n)
+	}
 }
 
 // TestApply writes objects and takes them away, and leaves alone what people have written.

@@ -13,6 +13,9 @@ type File struct {
 	objects *Objects
 }
 
+// Notes are things in it that are right but may surprise.
+func (f *File) Notes() []string { return f.objects.Notes }
+
 // Problem is something that is wrong with one source and leaves the others as they
 // are.
 type Problem struct {
