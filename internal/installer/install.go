@@ -459,11 +459,11 @@ func served(now cri.Seen, j *job) error {
 // poll is how often the runtime is asked while it comes back.
 const poll = 250 * time.Millisecond
 
-// await asks the runtime until it is ready and done says that it is. Whoever ends the wait is
-// told so, and not what the runtime has answered until then.
+// await asks the runtime until it is ready and done says that it is.
 func (i *Installer) await(parent context.Context, done func(cri.Seen) error) error {
 	ctx, cancel := context.WithTimeout(parent, i.options.Wait)
 	defer cancel()
+	var last error
 	for {
 		now, err := i.runtime.Probe(ctx)
 		if err == nil && now.NotReady != "" {
@@ -474,12 +474,15 @@ func (i *Installer) await(parent context.Context, done func(cri.Seen) error) err
 				return nil
 			}
 		}
+		if last == nil || ctx.Err() == nil { // or it says no more than that the time is up
+			last = err
+		}
 		select {
 		case <-ctx.Done():
 			if ended := parent.Err(); errors.Is(ended, context.Canceled) {
 				return fmt.Errorf("wait for the runtime: %w", ended)
 			}
-			return fmt.Errorf("after %v: %w", i.options.Wait, err)
+			return fmt.Errorf("after %v: %w", i.options.Wait, last)
 		case <-time.After(poll):
 		}
 	}
