@@ -18,6 +18,7 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/internal/operator/containerruntime"
+	"fairlead.run/internal/operator/osc"
 	"fairlead.run/internal/operator/plugins"
 )
 
@@ -65,6 +66,9 @@ func has(u *unstructured.Unstructured) (files, tables []string) {
 	}
 	all, _, _ = unstructured.NestedSlice(u.Object, "spec", "criConfig", "containerd", "plugins")
 	for _, p := range all {
+		if p.(map[string]any)["op"] == "remove" {
+			continue
+		}
 		typ, _, _ := unstructured.NestedString(p.(map[string]any), "values", "runtime_type")
 		version, _, _ := strings.Cut(strings.TrimPrefix(typ, base), "-")
 		tables = append(tables, version)
@@ -124,4 +128,49 @@ func TestEntriesAreThereFromTheBeginning(t *testing.T) {
 	w.get(c)
 	w.must(w.client.Delete(t.Context(), c))
 	check("of a runtime that is taken off", admitted(t, w.client, fresh(), stored), nil, nil)
+}
+
+// Machines keep the tables of a runtime until an entry says that they are to go. It is in
+// what gardenlet writes next, though nobody has the runtime any more, and goes when
+// somebody has it again.
+func TestMachinesLoseTheirTables(t *testing.T) {
+	w, act := seed(t, "gvisor")
+	c := inShoot("a")
+	w.create(aPayload("gvisor", "1", "runsc"), config(t, "now", "reconcile", "a"), c)
+	act(c.Name)
+	lost, was := config(t, "now", "reconcile", "a"), config(t, "now", "", "")
+	w.get(was)
+	lost.SetResourceVersion(was.GetResourceVersion())
+	w.must(w.client.Update(t.Context(), lost)) // while no replica answered
+	w.get(c)
+	w.must(w.client.Delete(t.Context(), c))
+	act(c.Name)
+	if w.get(c) {
+		t.Fatal("it is still there")
+	}
+	going := func(u *unstructured.Unstructured) string {
+		all, _, _ := unstructured.NestedSlice(u.Object, "spec", "criConfig", "containerd", "plugins")
+		text, _ := json.Marshal(all)
+		return string(text)
+	}
+	const gone = `[{"op":"remove","path":["io.containerd.grpc.v1.cri","containerd","runtimes","runsc"]}]`
+	stored := config(t, "now", "", "")
+	if w.get(stored); going(stored) != gone {
+		t.Errorf("taken off: %s", going(stored))
+	}
+	anew := config(t, "now", "reconcile", "a")
+	anew.SetAnnotations(stored.GetAnnotations()) // gardenlet leaves those of others
+	if got := admitted(t, w.client, anew, stored); going(got) != gone {
+		t.Errorf("written anew: %s", going(got))
+	}
+	if got := admitted(t, w.client, config(t, "next", "reconcile", "a"), nil); going(got) != "null" {
+		t.Errorf("for machines that never had it: %s", going(got))
+	}
+	back := inShoot("a")
+	w.create(back)
+	act(back.Name)
+	w.get(stored)
+	if text := going(stored); strings.Contains(text, "remove") || !strings.Contains(text, "/var/bin/gvisor/1-") || stored.GetAnnotations()[osc.Removed] != "" {
+		t.Errorf("asked for again: %s, %v", text, stored.GetAnnotations())
+	}
 }

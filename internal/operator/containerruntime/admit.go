@@ -86,6 +86,7 @@ func (a *Admission) put(ctx context.Context, namespace string, into *unstructure
 			return err // machines have no containerd
 		}
 	}
+	osc.Sweep(into.Object) // also of runtimes that are gone
 	return nil
 }
 

@@ -16,11 +16,12 @@ func (w Entries) Of(object Entry) Memory {
 }
 
 // Recall puts entries that an object had into it again, as far as it has none of their
-// kind: then somebody has written it anew. Put makes of them what belongs there now.
+// kind: then somebody has written it anew. Put makes of them what belongs there now, which
+// may be nothing: it has to know what machines have.
 func Recall(object Entry, with Entries, had Memory) {
 	spec, _ := object["spec"].(map[string]any)
 	now := with.Of(object)
-	if spec == nil || len(with.Files) == 0 {
+	if spec == nil {
 		return
 	}
 	if len(now.Files) == 0 && len(had.Files) > 0 {

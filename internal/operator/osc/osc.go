@@ -188,7 +188,9 @@ type Entries struct {
 // another release. The files of the release that was there just before stay until the
 // next one comes: machines remove what has no entry, and pods run from them.
 // All entries of others stay, and everything stays in its order: several types have
-// entries in one object, and none may move those of another.
+// entries in one object, and none may move those of another. The tables of a runtime that
+// goes leave entries by which machines take theirs away. That of a handler which a release
+// has dropped leaves none, as its pods go on, and their containers start again by it.
 func Put(object Entry, with Entries) error {
 	spec, ok := object["spec"].(map[string]any)
 	if !ok {
@@ -207,6 +209,12 @@ func Put(object Entry, with Entries) error {
 	if len(containerd) > 0 {
 		cri["containerd"] = containerd
 	}
+	if len(with.Plugins) > 0 {
+		note(object, nil, with.Plugins)
+	} else {
+		note(object, former, nil)
+	}
+	Sweep(object)
 	var stay func(Entry) bool
 	switch {
 	case len(with.Files) == 0:
@@ -233,11 +241,8 @@ func (w Entries) wants(e Entry) bool {
 
 // table says whether an entry of containerd's plugins is the runtime's.
 func (w Entries) table(e Entry) bool {
-	words, _ := e["path"].([]any)
-	if len(words) <= len(runtimes) || !slices.Equal(words[:len(runtimes)], list(runtimes)) {
-		return false
-	}
-	return slices.Contains(w.Handlers, fmt.Sprint(words[len(runtimes)])) || within(e["values"], w.Base)
+	name := handler(e)
+	return name != "" && !goes(e) && (slices.Contains(w.Handlers, name) || within(e["values"], w.Base))
 }
 
 // named tells the files in folders that some tables name, or the configs there.

@@ -2,6 +2,7 @@ package osc
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func TestPut(t *testing.T) {
 	if left := spec["files"].([]any); len(left) != 1 {
 		t.Errorf("files: %v", left)
 	}
-	if left := spec["criConfig"].(map[string]any)["containerd"].(map[string]any)["plugins"].([]any); len(left) != 1 {
+	if left := spec["criConfig"].(map[string]any)["containerd"].(map[string]any)["plugins"].([]any); len(left) != 2 || fmt.Sprint(left[1]) != "map[op:remove path:[io.containerd.grpc.v1.cri containerd runtimes runsc]]" {
 		t.Errorf("plugins: %v", left)
 	}
 	for _, bad := range []Entry{{}, {"spec": Entry{}}} {
