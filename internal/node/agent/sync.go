@@ -277,7 +277,9 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 // refresh brings volumes up to date with the objects that they come from, and says
 // when to do so again.
 func (w *worker) refresh(ctx context.Context) (time.Time, error) {
-	_, again, err := w.volumes.Update(ctx)
+	var again time.Time
+	var err error
+	w.slowly(func() { _, again, err = w.volumes.Update(ctx) })
 	if err != nil {
 		if err = w.told("FailedMount", err); again.IsZero() {
 			return again, err

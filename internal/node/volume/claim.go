@@ -26,7 +26,11 @@ import (
 
 // claim makes what a PersistentVolumeClaim is bound to.
 func (s *Set) claim(ctx context.Context, v *corev1.Volume) (*mounted, error) {
-	pvc, err := s.findClaim(ctx, v)
+	find := s.findClaim
+	if s.volumes[v.Name] != nil { // it has it, and is only asked again
+		find = s.findClaimSoon
+	}
+	pvc, err := find(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +115,13 @@ func (s *Set) findClaim(ctx context.Context, v *corev1.Volume) (*corev1.Persiste
 		return nil, fmt.Errorf("PersistentVolumeClaim %s/%s is being deleted: %w", pod.Namespace, name, errdefs.ErrPrecondition)
 	}
 	return pvc, nil
+}
+
+// findClaimSoon is findClaim where the pod can go on without.
+func (s *Set) findClaimSoon(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolumeClaim, error) {
+	ctx, done := s.soon(ctx)
+	defer done()
+	return s.findClaim(ctx, v)
 }
 
 func (s *Set) boundTo(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
@@ -416,6 +427,11 @@ func takesGroup(policy *storagev1.FSGroupPolicy, v csi.Volume) bool {
 func (s *Set) republish(ctx context.Context, v *corev1.Volume, m *mounted) (next time.Time, err error) {
 	if time.Now().Before(m.again) {
 		return m.again, nil
+	}
+	if s.around.Limit > 0 { // what runs has the volume, and is not to be left alone for it
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.around.Limit)
+		defer cancel()
 	}
 	fresh, err := s.prepare(ctx, v)
 	if err == nil {

@@ -60,12 +60,19 @@ const (
 
 // collectSoon is collect where the pod can go on without.
 func (s *Set) collectSoon(ctx context.Context, v *corev1.Volume) (map[string]files.File, time.Time, error) {
+	ctx, done := s.soon(ctx)
+	defer done()
+	return s.collect(ctx, v)
+}
+
+// soon bounds what the pod can go on without; done is called when it was had, or not.
+func (s *Set) soon(ctx context.Context) (_ context.Context, done func()) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, max(soon-s.waited, soonAtAll))
-	defer cancel()
-	list, next, err := s.collect(ctx, v)
-	s.waited += time.Since(began)
-	return list, next, err
+	return ctx, func() {
+		cancel()
+		s.waited += time.Since(began)
+	}
 }
 
 func (s *Set) folder(v *corev1.Volume, m *mounted) files.Folder {

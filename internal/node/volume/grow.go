@@ -76,7 +76,7 @@ func (s *Set) regrow(ctx context.Context, v *corev1.Volume, m *mounted) (time.Ti
 		return m.grows, nil
 	}
 	m.grows = time.Now().Add(growEvery)
-	pvc, err := s.findClaim(ctx, v)
+	pvc, err := s.findClaimSoon(ctx, v)
 	if err != nil {
 		return m.grows, nil // it is being deleted, or nobody can be asked now: the pod goes on
 	}
