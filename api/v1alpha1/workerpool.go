@@ -201,7 +201,7 @@ type Restart struct {
 	// +kubebuilder:default=auto
 	// +kubebuilder:validation:Enum=auto;systemd;sighup;command;none
 	Method RestartMethod `json:"method,omitempty"`
-	// command is a program on the node and its arguments.
+	// command is a program on the node, by its absolute path or its name, and its arguments.
 	//
 	// +optional
 	// +kubebuilder:validation:MinItems=1

@@ -157,7 +157,11 @@ func (i *Installer) chooseRestart() error {
 		}
 		i.restarter = restart.Hangup{PID: i.runtime.PID, Program: "crio"}
 	case restart.ByCommand:
-		i.restarter = restart.Command{Args: o.RestartCommand, Root: o.Root}
+		c, err := restart.CommandOf(o.RestartCommand, o.Root)
+		if err != nil {
+			return fault.New(payload.ConfigurationProblem, "%w", err)
+		}
+		i.restarter = c
 	default:
 		i.restarter = restart.None{}
 	}

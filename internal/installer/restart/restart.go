@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/inroot"
+	"fairlead.run/internal/installer/process"
 )
 
 // Restarter has one runtime read its configuration again.
@@ -145,6 +147,28 @@ type Command struct {
 	Args []string
 	// Root is where the node's root directory is seen.
 	Root string
+}
+
+// folders are where a program of a node is looked for that is named without one. What this
+// process has as PATH is about its container.
+var folders = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// CommandOf is a program of the node with its arguments; root is where the node's root
+// directory is seen. One that is not there is an error that wraps errdefs.ErrInvalidArgument.
+func CommandOf(args []string, root string) (Command, error) {
+	name, places := args[0], folders
+	switch {
+	case filepath.IsAbs(name):
+		places = []string{"/"}
+	case strings.Contains(name, "/"):
+		return Command{}, fmt.Errorf("the command to restart the runtime, %s, is no absolute path: %w", name, errdefs.ErrInvalidArgument)
+	}
+	for _, dir := range places {
+		if path := filepath.Join(dir, name); process.Runnable(inroot.Join(root, path)) {
+			return Command{Args: append([]string{path}, args[1:]...), Root: root}, nil
+		}
+	}
+	return Command{}, fmt.Errorf("the command to restart the runtime, %s, is no program of this node; give its absolute path: %w", name, errdefs.ErrInvalidArgument)
 }
 
 // String implements Restarter.
