@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -53,9 +54,35 @@ func newReviews(to *rest.Config, o options.Options, l *slog.Logger) (*reviews, e
 		Namespace: o.Namespace, Secret: reviewsSecret, Mutating: reviewsConfig,
 		Hosts: []string{reviewsService + "." + o.Namespace + ".svc", reviewsService + "." + o.Namespace},
 	}, l)
-	return &reviews{own, webhook.NewServer(webhook.Options{
+	server := webhook.NewServer(webhook.Options{
 		Host: host, Port: port, TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = own.Certificate }},
-	})}, nil
+	})
+	return &reviews{own, draining{server, drain}}, nil
+}
+
+// drain is how long a replica that is told to end still answers: API servers take a
+// moment to hear that it is off the Service, and store what it does not answer as it is.
+const drain = 5 * time.Second
+
+// draining is a server that goes on for some time when it is told to end.
+type draining struct {
+	webhook.Server
+	time time.Duration
+}
+
+// Start serves until some time after the end of ctx.
+func (d draining) Start(ctx context.Context) error {
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-base.Done():
+		case <-time.After(d.time):
+			end()
+		}
+	})
+	defer stop()
+	return d.Server.Start(base)
 }
 
 // addTo has a manager serve it, and be ready once API servers believe it.

@@ -250,6 +250,7 @@ type bound struct {
 	rights []right
 	health string // address of the probes
 	asked  string // address of the webhook
+	end    func() // tells it to end
 
 	mu      sync.Mutex
 	refused []string
@@ -283,6 +284,7 @@ func startBound(t *testing.T, inGardener bool, first ...func(*bound)) *bound {
 	config := b.Config()
 	config.ContentType = "application/json"
 	ctx, end := context.WithCancel(context.Background())
+	b.end = end
 	ended := make(chan error, 1)
 	o := options.Options{Namespace: operatorsIn, Account: "fairlead-installer", Gardener: inGardener, Webhook: b.asked, Health: b.health, Metrics: "0", Elect: true}
 	go func() { ended <- Run(ctx, config, o, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
@@ -408,6 +410,14 @@ func TestRightsInASeed(t *testing.T) {
 		return len(b.All(kinds["ContainerRuntime"]))+len(b.All(kinds["ManagedResource"])) == 0 && len(b.All(kinds["Secret"])) == 1 // the certificate
 	})
 	b.judge("update coordination.k8s.io/leases") // it is renewed after two seconds
+	// An API server that has not heard of its end is still answered.
+	b.Put(kinds["ContainerRuntime"], inShoot("a"))
+	b.until("entries again", func() bool { return b.state(key).State == gardener.StateSucceeded })
+	b.end()
+	time.Sleep(500 * time.Millisecond)
+	if files, _ := has(b.ask(config(t, "next", "reconcile", "a"))); len(files) == 0 {
+		t.Error("one that ends puts no entries in any more")
+	}
 }
 
 // fromChart is an object of a template of the operator's in a seed.
@@ -462,6 +472,9 @@ func (b *bound) ask(about *unstructured.Unstructured) *unstructured.Unstructured
 	})
 	if !got.Response.Allowed || got.Response.UID != "x" {
 		b.t.Fatalf("%+v", got.Response)
+	}
+	if len(got.Response.Patch) == 0 {
+		return about
 	}
 	steps, err := jsonpatch.DecodePatch(got.Response.Patch)
 	if err == nil {
