@@ -32,6 +32,9 @@ func matrix() string {
 				continue
 			}
 			remarks := f.Note
+			if f.Idle != "" {
+				remarks = "left out with a note: " + f.Idle
+			}
 			if len(f.Only) > 0 {
 				remarks = strings.TrimPrefix(remarks+"; only `"+strings.Join(f.Only, "`, `")+"`", "; ")
 			}

@@ -397,6 +397,21 @@ func TestHandlerComes(t *testing.T) {
 	p.await("the pod", func() bool { return p.phase("a") == "Running" })
 }
 
+// TestForAnother refuses a pod for another machine, by its labels.
+func TestForAnother(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("a", "run", "  nodeSelector: {kubernetes.io/os: linux, kubernetes.io/hostname: 'n'}\n"))
+	p.write("b.yaml", podOf("b", "run", "  nodeSelector: {disk: fast}\n"))
+	p.write("c.yaml", podOf("c", "run", "  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}\n"))
+	p.boot()
+	p.await("them", func() bool { return p.phase("a") == "Running" && p.phase("b") == "Failed" && p.phase("c") == "Failed" })
+	for _, name := range []string{"b", "c"} {
+		if s := p.pods()[name].Status; s.Reason != capacity.ReasonAffinity || len(p.fake.Of(name+"/c")) > 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
 // TestNotes tells once of what is left out of manifests, and again if it has changed.
 func TestNotes(t *testing.T) {
 	p := newPlace(t)
@@ -437,7 +452,7 @@ func TestApply(t *testing.T) {
 		{"POST", "/objects", podOf("a", "run", ""), 200, `"change":"unchanged"`},
 		{"POST", "/objects", podOf("a", "run on", ""), 200, `"change":"configured"`},
 		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("mine", "run", ""), 409, "mine.yaml"},
-		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("c", "run", "  nodeSelector: {a: b}\n"), 400, "spec.nodeSelector"},
+		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("c", "run", "  subdomain: a\n"), 400, "spec.subdomain"},
 		{"POST", "/objects", strings.Repeat("#", 11<<20), 400, "read the manifest"},
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 200, `"change":"deleted"`},
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 404, "there is no Pod default/a"},

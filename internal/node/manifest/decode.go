@@ -166,15 +166,29 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 			d.fault(t, why)
 		}
 	}
-	for _, c := range unhonoured(table, t.doc.tree) {
+	wrong, idle := unhonoured(table, t.doc.tree)
+	for _, c := range wrong {
 		if !unknown[c.path] {
 			d.fault(t, c.path+": "+c.why)
 		}
 	}
+	d.leftOut(t, idle)
 	for _, why := range check.Meta(t.meta) {
 		d.fault(t, why)
 	}
 	return len(d.faults) == before
+}
+
+// leftOut notes which fields mean nothing here, so that manifests for a cluster can be used
+// as they are.
+func (d *decoder) leftOut(t *target, idle []complaint) {
+	var list []string
+	for _, c := range idle {
+		list = append(list, c.path+" ("+c.why+")")
+	}
+	if len(list) > 0 {
+		d.objects.Notes = append(d.objects.Notes, t.origin(t.doc.first())+": means nothing here and is left out: "+strings.Join(list, ", "))
+	}
 }
 
 // quoted is what stands within the quotes of a message.

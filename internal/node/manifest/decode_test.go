@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 		{"wrong case", podHead + "  Containers:\n  - {name: c, image: i}\n", []string{"spec.Containers: is not a field"}},
 		{"double key", onePod + "    image: img:2\n", []string{"web.yaml:9: document 1: ", `"image" already set`}},
 		{"double key in JSON", `{"apiVersion":"v1","kind":"Pod","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, []string{"kind: duplicate field"}},
-		{"second document", onePod + "---\n" + podHead + "  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}\n", []string{"web.yaml:15: document 2: Pod default/web: spec.affinity: not honoured by Fairlead yet; remove it"}},
+		{"second document", onePod + "---\n" + podHead + "  affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a}]}}\n", []string{"web.yaml:15: document 2: Pod default/web: spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution: not honoured by Fairlead yet; remove it"}},
 		{"after the end", onePod + "...\nkind: Pod\n", []string{"goes on after its end"}},
 		{"wrong type", podHead + "  containers: 3\n", []string{"spec.containers: a number does not fit here"}},
 		{"doubled object", onePod + "---\n" + onePod, []string{"document 2: Pod default/web: is defined twice; the first is at web.yaml:1: document 1"}},

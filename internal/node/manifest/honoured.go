@@ -18,7 +18,12 @@ type Field struct {
 	Only []string
 	// Note says what a reader of the user guide should know.
 	Note string
+	// Idle is why the field means nothing on one machine. It is left out with a note then.
+	Idle string
 }
+
+// oneMachine is why nothing is scheduled here.
+const oneMachine = "there is one machine"
 
 // podFields is the table for Pods, and for the templates of Deployments.
 var podFields = slices.Concat(
@@ -51,6 +56,16 @@ var podFields = slices.Concat(
 		{Path: "spec.schedulerName", Only: []string{"default-scheduler"}},
 		{Path: "spec.hostUsers", Note: "`false` needs a handler with user namespaces"},
 		{Path: "spec.os.name", Only: []string{"linux"}},
+
+		{Path: "spec.nodeSelector", Note: "the machine has the labels kubernetes.io/hostname, kubernetes.io/os and kubernetes.io/arch; a pod for others has failed (`NodeAffinity`). `fairlead run` knows the last two"},
+		{Path: "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", Note: "as nodeSelector, with `fairlead up` only"},
+		{Path: "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution", Idle: oneMachine},
+		{Path: "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution", Idle: oneMachine},
+		{Path: "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution", Idle: oneMachine},
+		{Path: "spec.topologySpreadConstraints", Idle: oneMachine},
+		{Path: "spec.tolerations", Note: "the machine has no taints; a pod that tolerates the one for want of memory is let in then"},
+		{Path: "spec.priorityClassName", Only: []string{"system-cluster-critical", "system-node-critical"}, Note: "as spec.priority"},
+		{Path: "spec.priority", Note: "what `fairlead up` evicts, ends for more important pods and ends at a shutdown goes by it; with `fairlead run` nothing does"},
 
 		{Path: "spec.securityContext.runAsUser"},
 		{Path: "spec.securityContext.runAsGroup"},
@@ -113,10 +128,13 @@ func containerFields(list string) []Field {
 		{Path: "ports[].protocol"},
 		{Path: "resources.limits.cpu"},
 		{Path: "resources.limits.memory"},
+		{Path: "resources.limits.ephemeral-storage", Note: "with `fairlead up` only, which evicts a pod that goes past it"},
 		{Path: "resources.limits." + anyPages, Note: "as the request, if there is one, and beside cpu or memory; a pod that asks for more than the machine has is not run"},
 		{Path: "resources.requests.cpu"},
 		{Path: "resources.requests.memory"},
+		{Path: "resources.requests.ephemeral-storage", Note: "which pods are evicted first for want of disk goes by it"},
 		{Path: "resources.requests." + anyPages, Note: "with a limit of the same"},
+		{Path: "resizePolicy", Idle: "a pod whose manifest changes is replaced"},
 		{Path: "securityContext.capabilities"},
 		{Path: "securityContext.privileged"},
 		{Path: "securityContext.seLinuxOptions"},
@@ -201,9 +219,9 @@ func Tables() map[string][]Field {
 type complaint struct{ path, why string }
 
 // unhonoured finds every field of the tree that is set, and that the table
-// does not honour. A field with an empty value (false, 0, "", no entries) asks
-// for nothing and counts as not set.
-func unhonoured(table []Field, tree map[string]any) []complaint {
+// does not honour, and those that mean nothing here. A field with an empty value
+// (false, 0, "", no entries) asks for nothing and counts as not set.
+func unhonoured(table []Field, tree map[string]any) (found, idle []complaint) {
 	w := walker{exact: map[string]Field{}, inner: map[string]bool{}}
 	for _, f := range table {
 		w.exact[f.Path] = f
@@ -212,13 +230,14 @@ func unhonoured(table []Field, tree map[string]any) []complaint {
 		}
 	}
 	w.object("", "", tree)
-	return w.found
+	return w.found, w.idle
 }
 
 type walker struct {
 	exact map[string]Field
 	inner map[string]bool
 	found []complaint
+	idle  []complaint
 }
 
 func (w *walker) object(pattern, path string, o map[string]any) {
@@ -240,6 +259,9 @@ func (w *walker) value(pattern, path string, v any) {
 		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, ofAnySize(got, "HugePages-")) {
 			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by Fairlead yet, only %s",
 				got, strings.Join(f.Only, ", "))})
+		}
+		if f.Idle != "" {
+			w.idle = append(w.idle, complaint{path, f.Idle})
 		}
 		return
 	}

@@ -78,7 +78,7 @@ func TestStatic(t *testing.T) {
 	if p.Status.Phase != "" || !p.CreationTimestamp.IsZero() || len(p.Finalizers) > 0 || p.Labels["tier"] != "control-plane" || p.Namespace != "kube-system" {
 		t.Errorf("is not as somebody has written it: %+v, %+v", p.ObjectMeta, p.Status)
 	}
-	if _, err := DecodeFile(Source{"etcd.yaml", []byte(controlPlane)}); err == nil || !strings.Contains(err.Error(), "spec.priorityClassName: not honoured") {
+	if _, err := DecodeFile(Source{"etcd.yaml", []byte(controlPlane)}); err == nil || !strings.Contains(err.Error(), "spec.readinessGates: not honoured") {
 		t.Errorf("one machine takes it: %v", err)
 	}
 }

@@ -5,13 +5,13 @@ import "slices"
 // tables holds the fields of each kind, by its API version and kind.
 var tables = map[string][]Field{
 	"v1 Pod": slices.Concat(headFields, []Field{namespaceField}, podFields),
-	"apps/v1 Deployment": namespaced(replicaFields,
+	"apps/v1 Deployment": namespaced(replicaFields, rolloutFields,
 		[]Field{{Path: "spec.selector", Note: "must select the labels of the template"}}, below("spec.template.")),
-	"extensions/v1beta1 Deployment": namespaced(replicaFields,
+	"extensions/v1beta1 Deployment": namespaced(replicaFields, rolloutFields,
 		[]Field{{Path: "spec.selector", Note: "defaults to the labels of the template"}}, below("spec.template.")),
-	"apps/v1 ReplicaSet":  namespaced(replicaFields, selectorFields, below("spec.template.")),
-	"apps/v1 DaemonSet":   namespaced(selectorFields, below("spec.template.")),
-	"apps/v1 StatefulSet": namespaced(replicaFields, selectorFields, statefulFields, below("spec.template.")),
+	"apps/v1 ReplicaSet":  namespaced(replicaFields, selectorFields, minReady, below("spec.template.")),
+	"apps/v1 DaemonSet":   namespaced(selectorFields, updateFields, []Field{{Path: "spec.updateStrategy.rollingUpdate.maxSurge", Idle: atOnceWhy}}, below("spec.template.")),
+	"apps/v1 StatefulSet": namespaced(replicaFields, selectorFields, statefulFields, updateFields, below("spec.template.")),
 	"batch/v1 Job":        namespaced(jobFields("spec."), below("spec.template.")),
 	"batch/v1 CronJob":    namespaced(cronFields, jobFields("spec.jobTemplate.spec."), below("spec.jobTemplate.spec.template.")),
 	"v1 ConfigMap":        namespaced([]Field{{Path: "data"}, {Path: "binaryData"}, {Path: "immutable"}}),
@@ -38,6 +38,12 @@ var tables = map[string][]Field{
 // nothing.
 var staticFields = []Field{{Path: "apiVersion"}, {Path: "kind"}, {Path: "metadata"}, {Path: "spec"}, {Path: "status"}}
 
+// Why nothing is left of what says how a workload is rolled out.
+const (
+	atOnceWhy   = "pods are replaced all at once"
+	noRevisions = "the one before is not kept"
+)
+
 const ignored = "ignored, as the whole object is, with a note"
 
 // namespaced is the table of a kind whose own labels nothing here reads.
@@ -48,6 +54,19 @@ func namespaced(parts ...[]Field) []Field {
 var (
 	replicaFields  = []Field{{Path: "spec.replicas", Note: "each replica is a pod named NAME-0, NAME-1, ..."}}
 	selectorFields = []Field{{Path: "spec.selector", Note: "must select the labels of the template"}}
+	// Nothing is rolled out: a changed template replaces all pods at once.
+	minReady      = []Field{{Path: "spec.minReadySeconds", Idle: atOnceWhy}}
+	rolloutFields = slices.Concat(minReady, []Field{
+		{Path: "spec.strategy.type", Only: []string{"Recreate", "RollingUpdate"}, Note: atOnceWhy + " with both"},
+		{Path: "spec.strategy.rollingUpdate", Idle: atOnceWhy},
+		{Path: "spec.revisionHistoryLimit", Idle: noRevisions},
+		{Path: "spec.progressDeadlineSeconds", Idle: atOnceWhy},
+	})
+	updateFields = slices.Concat(minReady, []Field{
+		{Path: "spec.updateStrategy.type", Only: []string{"RollingUpdate"}, Note: atOnceWhy},
+		{Path: "spec.updateStrategy.rollingUpdate.maxUnavailable", Idle: atOnceWhy},
+		{Path: "spec.revisionHistoryLimit", Idle: noRevisions},
+	})
 	statefulFields = []Field{
 		{Path: "spec.serviceName", Note: "names are not resolved"},
 		{Path: "spec.podManagementPolicy", Note: "`fairlead run` starts all pods at once"},

@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -211,17 +213,34 @@ func (o *Objects) foreground() []error {
 	return faults
 }
 
-// passing says which volumes of a pod need somebody who stays: one that keeps them, or
-// one that looks how large they become.
+// passing says what of a pod needs somebody who stays: volumes that are kept, and what
+// somebody has to look at, now and then or before it begins.
 func passing(spec *corev1.PodSpec) (faults []string) {
+	add := func(path, why string) { faults = append(faults, "spec."+path+": fairlead run "+why) }
 	for i, v := range spec.Volumes {
 		if v.PersistentVolumeClaim != nil {
-			faults = append(faults, fmt.Sprintf("spec.volumes[%d].persistentVolumeClaim: fairlead run keeps nothing when it ends; use fairlead up, or a hostPath", i))
+			add(fmt.Sprintf("volumes[%d].persistentVolumeClaim", i), "keeps nothing when it ends; use fairlead up, or a hostPath")
 		}
 		if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == corev1.StorageMediumDefault {
-			faults = append(faults, fmt.Sprintf("spec.volumes[%d].emptyDir.sizeLimit: fairlead run honours it for medium Memory and HugePages only; use fairlead up, or remove it", i))
+			add(fmt.Sprintf("volumes[%d].emptyDir.sizeLimit", i), "honours it for medium Memory and HugePages only; use fairlead up, or remove it")
 		}
 	}
+	for list, containers := range map[string][]corev1.Container{"initContainers": spec.InitContainers, "containers": spec.Containers} {
+		for i := range containers {
+			if _, limited := containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; limited {
+				add(fmt.Sprintf("%s[%d].resources.limits.ephemeral-storage", list, i), "ends no pod that goes past it; use fairlead up, or remove it")
+			}
+		}
+	}
+	for key, value := range spec.NodeSelector {
+		if has := map[string]string{corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH}[key]; value != has {
+			add("nodeSelector", "does not know this machine as "+key+"="+value+"; use fairlead up, or remove it")
+		}
+	}
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		add("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", "looks at no labels; use fairlead up, or remove it")
+	}
+	slices.Sort(faults)
 	return faults
 }
 
