@@ -195,7 +195,8 @@ func (m *machine) write(path, text string, mode os.FileMode) {
 }
 
 // initScript is process 1 of the node: it mounts what a runtime needs, and starts that
-// again whenever it ends. The programs of this machine come with their libraries.
+// again whenever it ends, but not with a word in its configuration that is in the file
+// fatal. The programs of this machine come with their libraries.
 const initScript = `set -e
 mount --make-rprivate /
 mount --bind "$NODE" "$NODE"
@@ -209,6 +210,7 @@ for lib in usr/lib usr/lib64 lib lib64; do
 done
 [ -z "$SEALED" ] || mount -o remount,bind,ro "$NODE/usr"
 while :; do
+	if [ -e "$NODE/fatal" ] && grep -qsr "$(cat "$NODE/fatal")" "$NODE/etc"; then sleep 0.1; continue; fi
 	chroot "$NODE" $(cat "$NODE/exec") 2>>"$NODE/log" &
 	echo $! > "$NODE/pid.new"; mv "$NODE/pid.new" "$NODE/pid"
 	wait $! || true
@@ -269,11 +271,16 @@ func newMachine(t *testing.T, o system) *machine {
 		}
 	})
 	m.systemd = newManager(m)
-	m.eventually("the runtime's socket", func() bool {
-		_, err := os.Stat(m.at(fmt.Sprintf("run/%s/%[1]s.sock", o.cri)))
-		return err == nil
-	})
+	m.eventually("the runtime's socket", m.listens)
 	return m
+}
+
+// socket is the runtime's, and listens says whether it is there.
+func (m *machine) socket() string { return m.at(fmt.Sprintf("run/%s/%[1]s.sock", m.cri)) }
+
+func (m *machine) listens() bool {
+	_, err := os.Stat(m.socket())
+	return err == nil
 }
 
 // build makes the program as images have it.
@@ -386,12 +393,12 @@ func (s *fakeSystemd) Reload() *dbus.Error {
 // ResetFailedUnit has nothing to reset.
 func (s *fakeSystemd) ResetFailedUnit(string) *dbus.Error { return nil }
 
-// RestartUnit ends the runtime, which process 1 starts again.
+// RestartUnit ends the runtime, if it runs, and process 1 starts it again.
 func (s *fakeSystemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
 	job := systemdPath + "/job/1"
 	s.done <- "restart " + unit
 	result := "done"
-	if out, err := s.m.enter("sh", "-c", `kill -TERM "$(cat "$1/pid")"`, "sh", s.m.dir).CombinedOutput(); err != nil {
+	if out, err := s.m.end(); err != nil {
 		s.m.Logf("restart: %v: %s", err, out)
 		result = "failed"
 	}
@@ -399,6 +406,11 @@ func (s *fakeSystemd) RestartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error)
 		_ = s.conn.Emit(systemdPath, "org.freedesktop.systemd1.Manager.JobRemoved", uint32(1), job, unit, result)
 	}()
 	return job, nil
+}
+
+// end ends the runtime.
+func (m *machine) end() ([]byte, error) {
+	return m.enter("sh", "-c", `pid=$(cat "$1/pid"); ! kill -0 $pid 2>/dev/null || kill -TERM $pid`, "sh", m.dir).CombinedOutput()
 }
 
 // jobs are what systemd was asked for since the last call.
@@ -459,7 +471,7 @@ type container struct {
 
 // run starts the container of a pod as a container runtime would: with the mounts, the
 // rights and the root file system that its spec says.
-func (m *machine) run(w *world, p *corev1.Pod, i *rootfs) *container {
+func (m *machine) run(w *world, p *corev1.Pod, i *rootfs, env ...string) *container {
 	m.Helper()
 	spec := p.Spec.Containers[0]
 	c := &container{m: m, name: p.Labels[names.Work], root: i.root, spec: spec, log: filepath.Join(m.TempDir(), "log"), said: &bytes.Buffer{}, ended: make(chan struct{})}
@@ -488,7 +500,7 @@ func (m *machine) run(w *world, p *corev1.Pod, i *rootfs) *container {
 	}
 	say("exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,%s chroot %s %s", strings.Join(caps, ","), c.root, strings.Join(slices.Concat(spec.Command, spec.Args), " "))
 	c.cmd = m.enter("unshare", "--mount", "--", "sh", "-c", script.String())
-	c.cmd.Stdout, c.cmd.Stderr = c.said, c.said
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.Env = c.said, c.said, append(os.Environ(), env...)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
 		m.Fatal(err)
