@@ -15,13 +15,18 @@ import (
 // Scripts go by the exit code: warnings do not count.
 func TestDoctorExitCode(t *testing.T) {
 	root, stop := (&critest.Runtime{Name: "containerd", Release: "2.1.0"}).Serve(t, "run/containerd/containerd.sock")
-	for _, dir := range []string{"sys/fs/cgroup", "etc/containerd"} {
+	for _, dir := range []string{"sys/fs/cgroup", "etc/containerd", "usr/bin"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range map[string]string{"sys/fs/cgroup/cgroup.controllers": "", "etc/containerd/config.toml": "version = 3\n"} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, program := range []string{"containerd-shim-runc-v2", "runc"} { // of the handler that containerd has by itself
+		if err := os.WriteFile(filepath.Join(root, "usr/bin", program), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
