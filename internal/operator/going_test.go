@@ -51,8 +51,8 @@ func TestWhatGoesIsMadeAnew(t *testing.T) {
 		"DaemonSet fairlead-system/fairlead-gvisor-a": func(*world) client.Object {
 			return &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a")}
 		},
-		"DaemonSet fairlead-system/fairlead-gvisor-a-cleanup": func(*world) client.Object {
-			return &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+		"DaemonSet fairlead-system/fairlead-cleanup-gvisor-a": func(*world) client.Object {
+			return &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-cleanup-gvisor-a")}
 		},
 		"ConfigMap fairlead-system/fairlead-gvisor-a-": func(w *world) client.Object {
 			var all corev1.ConfigMapList
@@ -142,11 +142,11 @@ func TestClassThatIsMadeAnewKeepsTolerations(t *testing.T) {
 func TestRemovalWaitsForWhatCleans(t *testing.T) {
 	w, p := pooled(t, 1)
 	w.settle()
-	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-cleanup-gvisor-a")}
 	w.delays(cleanup)
 	w.must(w.client.Delete(t.Context(), p))
 	w.settle()
-	w.wants("it goes", w.operation("gvisor-a"), "Delete Processing 50: gvisor is still on 1 nodes, and what takes it away is about to go: DaemonSet fairlead-system/fairlead-gvisor-a-cleanup is being deleted", heldBy, "made anew")
+	w.wants("it goes", w.operation("gvisor-a"), "Delete Processing 50: gvisor is still on 1 nodes, and what takes it away is about to go: DaemonSet fairlead-system/fairlead-cleanup-gvisor-a is being deleted", heldBy, "made anew")
 	w.lets(cleanup)
 	w.settle()
 	w.untouched()
@@ -210,7 +210,7 @@ func TestRemovalHasItsSettings(t *testing.T) {
 	w.wants("it cleans", w.operation("gvisor-a"), "Delete Processing", "still on 1 nodes")
 	w.must(w.client.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(home)))
 	w.settle()
-	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+	cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-cleanup-gvisor-a")}
 	if !w.get(cleanup) {
 		t.Fatal("nothing cleans")
 	}

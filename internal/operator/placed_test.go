@@ -50,14 +50,14 @@ func TestWhatIsOnNodesIsFoundAgain(t *testing.T) {
 			// What takes it away is made where it was, should somebody have deleted that.
 			w.change(c, func() { change.edit(c) })
 			w.settle()
-			cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}
+			cleanup := &appsv1.DaemonSet{ObjectMeta: inHome("fairlead-cleanup-gvisor-a")}
 			w.get(cleanup)
 			w.must(w.client.Delete(t.Context(), cleanup))
 			w.get(c)
 			w.must(w.client.Delete(t.Context(), c))
 			made := ""
 			w.watch = func() {
-				if set := (&appsv1.DaemonSet{ObjectMeta: inHome("fairlead-gvisor-a-cleanup")}); w.get(set) {
+				if set := (&appsv1.DaemonSet{ObjectMeta: inHome("fairlead-cleanup-gvisor-a")}); w.get(set) {
 					pod := &set.Spec.Template.Spec
 					made = strings.Join(pod.Containers[0].Args, " ")
 					for _, v := range pod.Volumes {

@@ -206,7 +206,7 @@ func (c *crew) meddle(t *testing.T) (end func()) {
 		for i := 0; ctx.Err() == nil; i++ {
 			paths := []string{
 				poolPath + "/red", poolPath + "/blue", runtimePath + "/gvisor-red", runtimePath + "/kata-containers-red", runtimePath + "/gvisor-blue",
-				classPath + "/gvisor", classPath + "/kata-qemu", setPath + "/fairlead-gvisor-red", setPath + "/fairlead-gvisor-red-cleanup",
+				classPath + "/gvisor", classPath + "/kata-qemu", setPath + "/fairlead-gvisor-red", setPath + "/fairlead-cleanup-gvisor-red",
 				fmt.Sprintf("/api/v1/nodes/red-%02d", i%12), fmt.Sprintf("/api/v1/nodes/blue-%02d", i%6),
 			}
 			// What is not there yet is there later. One at a time: who writes an object all the

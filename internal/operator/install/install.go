@@ -114,10 +114,11 @@ func (o *Order) name() string {
 	return names.Object("fairlead", o.Type, o.Runtime.Spec.WorkerPool.Name)
 }
 
-// DaemonSetName is the name of that for some work.
+// DaemonSetName is the name of that for some work. The work comes before the pool, whose
+// name may end in it.
 func (o *Order) DaemonSetName(work names.PhaseOf) string {
 	if work == names.Cleanup {
-		return names.Object("fairlead", o.Type, o.Runtime.Spec.WorkerPool.Name, "cleanup")
+		return names.Object("fairlead", "cleanup", o.Type, o.Runtime.Spec.WorkerPool.Name)
 	}
 	return o.name()
 }

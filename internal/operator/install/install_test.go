@@ -47,7 +47,7 @@ func TestSelectorsAreDisjoint(t *testing.T) {
 		name     string
 	}
 	var all []made
-	for _, o := range []*Order{order("gvisor", "a"), order("gvisor", "b"), order("kata-containers", "a"), order("gvisor", strings.Repeat("a", 40))} {
+	for _, o := range []*Order{order("gvisor", "a"), order("gvisor", "b"), order("gvisor", "a-cleanup"), order("kata-containers", "a"), order("gvisor", strings.Repeat("a", 40))} {
 		for _, work := range []names.PhaseOf{names.Install, names.Cleanup} {
 			ds := daemonSet(t, o, work)
 			s, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
