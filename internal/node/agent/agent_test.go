@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
@@ -128,7 +130,8 @@ type node struct {
 	machine     podspec.Node
 	room        Room
 	around      volume.Around
-	unread      []string // sources, at the boot
+	client      runtimeapi.RuntimeServiceClient // in the place of Runtime; nil for that
+	unread      []string                        // sources, at the boot
 	links       string
 	stop        func()
 }
@@ -146,7 +149,7 @@ func (n *node) boot(t *testing.T, pods ...*corev1.Pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	n.Agent = New(Config{
-		Name: "test", Runtime: n.Runtime, Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: n.machine,
+		Name: "test", Runtime: cmp.Or(n.client, runtimeapi.RuntimeServiceClient(n.Runtime)), Scheme: "fake", Images: n.pictures, Objects: n.objects, Node: n.machine,
 		Place: n.place, Cgroups: n.tree, Room: n.room, Around: n.around, Reporter: n.reports, Root: n.root, State: n.state, Logs: Logs{Links: n.links}, Log: slog.New(slog.DiscardHandler),
 	})
 	n.Set(pods, n.unread...)

@@ -60,7 +60,7 @@ func (w *worker) tellPauses(p plan.Plan) {
 
 func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input {
 	in := status.Input{
-		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.Box, Containers: map[string]status.Container{},
+		Pod: w.pod, Previous: before, Plan: p, Sandbox: w.view.Box, Containers: w.view.Statuses(),
 		HostIPs: w.a.cfg.Node.IPs(), Now: time.Now(), Started: w.record.Accepted,
 		Waiting: w.holds.Waiting(), Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
@@ -68,15 +68,6 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 		in.Ended = &status.Ended{Reason: w.refused.Reason, Message: w.refused.Message}
 		if w.refused.Rejected {
 			in.Ended.Message = "Pod was rejected: " + w.refused.Message
-		}
-	}
-	for name, c := range w.view.Containers {
-		var seen plan.Container
-		if c.Now != nil && view.StateOf(c.Now.GetState()) == plan.Running {
-			c.Care.Tell(&seen)
-		}
-		in.Containers[name] = status.Container{
-			Now: c.Now, Last: c.Last, Probed: c.Probed, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
 		}
 	}
 	return in

@@ -31,10 +31,14 @@ func (w *worker) start(ctx context.Context, ct *corev1.Container, a plan.Action)
 	return nil
 }
 
+// launch starts what is there already, or what it makes.
 func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action) error {
-	cfg, err := w.configure(ctx, ct, w.attempt(ct, a))
-	if err != nil {
-		return err
+	var cfg *runtimeapi.ContainerConfig
+	if a.ID == "" {
+		var err error
+		if cfg, err = w.configure(ctx, ct, w.attempt(ct, a)); err != nil {
+			return err
+		}
 	}
 	release, err := w.slot(ctx)
 	if err != nil {
@@ -44,27 +48,39 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	ctx, cancel := call(ctx)
 	defer cancel()
 	w.tellRestart(ct.Name)
+	id := a.ID
+	if cfg != nil {
+		if id, err = w.create(ctx, ct, cfg); err != nil {
+			return err
+		}
+	}
+	w.view.Made[id] = true
+	if err := w.intendHook(ct, id); err != nil {
+		return err
+	}
+	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
+		w.a.stats.Container(w.pod, ct.Name, holds.RunError)
+		w.view.Refused[id] = !view.Unheard(err) // so that the next attempt is another one
+		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
+	}
+	w.a.stats.Container(w.pod, ct.Name, "")
+	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
+	return w.adopt(ctx, ct, id, cfg)
+}
+
+// create makes an attempt and gives its id.
+func (w *worker) create(ctx context.Context, ct *corev1.Container, cfg *runtimeapi.ContainerConfig) (string, error) {
 	created, err := w.a.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: w.view.Box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
 		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
 		w.a.stats.Container(w.pod, ct.Name, holds.CreateError)
-		return &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
+		return "", &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
 	}
-	w.view.Made[created.GetContainerId()] = true
 	w.eventOf(ct.Name, corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
-	if err := w.intendHook(ct, created.GetContainerId()); err != nil {
-		return err
-	}
-	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()}); err != nil {
-		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
-		w.a.stats.Container(w.pod, ct.Name, holds.RunError)
-		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
-	}
-	w.a.stats.Container(w.pod, ct.Name, "")
-	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
-	return w.adopt(ctx, ct, created.GetContainerId(), cfg)
+	return created.GetContainerId(), nil
 }
 
 // tellRestart tells, once for each end, that a container is started again, and after what.
@@ -98,7 +114,9 @@ func (w *worker) adopt(ctx context.Context, ct *corev1.Container, id string, cfg
 		c = &view.Container{}
 		w.view.Containers[ct.Name] = c
 	}
-	c.Renew(w.view.Box.GetId(), cfg.GetAnnotations())
+	if c.Now.GetId() != id {
+		c.Renew(w.view.Box.GetId(), cfg.GetAnnotations())
+	}
 	w.view.TakeOver(ctx, c, s)
 	w.link(ct.Name, c)
 	return nil
@@ -126,18 +144,7 @@ func (w *worker) configure(ctx context.Context, ct *corev1.Container, attempt ui
 		record.Crashes = c.Crashes
 	}
 	return w.outfit.Configure(ctx, outfit.Attempt{
-		Container: ct, Number: attempt, Target: w.target(ct.Name), Record: record,
+		Container: ct, Number: attempt, Target: w.view.Target(ct.Name), Record: record,
 		Sandbox: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
-}
-
-// target is the id of the container that an ephemeral one looks into.
-func (w *worker) target(name string) string {
-	for i := range w.pod.Spec.EphemeralContainers {
-		e := &w.pod.Spec.EphemeralContainers[i]
-		if c := w.view.Containers[e.TargetContainerName]; e.Name == name && c != nil {
-			return c.Now.GetId()
-		}
-	}
-	return ""
 }

@@ -72,9 +72,11 @@ func (p *planner) keep(c *corev1.Container, init bool) {
 			return // it has done its work in a sandbox that is gone
 		}
 		p.start(c, "")
-	case got.State == Created:
-		// Made by somebody who ended before it was started.
+	case got.State == Created && (got.Refused || p.changed(c, got)):
 		p.start(c, "it was created and never started")
+	case got.State == Created:
+		// Made by somebody who ended before it was started, or whose runtime did.
+		p.startAs(c, Action{Attempt: got.Attempt, ID: got.ID})
 	case got.State == Unknown:
 		p.restart(c, "nobody knows what it does")
 	case got.State == Running:
@@ -107,8 +109,14 @@ func (p *planner) start(c *corev1.Container, why string) {
 	if old := p.Containers[c.Name]; old != nil {
 		attempt = old.Attempt + 1
 	}
+	p.startAs(c, Action{Attempt: attempt, Why: why})
+}
+
+// startAs starts a container as an attempt that is to be made, or with an ID one that was.
+func (p *planner) startAs(c *corev1.Container, a Action) {
 	p.plan.Waiting[c.Name] = Waiting{Reason: ContainerCreating}
-	p.do(Action{Verb: Start, Container: c.Name, Attempt: attempt, Why: why})
+	a.Verb, a.Container = Start, c.Name
+	p.do(a)
 	p.held = p.held || c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 }
 

@@ -59,6 +59,8 @@ type Container struct {
 	// Crashes is how many attempts ended in a row, this one included; see Backoff.
 	Crashes int
 	Hash    string // that it was made with; empty if nobody knows
+	// Refused says that the runtime has not started it, though it was asked to.
+	Refused bool
 	// Resources that it runs with, if they can be told; else nil.
 	Resources *corev1.ResourceRequirements
 	// Starting says that its postStart hook has not ended. It is not up before.

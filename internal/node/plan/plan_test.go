@@ -164,7 +164,7 @@ func TestNext(t *testing.T) {
 		{"init, fails again and again", wanted("i1 a"), "sandbox i1:1x3", "", "Pending"},
 		{"init, failed for good", wanted("i1 a", never), "sandbox i1:1", "StopSandbox", "Failed"},
 		{"init, removed by the garbage collector", wanted("i1 a"), "sandbox a:up", "", "Running"},
-		{"init, never started", wanted("i1 a"), "sandbox i1:created", "Start i15", "Pending"},
+		{"init, never started", wanted("i1 a"), "sandbox i1:created", "Start i14", "Pending"},
 
 		{"sidecar, first", wanted("s1 i1 a"), "sandbox", "Start s10", "Pending"},
 		{"sidecar, not up yet", wanted("s1 i1 a"), "sandbox s1:running", "", "Pending"},
@@ -189,7 +189,7 @@ func TestNext(t *testing.T) {
 		{"ended badly, Never", wanted("a b", never), "sandbox a:1 b:0", "StopSandbox", "Failed"},
 		{"ended, and the sandbox is stopped", wanted("a", never), "sandbox:gone a:0", "", "Succeeded"},
 		{"nobody knows", wanted("a"), "sandbox a:unknown", "Stop a | Start a5", "Running"},
-		{"created and never started", wanted("a"), "sandbox a:created", "Start a5", "Pending"},
+		{"created and never started", wanted("a"), "sandbox a:created", "Start a4", "Pending"},
 		{"sick", wanted("a"), "sandbox a:sick", "Stop a", "Running"},
 		{"two at once", wanted("a b c"), "sandbox a:sick b:unknown c:1", "Stop a Stop b Start c5 | Start b5", "Running"},
 
@@ -511,6 +511,28 @@ func TestRestarts(t *testing.T) {
 		}
 		if got := plan.RestartsAll(tt.pod); got != tt.all {
 			t.Errorf("%s: all: %v", tt.pod.Spec.RestartPolicy, got)
+		}
+	}
+}
+
+// TestCreated starts what was made, unless the runtime has refused that, or it is another thing by now.
+func TestCreated(t *testing.T) {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
+	for _, tt := range []struct {
+		hash    string
+		refused bool
+		want    plan.Action
+	}{
+		{"now", false, plan.Action{Verb: plan.Start, Container: "a", ID: "id", Attempt: 4}},
+		{"", false, plan.Action{Verb: plan.Start, Container: "a", ID: "id", Attempt: 4}},
+		{"before", false, plan.Action{Verb: plan.Start, Container: "a", Attempt: 5, Why: "it was created and never started"}},
+		{"now", true, plan.Action{Verb: plan.Start, Container: "a", Attempt: 5, Why: "it was created and never started"}},
+	} {
+		in := plan.Input{Pod: p, Now: time.Now(), Hash: func(*corev1.Container) string { return "now" }}
+		in.Sandbox = &plan.Sandbox{ID: "box", Ready: true}
+		in.Containers = map[string]*plan.Container{"a": {ID: "id", Sandbox: "box", Attempt: 4, State: plan.Created, Hash: tt.hash, Refused: tt.refused}}
+		if got := plan.Next(in).Actions; len(got) != 1 || got[0] != tt.want {
+			t.Errorf("made of %q, refused %t: %+v, want %+v", tt.hash, tt.refused, got, tt.want)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (m *maker) container(ct *corev1.Container, k kind) corev1.ContainerStatus {
 // absent is a container that nobody has: it was not made yet, or it is lost.
 func (m *maker) absent(out, before *corev1.ContainerStatus) {
 	waiting, waits := m.waiting(out.Name)
-	if last := m.Containers[out.Name].Last; last != nil {
+	if last := m.Containers[out.Name].Last; last != nil && last.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
 		before = &corev1.ContainerStatus{State: corev1.ContainerState{Terminated: m.terminated(last, m.Containers[out.Name].LastMessage)}}
 		out.RestartCount = max(out.RestartCount, restarts(last))
 	}
@@ -224,7 +224,7 @@ func (m *maker) terminated(s *runtimeapi.ContainerStatus, words string) *corev1.
 // last is how the attempt before the latest has ended. If it is gone, what was told
 // of it counts.
 func (m *maker) last(seen Container, before *corev1.ContainerStatus) corev1.ContainerState {
-	if seen.Last != nil {
+	if seen.Last != nil && seen.Last.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED { // which never ran
 		return corev1.ContainerState{Terminated: m.terminated(seen.Last, seen.LastMessage)}
 	}
 	id := m.id(seen.Now)

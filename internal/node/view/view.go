@@ -6,6 +6,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -46,12 +47,13 @@ type Pod struct {
 	Containers map[string]*Container
 	Extra      []string        // attempts that nobody needs any more, by id
 	Made       map[string]bool // those that were made here, and not attended yet
+	Refused    map[string]bool // those that the runtime has not started, though it was asked to
 	leaving    bool            // the pod is ending
 }
 
 // New is a pod of which nothing was seen yet.
 func New(c Config) *Pod {
-	return &Pod{Config: c, Containers: map[string]*Container{}, Made: map[string]bool{}}
+	return &Pod{Config: c, Containers: map[string]*Container{}, Made: map[string]bool{}, Refused: map[string]bool{}}
 }
 
 // Container is the latest attempt at a container, and the one before it.
@@ -276,12 +278,41 @@ func (p *Pod) Observed() plan.Observed {
 			if ct := podspec.ContainerOf(p.Tend.Spec.Pod, name); ct != nil {
 				seen.Resources = podspec.ResourcesOf(p.Tend.Spec, ct, c.Now)
 			}
+		case plan.Created:
+			seen.Refused = p.Refused[seen.ID]
 		case plan.Exited:
 			seen.Probed, seen.Finished = c.Probed, time.Unix(0, c.Now.GetFinishedAt())
 		}
 		out.Containers[name] = seen
 	}
 	return out
+}
+
+// Statuses is the view as statuses take it.
+func (p *Pod) Statuses() map[string]status.Container {
+	out := map[string]status.Container{}
+	for name, c := range p.Containers {
+		var seen plan.Container
+		if c.Now != nil && StateOf(c.Now.GetState()) == plan.Running {
+			c.Care.Tell(&seen)
+		}
+		out[name] = status.Container{
+			Now: c.Now, Last: c.Last, Probed: c.Probed, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
+		}
+	}
+	return out
+}
+
+// Target is the id of the container that an ephemeral one looks into.
+func (p *Pod) Target(name string) string {
+	pod := p.Tend.Spec.Pod
+	for i := range pod.Spec.EphemeralContainers {
+		e := &pod.Spec.EphemeralContainers[i]
+		if c := p.Containers[e.TargetContainerName]; e.Name == name && c != nil {
+			return c.Now.GetId()
+		}
+	}
+	return ""
 }
 
 // StateOf is what a container does, as plans have it.
@@ -310,6 +341,15 @@ func DescribeExit(c *Container) string {
 		text += ": " + m
 	}
 	return text
+}
+
+// Unheard says that a runtime may not have heard what it was asked, or not have said all of it.
+func Unheard(err error) bool {
+	switch grpcstatus.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // Message is what an error of a runtime says, without grpc's frame.

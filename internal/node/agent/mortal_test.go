@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/node/fakeruntime"
+)
+
+// mortal is a runtime whose agent dies at one of its calls: before that is made, or after it was
+// and before its answer has come. From then on none of this agent's calls does anything.
+type mortal struct {
+	*fakeruntime.Runtime
+	at    int // the number of the call; negative for none
+	after bool
+
+	mu    sync.Mutex
+	calls int
+	dead  bool
+	of    string // the call that it died at
+}
+
+// begin counts a call that changes something.
+func (m *mortal) begin(name string) (number int, dead bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.dead && name != "" {
+		m.calls++
+	}
+	if m.die(m.calls-1, false, name) {
+		return 0, true
+	}
+	return m.calls - 1, m.dead
+}
+
+// die has the agent die at its call. The caller holds mu.
+func (m *mortal) die(number int, after bool, name string) bool {
+	if m.dead || name == "" || number != m.at || after != m.after {
+		return false
+	}
+	m.dead, m.of = true, fmt.Sprintf("call %d, %s, made %t", number, name, after)
+	return true
+}
+
+func (m *mortal) isDead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead
+}
+
+// revive is that another agent has begun, which lives.
+func (m *mortal) revive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead, m.at = false, -1
+}
+
+// lives makes a call if its agent lives; name is empty for one that only asks.
+func lives[R any](ctx context.Context, m *mortal, name string, do func() (R, error)) (R, error) {
+	number, dead := m.begin(name)
+	var r R
+	var err error
+	if !dead {
+		r, err = do()
+		m.mu.Lock()
+		dead = m.die(number, true, name)
+		m.mu.Unlock()
+	}
+	if dead {
+		<-ctx.Done()
+		var none R
+		return none, ctx.Err()
+	}
+	return r, err
+}
+
+func (m *mortal) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+	return lives(ctx, m, "run", func() (*runtimeapi.RunPodSandboxResponse, error) { return m.Runtime.RunPodSandbox(ctx, r) })
+}
+
+func (m *mortal) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
+	return lives(ctx, m, "stop sandbox", func() (*runtimeapi.StopPodSandboxResponse, error) { return m.Runtime.StopPodSandbox(ctx, r) })
+}
+
+func (m *mortal) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RemovePodSandboxResponse, error) {
+	return lives(ctx, m, "remove sandbox", func() (*runtimeapi.RemovePodSandboxResponse, error) { return m.Runtime.RemovePodSandbox(ctx, r) })
+}
+
+func (m *mortal) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
+	return lives(ctx, m, "create "+r.GetConfig().GetMetadata().GetName(), func() (*runtimeapi.CreateContainerResponse, error) { return m.Runtime.CreateContainer(ctx, r) })
+}
+
+func (m *mortal) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+	return lives(ctx, m, "start "+r.GetContainerId(), func() (*runtimeapi.StartContainerResponse, error) { return m.Runtime.StartContainer(ctx, r) })
+}
+
+func (m *mortal) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return lives(ctx, m, "stop "+r.GetContainerId(), func() (*runtimeapi.StopContainerResponse, error) { return m.Runtime.StopContainer(ctx, r) })
+}
+
+func (m *mortal) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveContainerResponse, error) {
+	return lives(ctx, m, "remove "+r.GetContainerId(), func() (*runtimeapi.RemoveContainerResponse, error) { return m.Runtime.RemoveContainer(ctx, r) })
+}
+
+func (m *mortal) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	return lives(ctx, m, "exec "+strings.Join(r.GetCmd(), " "), func() (*runtimeapi.ExecSyncResponse, error) { return m.Runtime.ExecSync(ctx, r) })
+}
+
+func (m *mortal) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
+	return lives(ctx, m, "", func() (*runtimeapi.ListPodSandboxResponse, error) { return m.Runtime.ListPodSandbox(ctx, r) })
+}
+
+func (m *mortal) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return lives(ctx, m, "", func() (*runtimeapi.PodSandboxStatusResponse, error) { return m.Runtime.PodSandboxStatus(ctx, r) })
+}
+
+func (m *mortal) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+	return lives(ctx, m, "", func() (*runtimeapi.ListContainersResponse, error) { return m.Runtime.ListContainers(ctx, r) })
+}
+
+func (m *mortal) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	return lives(ctx, m, "", func() (*runtimeapi.ContainerStatusResponse, error) { return m.Runtime.ContainerStatus(ctx, r) })
+}
+
+// tale is a pod from its first to its last moment, whose agent dies once.
+type tale struct {
+	*testing.T
+	*node
+	mortal *mortal
+	pods   []*corev1.Pod
+}
+
+// until has time pass until something is so. An agent that has died is followed by another one, on
+// the files as they were then.
+func (s *tale) until(what string, ok func() bool) {
+	s.Helper()
+	for range 600 {
+		synctest.Wait()
+		if s.mortal.isDead() {
+			root, state := s.TempDir(), s.TempDir()
+			for to, from := range map[string]string{root: s.root, state: s.state} {
+				if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+					s.Fatal(err)
+				}
+			}
+			s.kill()
+			s.root, s.state = root, state
+			s.mortal.revive()
+			s.boot(s.T, s.pods...)
+		}
+		for _, c := range s.Runtime.Containers() {
+			if c.GetMetadata().GetName() == "first" && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				s.Exit("p1/first", 0)
+			}
+		}
+		if ok() {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	s.Fatalf("died at %s; %s: it is not so: %+v\nevents %q\ncalls %q", s.mortal.of, what, s.of("p1").ContainerStatuses, s.events, s.Calls(""))
+}
+
+// tell gives the agent's death, or nothing if it has lived through all.
+func (s *tale) tell() string {
+	hook := func(command string) *corev1.LifecycleHandler {
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{command}}}
+	}
+	p := pod(1, corev1.RestartPolicyAlways, "x", "y")
+	p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "first"}}
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: hook("post"), PreStop: hook("pre")}
+	s.pods = []*corev1.Pod{p}
+	restarted := func(x, y int32) func() bool {
+		return func() bool {
+			st := s.of("p1")
+			return len(st.ContainerStatuses) == 2 && st.ContainerStatuses[0].Ready && st.ContainerStatuses[1].Ready &&
+				st.ContainerStatuses[0].RestartCount == x && st.ContainerStatuses[1].RestartCount == y
+		}
+	}
+	s.boot(s.T, s.pods...)
+	s.until("the pod runs", restarted(0, 0))
+	s.Exit("p1/y", 3)
+	s.until("what has ended is restarted", restarted(0, 1))
+	p = p.DeepCopy()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
+	s.pods = []*corev1.Pod{p}
+	s.Set(s.pods)
+	s.until("the pod is gone", func() bool { return slices.Contains(s.gone, "p1") })
+	s.pods = nil
+	s.Set(nil)
+	s.until("nothing is left", func() bool { return len(s.Sandboxes()) == 0 && len(s.Runtime.Containers()) == 0 && len(s.Pods()) == 0 })
+	s.stop()
+	for call, want := range map[string]int{"start p1/first": 1, "start p1/x": 1, "start p1/y": 2, "run p1": 1} {
+		if got := s.Calls(call); len(got) != want {
+			s.Errorf("died at %s: %d of %q, want %d: %q", s.mortal.of, len(got), call, want, s.Calls(""))
+		}
+	}
+	for _, call := range []string{"exec p1/x post", "exec p1/x pre"} {
+		if len(s.Calls(call)) == 0 {
+			s.Errorf("died at %s: no %s: %q", s.mortal.of, call, s.Calls(""))
+		}
+	}
+	return s.mortal.of
+}
+
+// TestKilledAtEveryCall kills the agent before and after each of its calls: the next one restarts
+// nothing that runs or has done its work, runs hooks that are due, and leaves nothing.
+func TestKilledAtEveryCall(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for at, lived := 0, false; !lived; at++ {
+			synctest.Test(t, func(t *testing.T) {
+				s := &tale{T: t, node: newNode(t)}
+				s.mortal = &mortal{Runtime: s.Runtime, at: at, after: after}
+				s.client = s.mortal
+				lived = s.tell() == ""
+			})
+		}
+	}
+}
+
+// deaf is a runtime that starts nothing while it has an error.
+type deaf struct {
+	*fakeruntime.Runtime
+	err atomic.Pointer[error]
+}
+
+func (d *deaf) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+	if err := d.err.Load(); err != nil {
+		return nil, *err
+	}
+	return d.Runtime.StartContainer(ctx, r)
+}
+
+// TestStartsWhatWasMade has a container started that is there already, where the runtime did not
+// hear of it; one that it has refused to start is made anew.
+func TestStartsWhatWasMade(t *testing.T) {
+	for code, restarts := range map[codes.Code]int32{codes.Unavailable: 0, codes.DeadlineExceeded: 0, codes.Internal: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			d, no := &deaf{Runtime: n.Runtime}, status.Error(code, "no")
+			n.client = d
+			d.err.Store(&no)
+			n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+			d.err.Store(nil)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			n.expect(t, "p1", corev1.PodRunning, true)
+			st := n.of("p1").ContainerStatuses[0]
+			if made := len(n.Calls("create p1/x")); st.RestartCount != restarts || made != int(restarts)+1 || st.LastTerminationState.Terminated != nil {
+				t.Errorf("%s: %d restarts, want %d, made %d times: %+v", code, st.RestartCount, restarts, made, st)
+			}
+			n.stop()
+		})
+	}
+}
