@@ -2,6 +2,8 @@ package machine
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -11,7 +13,8 @@ import (
 )
 
 // claims binds each claim of the manifests to a folder of its own below the persistent
-// folder. It outlives the claim: what people have stored there is theirs to remove.
+// folder. It outlives the claim: what people have stored there is theirs to remove. It is a
+// local volume, so that pods that do not run as root have it by their fsGroup.
 type claims struct{ m *Machine }
 
 // Claim implements volume.Claims.
@@ -38,12 +41,15 @@ func (c claims) Volume(_ context.Context, name string) (*corev1.PersistentVolume
 	if !ok || owner == nil {
 		return nil, nil
 	}
-	made := corev1.HostPathDirectoryOrCreate
+	path := filepath.Join(c.m.cfg.Root, "claims", namespace, claim)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder of claim %s: %w", name, err)
+	}
 	v := &corev1.PersistentVolume{}
 	v.Name = name
 	v.Spec.AccessModes, v.Spec.Capacity = owner.Spec.AccessModes, owner.Spec.Resources.Requests
 	v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: claim, UID: owner.UID}
-	v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: filepath.Join(c.m.cfg.Root, "claims", namespace, claim), Type: &made}
+	v.Spec.Local = &corev1.LocalVolumeSource{Path: path}
 	v.Status.Phase = corev1.VolumeBound
 	return v, nil
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -833,6 +834,22 @@ func TestClaim(t *testing.T) {
 	p.await("the end", func() bool { return len(p.fake.Sandboxes()) == 0 && len(p.pods()) == 0 })
 	if _, err := os.Stat(folder + "/precious"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClaimGroup gives what is in a claim to the group of its pod, which does not run as root.
+func TestClaimGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	p := newPlace(t)
+	const claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n"
+	p.write("a.yaml", podOf("a", "run", "  securityContext: {runAsUser: 1000, fsGroup: 2000}\n  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n")+claim)
+	p.boot()
+	p.await("the pod", func() bool { return p.phase("a") == "Running" })
+	var st unix.Stat_t
+	if err := unix.Stat(p.dir+"/lib/claims/default/data", &st); err != nil || st.Gid != 2000 || st.Mode&0o2070 != 0o2070 {
+		t.Errorf("group %d, mode %o, %v", st.Gid, st.Mode, err)
 	}
 }
 
