@@ -12,7 +12,7 @@ MAKEFLAGS   += --no-print-directory
 # methods, which costs 8 MB of binary.
 # nri_no_wasm: NRI plugins in WebAssembly would bring an interpreter of it along.
 TAGS    := grpcnotrace nri_no_wasm
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # The version is set above; asking git again fails in a checkout of another user.
@@ -123,6 +123,14 @@ GVISOR_VERSION        = $(shell sed -E 's/^v0\.0\.0-([0-9]{8})[0-9]{6}-/\1-/' <<
 GVISOR_PAYLOAD       := $(IMAGES)/payloads/gvisor
 empty                :=
 comma                := ,
+
+# The same commit makes the same images on any machine: by the Go of go.mod, also where there
+# is a newer one, and for the same processors.
+images $(IMAGES)/programs $(GVISOR_PAYLOAD): export GOTOOLCHAIN := go$(shell sed -n 's/^go //p' go.mod)
+images $(IMAGES)/programs $(GVISOR_PAYLOAD): export GOAMD64 := v1
+images $(IMAGES)/programs $(GVISOR_PAYLOAD): export GOARM64 := v8.0
+images $(IMAGES)/programs $(GVISOR_PAYLOAD): export GOEXPERIMENT :=
+images $(IMAGES)/programs $(GVISOR_PAYLOAD): export GOFIPS140 := off
 
 .PHONY: $(IMAGES)/programs
 $(IMAGES)/programs:
