@@ -28,6 +28,7 @@ type mortal struct {
 	*fakeruntime.Runtime
 	at    int // the number of the call; negative for none
 	after bool
+	alone bool // it is the runtime that dies, and not the agent
 
 	mu    sync.Mutex
 	calls int
@@ -82,8 +83,11 @@ func lives[R any](ctx context.Context, m *mortal, name string, do func() (R, err
 		m.mu.Unlock()
 	}
 	if dead {
-		<-ctx.Done()
 		var none R
+		if m.alone {
+			return none, status.Error(codes.Unavailable, "connection refused")
+		}
+		<-ctx.Done()
 		return none, ctx.Err()
 	}
 	return r, err
@@ -121,6 +125,10 @@ func (m *mortal) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _ 
 	return lives(ctx, m, "exec "+strings.Join(r.GetCmd(), " "), func() (*runtimeapi.ExecSyncResponse, error) { return m.Runtime.ExecSync(ctx, r) })
 }
 
+func (m *mortal) Version(ctx context.Context, r *runtimeapi.VersionRequest, _ ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
+	return lives(ctx, m, "", func() (*runtimeapi.VersionResponse, error) { return m.Runtime.Version(ctx, r) })
+}
+
 func (m *mortal) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
 	return lives(ctx, m, "", func() (*runtimeapi.ListPodSandboxResponse, error) { return m.Runtime.ListPodSandbox(ctx, r) })
 }
@@ -143,6 +151,7 @@ type tale struct {
 	*node
 	mortal *mortal
 	pods   []*corev1.Pod
+	reboot bool // the machine dies with the agent
 }
 
 // until has time pass until something is so. An agent that has died is followed by another one, on
@@ -151,6 +160,10 @@ func (s *tale) until(what string, ok func() bool) {
 	s.Helper()
 	for range 600 {
 		synctest.Wait()
+		if s.mortal.isDead() && s.mortal.alone {
+			time.Sleep(30 * time.Second)
+			s.mortal.revive()
+		}
 		if s.mortal.isDead() {
 			root, state := s.TempDir(), s.TempDir()
 			for to, from := range map[string]string{root: s.root, state: s.state} {
@@ -159,8 +172,16 @@ func (s *tale) until(what string, ok func() bool) {
 				}
 			}
 			s.kill()
-			s.root, s.state = root, state
+			if s.root, s.state = root, state; s.reboot {
+				s.Reboot()
+				s.state = s.TempDir()
+			}
 			s.mortal.revive()
+			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return slices.Contains(s.gone, p.Name) })
+			for i, p := range s.pods { // the API server has what was told
+				s.pods[i] = p.DeepCopy()
+				s.pods[i].Status = s.of(p.Name)
+			}
 			s.boot(s.T, s.pods...)
 		}
 		for _, c := range s.Runtime.Containers() {
@@ -184,28 +205,44 @@ func (s *tale) tell() string {
 	p := pod(1, corev1.RestartPolicyAlways, "x", "y")
 	p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "first"}}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: hook("post"), PreStop: hook("pre")}
-	s.pods = []*corev1.Pod{p}
+	job := pod(2, corev1.RestartPolicyNever, "job")
+	s.pods = []*corev1.Pod{p, job}
 	restarted := func(x, y int32) func() bool {
 		return func() bool {
 			st := s.of("p1")
 			return len(st.ContainerStatuses) == 2 && st.ContainerStatuses[0].Ready && st.ContainerStatuses[1].Ready &&
-				st.ContainerStatuses[0].RestartCount == x && st.ContainerStatuses[1].RestartCount == y
+				(s.reboot || st.ContainerStatuses[0].RestartCount == x && st.ContainerStatuses[1].RestartCount == y)
 		}
 	}
 	s.boot(s.T, s.pods...)
-	s.until("the pod runs", restarted(0, 0))
+	s.until("the pods run", func() bool { return restarted(0, 0)() && s.of("p2").ContainerStatuses[0].State.Running != nil })
 	s.Exit("p1/y", 3)
 	s.until("what has ended is restarted", restarted(0, 1))
-	p = p.DeepCopy()
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
-	s.pods = []*corev1.Pod{p}
+	s.until("the job has failed", func() bool {
+		if s.of("p2").Phase == corev1.PodRunning {
+			s.Exit("p2/job", 4)
+		}
+		return s.of("p2").Phase == corev1.PodFailed && s.of("p2").ContainerStatuses[0].State.Terminated.ExitCode == 4
+	})
+	jobs := len(s.Calls("start p2/job"))
+	for i, p := range s.pods {
+		s.pods[i] = p.DeepCopy()
+		s.pods[i].DeletionTimestamp, s.pods[i].DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
+		s.pods[i].Status = s.of(p.Name)
+	}
 	s.Set(s.pods)
-	s.until("the pod is gone", func() bool { return slices.Contains(s.gone, "p1") })
+	s.until("the pods are gone", func() bool { return slices.Contains(s.gone, "p1") && slices.Contains(s.gone, "p2") })
 	s.pods = nil
 	s.Set(nil)
 	s.until("nothing is left", func() bool { return len(s.Sandboxes()) == 0 && len(s.Runtime.Containers()) == 0 && len(s.Pods()) == 0 })
 	s.stop()
-	for call, want := range map[string]int{"start p1/first": 1, "start p1/x": 1, "start p1/y": 2, "run p1": 1} {
+	if n := len(s.Calls("start p2/job")); len(s.gone) != 2 || n != jobs {
+		s.Errorf("died at %s: gone %q, and the job ran %d times after its end", s.mortal.of, s.gone, n-jobs)
+	}
+	if s.reboot {
+		return s.mortal.of
+	}
+	for call, want := range map[string]int{"start p1/first": 1, "start p1/x": 1, "start p1/y": 2, "run p1": 1, "run p2": 1, "start p2/job": 1} {
 		if got := s.Calls(call); len(got) != want {
 			s.Errorf("died at %s: %d of %q, want %d: %q", s.mortal.of, len(got), call, want, s.Calls(""))
 		}
@@ -220,12 +257,21 @@ func (s *tale) tell() string {
 
 // TestKilledAtEveryCall kills the agent before and after each of its calls: the next one restarts
 // nothing that runs or has done its work, runs hooks that are due, and leaves nothing.
-func TestKilledAtEveryCall(t *testing.T) {
+func TestKilledAtEveryCall(t *testing.T) { atEveryCall(t, false, false) }
+
+// TestRuntimeKilledAtEveryCall is the same for the runtime, which is away for a while.
+func TestRuntimeKilledAtEveryCall(t *testing.T) { atEveryCall(t, false, true) }
+
+// TestRebootAtEveryCall has nothing left of any pod but what is on the disk: the pod runs again, and
+// goes.
+func TestRebootAtEveryCall(t *testing.T) { atEveryCall(t, true, false) }
+
+func atEveryCall(t *testing.T, reboot, alone bool) {
 	for _, after := range []bool{false, true} {
 		for at, lived := 0, false; !lived; at++ {
 			synctest.Test(t, func(t *testing.T) {
-				s := &tale{T: t, node: newNode(t)}
-				s.mortal = &mortal{Runtime: s.Runtime, at: at, after: after}
+				s := &tale{T: t, node: newNode(t), reboot: reboot}
+				s.mortal = &mortal{Runtime: s.Runtime, at: at, after: after, alone: alone}
 				s.client = s.mortal
 				lived = s.tell() == ""
 			})

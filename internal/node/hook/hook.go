@@ -36,6 +36,9 @@ func PreStop(ct *corev1.Container) *corev1.LifecycleHandler {
 	return ct.Lifecycle.PreStop
 }
 
+// ErrAway is that the runtime has not answered: the command may have been run, or not, or in part.
+var ErrAway = errors.New("the runtime does not answer")
+
 // errLate is why a hook was given up.
 var errLate = errors.New("it did not end in time, and was given up")
 
@@ -58,6 +61,8 @@ func Run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errLate
+	case errors.Is(err, ErrAway):
+		return err
 	}
 	return errors.New(probe.OneLine(err.Error()))
 }
@@ -72,6 +77,8 @@ func execute(ctx context.Context, t *probe.Target, command []string) error {
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded:
 		return errLate
+	case status.Code(err) == codes.Unavailable:
+		return fmt.Errorf("the command cannot be run: %s: %w", probe.OneLine(status.Convert(err).Message()), ErrAway)
 	case err != nil:
 		return fmt.Errorf("the command cannot be run: %s", status.Convert(err).Message())
 	case resp.GetExitCode() != 0:

@@ -172,11 +172,39 @@ func (c *Care) run(ctx context.Context, t *probe.Target, h *corev1.LifecycleHand
 // startHook runs a postStart hook. It has not failed if it was its container that
 // ended.
 func (p *Pod) startHook(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error {
-	err := hook.Run(ctx, t, h)
+	err := p.runHook(ctx, t, h)
 	if err != nil && (ctx.Err() != nil || removal.HasEnded(ctx, p.Runtime, t.ID)) {
 		return nil
 	}
 	return err
+}
+
+// How often a hook is tried again that did not reach the runtime, and how often if the runtime
+// answers other questions.
+const (
+	hookEvery = time.Second
+	hookTries = 3
+)
+
+// runHook runs a hook, and again for as long as the runtime is away: its container runs on
+// meanwhile, and is not to end for that, or without it. So it may run twice, as Kubernetes has it.
+func (p *Pod) runHook(ctx context.Context, t *probe.Target, h *corev1.LifecycleHandler) error {
+	for tries := 0; ; {
+		err := hook.Run(ctx, t, h)
+		if !errors.Is(err, hook.ErrAway) {
+			return err
+		}
+		if _, away := p.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); away == nil {
+			if tries++; tries > hookTries {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(hookEvery):
+		}
+	}
 }
 
 // target is what hooks and probes ask. Commands of probes see the container's
@@ -296,7 +324,7 @@ func (c *Care) Warn(ctx context.Context, by *removal.Deadline) {
 		if removal.HasEnded(ctx, c.pod.Runtime, c.ID) {
 			return // by itself, and there is nothing left to warn
 		}
-		err := hook.Run(ctx, &t, h)
+		err := c.pod.runHook(ctx, &t, h)
 		if begun.err = err; err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			c.pod.Told(Note{c.Container.Name, PreStopFailed, "its preStop hook failed: " + err.Error()})
 		}
