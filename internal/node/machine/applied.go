@@ -17,6 +17,7 @@ import (
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/manifest/template"
 	"fairlead.run/internal/node/source/changeset"
 )
 
@@ -181,6 +182,21 @@ func (m *Machine) remove(ctx context.Context, file string) error {
 	return folder.Change(changeset.Change{Name: filepath.Base(file), Remove: true})
 }
 
+// claimant is the StatefulSet whose template a claim is of.
+func (m *Machine) claimant(k manifest.Key) (manifest.Key, bool) {
+	for _, w := range m.read().Workloads {
+		if w.StatefulSet == nil {
+			continue
+		}
+		for _, c := range template.Claims(w.StatefulSet) {
+			if k == (manifest.Key{Namespace: c.Namespace, Name: c.Name}) {
+				return w.Key(), true
+			}
+		}
+	}
+	return manifest.Key{}, false
+}
+
 // notApplied is why an object cannot be deleted that has no file of its own.
 func (m *Machine) notApplied(kind string, k manifest.Key) error {
 	// What was deleted a moment ago is still known by the file that it had.
@@ -193,6 +209,11 @@ func (m *Machine) notApplied(kind string, k manifest.Key) error {
 			advice += fmt.Sprintf(", or have its pods made anew: fairlead restart %s/%s -n %s", strings.ToLower(a.kind), a.of.Name, a.of.Namespace)
 		}
 		return fmt.Errorf("pod %s belongs to %s %s; %s: %w", k, a.kind, a.of, advice, errdefs.ErrPrecondition)
+	}
+	if kind == "PersistentVolumeClaim" {
+		if set, ok := m.claimant(k); ok {
+			return fmt.Errorf("claim %s belongs to StatefulSet %s, and what is in it stays when that goes; delete that, or have it ask for fewer replicas: %w", k, set, errdefs.ErrPrecondition)
+		}
 	}
 	return fmt.Errorf("there is no %s %s: %w", kind, k, errdefs.ErrNotFound)
 }

@@ -837,6 +837,33 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// TestClaimTemplates gives each pod of a StatefulSet a claim of its own, which it has again
+// after it went. One that somebody has written under that name is taken.
+func TestClaimTemplates(t *testing.T) {
+	p := newPlace(t)
+	text := strings.NewReplacer("replicas: 3", "replicas: 2", "  serviceName: db\n", "  volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}]\n",
+		"image: 'i:1'", "image: 'i:1', volumeMounts: [{name: v, mountPath: /v}]").Replace(set)
+	const own = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: v-db-1, labels: {by: me}}\nspec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Mi}}}\n"
+	p.write("db.yaml", text)
+	p.write("own.yaml", own)
+	p.boot()
+	p.await("the pods", func() bool { return p.phase("db-0") == "Running" && p.phase("db-1") == "Running" })
+	for _, name := range []string{"db-0", "db-1"} {
+		if at := p.fake.Config(name + "/c")[0].Mounts[0].HostPath; at != p.dir+"/lib/claims/default/v-"+name {
+			t.Errorf("it is mounted from %s", at)
+		}
+	}
+	if _, all := p.ask("GET", "/objects/PersistentVolumeClaim", ""); strings.Count(all, `"phase":"Bound"`) != 2 || !strings.Contains(all, `"by":"me"`) {
+		t.Error(all)
+	}
+	if code, why := p.ask("DELETE", "/objects/PersistentVolumeClaim/v-db-0?namespace=default", ""); code != http.StatusPreconditionFailed || !strings.Contains(why, "belongs to StatefulSet default/db") {
+		t.Errorf("%d %s", code, why)
+	}
+	if problems := p.machine.Problems(); len(problems) > 0 {
+		t.Errorf("%v", problems)
+	}
+}
+
 // TestClaimGroup gives what is in a claim to the group of its pod, which does not run as root.
 func TestClaimGroup(t *testing.T) {
 	if os.Geteuid() != 0 {

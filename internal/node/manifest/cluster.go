@@ -43,6 +43,11 @@ func (d *document) withoutCluster(out any) []string {
 		c.dropDefault("spec", spec, "revisionHistoryLimit", "10")
 		c.dropDefault("spec", spec, "updateStrategy", `{"rollingUpdate":{"partition":0},"type":"RollingUpdate"}`)
 		c.dropDefault("spec", spec, "persistentVolumeClaimRetentionPolicy", `{"whenDeleted":"Retain","whenScaled":"Retain"}`)
+		claims, _ := spec["volumeClaimTemplates"].([]any)
+		for i := range claims {
+			claim, _ := claims[i].(map[string]any)
+			c.drop(fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), claim, "status")
+		}
 	case "Job":
 		c.job(spec)
 	case "PersistentVolumeClaim":

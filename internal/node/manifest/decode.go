@@ -205,7 +205,7 @@ func (d *decoder) mismatch(t *target, err error) {
 		d.faults = append(d.faults, invalid("%s: %s", t.origin(0), strings.TrimPrefix(err.Error(), "json: ")))
 		return
 	}
-	path := pathAt(t.doc.json, wrong.Offset)
+	path := fields.At(t.doc.json, wrong.Offset)
 	if path == "" {
 		path = wrong.Field // as Go knows it, without the places in lists
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+
+	"fairlead.run/internal/node/manifest/template"
 )
 
 // File is what one source holds, without a look at others.
@@ -127,6 +129,16 @@ func MergeAll(names []string, all []*Objects) (*Objects, []Problem) {
 
 func (m *merger) done() (*Objects, []Problem) {
 	o := m.objects
+	for _, w := range o.Workloads {
+		if w.StatefulSet == nil {
+			continue
+		}
+		for _, c := range template.Claims(w.StatefulSet) {
+			if k := (Key{c.Namespace, c.Name}); o.Claims[k] == nil { // else somebody has written it
+				o.Claims[k] = c
+			}
+		}
+	}
 	if len(o.Pods) > MaxPods {
 		m.problem(o.Pods[MaxPods].Source, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
 		o.Pods = o.Pods[:MaxPods]

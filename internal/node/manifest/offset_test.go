@@ -35,13 +35,3 @@ func TestBadValueNamesLineAndPlace(t *testing.T) {
 		}
 	}
 }
-
-func TestPathAtSurvivesOddKeys(t *testing.T) {
-	const text = `{"": {"": [{"": 1}, []]}, "a": {}}`
-	for offset := range int64(len(text) + 2) {
-		pathAt([]byte(text), offset)
-	}
-	if got := pathAt([]byte(text), int64(len(text))); got != "a" {
-		t.Errorf("last value: got %q, want a", got)
-	}
-}

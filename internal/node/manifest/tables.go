@@ -9,21 +9,16 @@ var tables = map[string][]Field{
 		[]Field{{Path: "spec.selector", Note: "must select the labels of the template"}}, below("spec.template.")),
 	"extensions/v1beta1 Deployment": namespaced(replicaFields, rolloutFields,
 		[]Field{{Path: "spec.selector", Note: "defaults to the labels of the template"}}, below("spec.template.")),
-	"apps/v1 ReplicaSet":  namespaced(replicaFields, selectorFields, minReady, below("spec.template.")),
-	"apps/v1 DaemonSet":   namespaced(selectorFields, updateFields, []Field{{Path: "spec.updateStrategy.rollingUpdate.maxSurge", Idle: atOnceWhy}}, below("spec.template.")),
-	"apps/v1 StatefulSet": namespaced(replicaFields, selectorFields, statefulFields, updateFields, below("spec.template.")),
-	"batch/v1 Job":        namespaced(jobFields("spec."), below("spec.template.")),
-	"batch/v1 CronJob":    namespaced(cronFields, jobFields("spec.jobTemplate.spec."), below("spec.jobTemplate.spec.template.")),
-	"v1 ConfigMap":        namespaced([]Field{{Path: "data"}, {Path: "binaryData"}, {Path: "immutable"}}),
-	"v1 Secret":           namespaced([]Field{{Path: "data"}, {Path: "stringData"}, {Path: "type"}, {Path: "immutable"}}),
-	"v1 PersistentVolumeClaim": namespaced([]Field{
-		{Path: "spec.accessModes", Note: "a folder on this machine takes all of them"},
-		{Path: "spec.resources.requests.storage", Note: "nothing limits the folder to it"},
-		{Path: "spec.storageClassName", Note: "the folder is the same whatever it says"},
-		{Path: "spec.volumeMode", Only: []string{"Filesystem"}},
-	}),
-	"v1 Namespace": slices.Concat(headFields, labelFields, []Field{{Path: "spec", Note: ignored}, {Path: "status", Note: ignored}}),
-	"v1 Service":   namespaced([]Field{{Path: "spec", Note: ignored}, {Path: "status", Note: ignored}}),
+	"apps/v1 ReplicaSet":       namespaced(replicaFields, selectorFields, minReady, below("spec.template.")),
+	"apps/v1 DaemonSet":        namespaced(selectorFields, updateFields, []Field{{Path: "spec.updateStrategy.rollingUpdate.maxSurge", Idle: atOnceWhy}}, below("spec.template.")),
+	"apps/v1 StatefulSet":      namespaced(replicaFields, selectorFields, statefulFields, claimTemplateFields(), updateFields, below("spec.template.")),
+	"batch/v1 Job":             namespaced(jobFields("spec."), below("spec.template.")),
+	"batch/v1 CronJob":         namespaced(cronFields, jobFields("spec.jobTemplate.spec."), below("spec.jobTemplate.spec.template.")),
+	"v1 ConfigMap":             namespaced([]Field{{Path: "data"}, {Path: "binaryData"}, {Path: "immutable"}}),
+	"v1 Secret":                namespaced([]Field{{Path: "data"}, {Path: "stringData"}, {Path: "type"}, {Path: "immutable"}}),
+	"v1 PersistentVolumeClaim": namespaced(claimFields),
+	"v1 Namespace":             slices.Concat(headFields, labelFields, []Field{{Path: "spec", Note: ignored}, {Path: "status", Note: ignored}}),
+	"v1 Service":               namespaced([]Field{{Path: "spec", Note: ignored}, {Path: "status", Note: ignored}}),
 	"v1 ServiceAccount": namespaced([]Field{
 		{Path: "secrets", Note: ignored},
 		{Path: "imagePullSecrets", Note: ignored + "; name them in the pod"},
@@ -37,6 +32,26 @@ var tables = map[string][]Field{
 // staticFields is the table of a static pod of a node: all fields, of which status says
 // nothing.
 var staticFields = []Field{{Path: "apiVersion"}, {Path: "kind"}, {Path: "metadata"}, {Path: "spec"}, {Path: "status"}}
+
+var claimFields = []Field{
+	{Path: "spec.accessModes", Note: "a folder on this machine takes all of them"},
+	{Path: "spec.resources.requests.storage", Note: "nothing limits the folder to it"},
+	{Path: "spec.storageClassName", Note: "the folder is the same whatever it says"},
+	{Path: "spec.volumeMode", Only: []string{"Filesystem"}},
+}
+
+// claimTemplateFields is the table of the claims of a StatefulSet.
+func claimTemplateFields() []Field {
+	out := slices.Concat([]Field{
+		{Path: "metadata.name", Note: "with `fairlead up` only: each pod has a claim of its own, TEMPLATE-POD, which stays when the pod goes"},
+		{Path: "apiVersion"},
+		{Path: "kind"},
+	}, labelFields, claimFields)
+	for i := range out {
+		out[i].Path = "spec.volumeClaimTemplates[]." + out[i].Path
+	}
+	return out
+}
 
 // Why nothing is left of what says how a workload is rolled out.
 const (
@@ -71,6 +86,8 @@ var (
 		{Path: "spec.serviceName", Note: "names are not resolved"},
 		{Path: "spec.podManagementPolicy", Note: "`fairlead run` starts all pods at once"},
 		{Path: "spec.ordinals.start"},
+		{Path: "spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Only: []string{"Retain"}},
+		{Path: "spec.persistentVolumeClaimRetentionPolicy.whenScaled", Only: []string{"Retain"}},
 	}
 	cronFields = []Field{
 		{Path: "spec.schedule", Note: "`fairlead run` refuses CronJobs; `fairlead up` runs them"},

@@ -94,7 +94,9 @@ func (d *decoder) statefulSet(doc *document, table []Field, _ string) {
 	if !d.into(t, table, set) {
 		return
 	}
-	r := check.Replicated{Kind: "StatefulSet", Replicas: set.Spec.Replicas, Most: MaxPods, Selector: set.Spec.Selector, Template: &set.Spec.Template}
+	first := set.Spec.Template.DeepCopy()
+	template.AddClaims(&first.Spec, set, set.Name+"-0")
+	r := check.Replicated{Kind: "StatefulSet", Replicas: set.Spec.Replicas, Most: MaxPods, Selector: set.Spec.Selector, Template: first}
 	if d.sound(t, r.Check(), check.StatefulSet(set)) {
 		d.workload(t, &Workload{StatefulSet: set})
 	}

@@ -31,7 +31,10 @@ func TestWorkloadsInTheForeground(t *testing.T) {
 		{"DaemonSet", templated("apps/v1", "DaemonSet", selector, ""), "w-0", "", ""},
 		{"StatefulSet", templated("apps/v1", "StatefulSet", "  replicas: 2\n  serviceName: w\n"+selector, ""), "w-0 w-1", "starts its pods at once", ""},
 		{"StatefulSet, one", templated("apps/v1", "StatefulSet", "  ordinals: {start: 4}\n"+selector, ""), "w-4", "", ""},
-		{"StatefulSet with claims", templated("apps/v1", "StatefulSet", "  volumeClaimTemplates: [{metadata: {name: v}}]\n"+selector, ""), "", "", "web.yaml:5: document 1: StatefulSet default/w: spec.volumeClaimTemplates: not honoured by Fairlead yet; remove it"},
+		{"StatefulSet with claims", templated("apps/v1", "StatefulSet", "  volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"+selector, ""), "", "", "spec.template.spec.volumes[0].persistentVolumeClaim: fairlead run keeps nothing when it ends"},
+		{"StatefulSet, claims", templated("apps/v1", "StatefulSet", "  volumeClaimTemplates: [{metadata: {name: v}}]\n"+selector, ""), "", "", "web.yaml:5: document 1: StatefulSet default/w: spec.volumeClaimTemplates[0].spec.accessModes: at least one is required"},
+		{"StatefulSet, claims' names", templated("apps/v1", "StatefulSet", "  volumeClaimTemplates: [{metadata: {name: v}}, {metadata: {name: v}}]\n"+selector, ""), "", "", "spec.volumeClaimTemplates[1].metadata.name: \"v\" is the name of an earlier one"},
+		{"StatefulSet, claims' end", templated("apps/v1", "StatefulSet", "  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}\n"+selector, ""), "", "", "whenDeleted: \"Delete\" is not honoured by Fairlead yet, only Retain"},
 		{"StatefulSet without a selector", templated("apps/v1", "StatefulSet", "", ""), "", "", "spec.selector: is required"},
 		{"StatefulSet, policy", templated("apps/v1", "StatefulSet", "  podManagementPolicy: Any\n"+selector, ""), "", "", "spec.podManagementPolicy"},
 		{"Job", job(""), "w-0", "", ""},
@@ -134,5 +137,9 @@ func TestStoredWorkloads(t *testing.T) {
 		if _, left := o.Pods[0].Labels["controller-uid"]; left {
 			t.Errorf("%s: the label of another Job is left", name)
 		}
+	}
+	claims := "  volumeClaimTemplates: [{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: v, creationTimestamp: null}, spec: {accessModes: [ReadWriteOnce], volumeMode: Filesystem}, status: {phase: Pending}}]\n"
+	if _, err := DecodeFile(Source{"a.yaml", []byte(stored(templated("apps/v1", "StatefulSet", selector+claims, "")))}); err != nil {
+		t.Errorf("claims: %v", err)
 	}
 }

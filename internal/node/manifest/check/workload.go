@@ -68,6 +68,18 @@ func StatefulSet(set *appsv1.StatefulSet) []string {
 	if o := set.Spec.Ordinals; o != nil && o.Start < 0 {
 		f.add("spec.ordinals.start", "%d is negative", o.Start)
 	}
+	names := map[string]bool{}
+	for i := range set.Spec.VolumeClaimTemplates {
+		c, at := &set.Spec.VolumeClaimTemplates[i], fmt.Sprintf("spec.volumeClaimTemplates[%d].", i)
+		f.all(at+"metadata.name", c.Name, validation.IsDNS1123Label(c.Name))
+		if names[c.Name] {
+			f.add(at+"metadata.name", "%q is the name of an earlier one", c.Name)
+		}
+		names[c.Name] = true
+		for _, why := range Claim(c) {
+			f = append(f, at+why)
+		}
+	}
 	// Its pods have their names as host names.
 	f.all("metadata.name", set.Name, validation.IsDNS1123Label(set.Name+"-0"))
 	return f

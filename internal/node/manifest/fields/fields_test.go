@@ -90,3 +90,13 @@ func TestSteps(t *testing.T) {
 		t.Errorf("below: %q", got)
 	}
 }
+
+func TestAtSurvivesOddKeys(t *testing.T) {
+	const text = `{"": {"": [{"": 1}, []]}, "a": {}}`
+	for offset := range int64(len(text) + 2) {
+		At([]byte(text), offset)
+	}
+	if got := At([]byte(text), int64(len(text))); got != "a" {
+		t.Errorf("last value: got %q, want a", got)
+	}
+}

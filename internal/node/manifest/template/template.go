@@ -31,6 +31,30 @@ func pod(of *metav1.ObjectMeta, t *corev1.PodTemplateSpec, name string) *corev1.
 	return p
 }
 
+// AddClaims gives the pod of that name volumes of its own claims, by the volumeClaimTemplates
+// of its StatefulSet. They win over volumes of the same names.
+func AddClaims(spec *corev1.PodSpec, set *appsv1.StatefulSet, pod string) {
+	for i := range set.Spec.VolumeClaimTemplates {
+		name := set.Spec.VolumeClaimTemplates[i].Name
+		spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		source := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + pod}
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
+	}
+}
+
+// Claims are those of the pods of a StatefulSet, named TEMPLATE-POD.
+func Claims(set *appsv1.StatefulSet) []*corev1.PersistentVolumeClaim {
+	var out []*corev1.PersistentVolumeClaim
+	for _, p := range StatefulSet(set) {
+		for i := range set.Spec.VolumeClaimTemplates {
+			c := set.Spec.VolumeClaimTemplates[i].DeepCopy()
+			c.Name, c.Namespace = c.Name+"-"+p.Name, set.Namespace
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // StatefulSet makes the pods of a StatefulSet, in order. Each has its own name as
 // its host name.
 func StatefulSet(set *appsv1.StatefulSet) []*corev1.Pod {
@@ -44,6 +68,7 @@ func StatefulSet(set *appsv1.StatefulSet) []*corev1.Pod {
 		if p.Spec.Hostname == "" {
 			p.Spec.Hostname = p.Name
 		}
+		AddClaims(&p.Spec, set, p.Name)
 		label(p, appsv1.StatefulSetPodNameLabel, p.Name)
 		label(p, appsv1.PodIndexLabel, strconv.Itoa(first+i))
 		pods = append(pods, p)

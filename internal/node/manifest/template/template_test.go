@@ -37,6 +37,21 @@ func TestStatefulSet(t *testing.T) {
 	if len(set.Spec.Template.Labels) != 1 {
 		t.Error("the template was changed")
 	}
+	// Each pod has claims of its own, which win over volumes of the template.
+	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}, {Name: "data"}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"a": "b"}}}}
+	for i, p := range StatefulSet(set) {
+		want := []string{"data-db-3", "data-db-4"}[i]
+		if v := p.Spec.Volumes; len(v) != 2 || v[0].Name != "tmp" || v[1].Name != "data" || v[1].PersistentVolumeClaim == nil || v[1].PersistentVolumeClaim.ClaimName != want {
+			t.Errorf("%+v", v)
+		}
+		if c := Claims(set)[i]; c.Name != want || c.Namespace != "n" || c.Labels["a"] != "b" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if len(set.Spec.Template.Spec.Volumes) != 2 || set.Spec.VolumeClaimTemplates[0].Name != "data" {
+		t.Error("the templates were changed")
+	}
 }
 
 func TestJobPod(t *testing.T) {

@@ -1,4 +1,4 @@
-package manifest
+package fields
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ type level struct {
 	open bool   // in an object: the key's value comes next
 }
 
-// pathAt is the path of the last value that is over, or a list or object that
+// At is the path of the last value that is over, or a list or object that
 // is open, at the offset. Decoders tell offsets; people want paths such as
 // "spec.containers[0].image". It is empty for the whole of the JSON.
-func pathAt(text []byte, offset int64) string {
+func At(text []byte, offset int64) string {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var stack []level
