@@ -131,6 +131,8 @@ func TestLeftovers(t *testing.T) {
 		"rke2":                 {distribution: "rke2", left: []string{"var/lib/rancher/rke2/agent/etc/containerd" + tmp}},
 		"k0s":                  {distribution: "k0s", left: []string{"etc/k0s" + tmp, "etc/k0s/containerd.d/kata-deploy.toml", "etc/k0s/containerd.d/99-nvidia.toml"}},
 		"microk8s":             {distribution: "microk8s", left: []string{"var/snap/microk8s/7000/args" + tmp, "var/snap/microk8s/7000/args/containerd-template.toml.bak"}},
+		"KWasm":                {distribution: "containerd", left: []string{"opt/kwasm"}},
+		"KWasm in a snap":      {distribution: "microk8s", left: []string{"var/snap/microk8s/common/kwasm"}},
 		"none is known":        {left: []string{"etc/containerd" + tmp, "etc/k0s" + tmp}},
 	} {
 		t.Run(name, func(t *testing.T) {

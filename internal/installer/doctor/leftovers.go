@@ -20,6 +20,8 @@ var foreign = []leftover{
 	{"/opt/kata", "kata-deploy"},
 	{"/opt/kata-artifacts", "kata-deploy"},
 	{"/var/bin/containerruntimes", "Gardener"},
+	{"/opt/kwasm", "KWasm"},
+	{"/var/snap/microk8s/common/kwasm", "KWasm"},
 }
 
 // beside are what they leave in the folders of a runtime's configuration.
