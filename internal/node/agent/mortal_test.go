@@ -163,6 +163,7 @@ func (s *tale) until(what string, ok func() bool) {
 		if s.mortal.isDead() && s.mortal.alone {
 			time.Sleep(30 * time.Second)
 			s.mortal.revive()
+			synctest.Wait()
 		}
 		if s.mortal.isDead() {
 			root, state := s.TempDir(), s.TempDir()
@@ -227,7 +228,7 @@ func (s *tale) tell() string {
 	jobs := len(s.Calls("start p2/job"))
 	for i, p := range s.pods {
 		s.pods[i] = p.DeepCopy()
-		s.pods[i].DeletionTimestamp, s.pods[i].DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
+		s.pods[i].DeletionTimestamp, s.pods[i].DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(120)) // longer than a runtime is away
 		s.pods[i].Status = s.of(p.Name)
 	}
 	s.Set(s.pods)
@@ -249,7 +250,7 @@ func (s *tale) tell() string {
 	}
 	for _, call := range []string{"exec p1/x post", "exec p1/x pre"} {
 		if len(s.Calls(call)) == 0 {
-			s.Errorf("died at %s: no %s: %q", s.mortal.of, call, s.Calls(""))
+			s.Errorf("died at %s: no %s: %q\nevents %q", s.mortal.of, call, s.Calls(""), s.events)
 		}
 	}
 	return s.mortal.of
