@@ -77,6 +77,12 @@ func (r *reports) Gone(p *corev1.Pod) {
 	r.gone = append(r.gone, p.Name)
 }
 
+func (r *reports) wentAway(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.gone, name)
+}
+
 func (r *reports) of(name string) corev1.PodStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()

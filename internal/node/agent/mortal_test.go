@@ -178,7 +178,7 @@ func (s *tale) until(what string, ok func() bool) {
 				s.state = s.TempDir()
 			}
 			s.mortal.revive()
-			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return slices.Contains(s.gone, p.Name) })
+			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return s.wentAway(p.Name) })
 			for i, p := range s.pods { // the API server has what was told
 				s.pods[i] = p.DeepCopy()
 				s.pods[i].Status = s.of(p.Name)
@@ -232,7 +232,7 @@ func (s *tale) tell() string {
 		s.pods[i].Status = s.of(p.Name)
 	}
 	s.Set(s.pods)
-	s.until("the pods are gone", func() bool { return slices.Contains(s.gone, "p1") && slices.Contains(s.gone, "p2") })
+	s.until("the pods are gone", func() bool { return s.wentAway("p1") && s.wentAway("p2") })
 	s.pods = nil
 	s.Set(nil)
 	s.until("nothing is left", func() bool { return len(s.Sandboxes()) == 0 && len(s.Runtime.Containers()) == 0 && len(s.Pods()) == 0 })
