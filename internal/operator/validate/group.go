@@ -123,7 +123,6 @@ func (k Known) checkRuntime(g group, i int, r *Result) {
 			r.warn("%s: there is no RuntimePayload %s, so that nothing can be installed before there is one", at, d.Type)
 		} else {
 			manifest = &object.Spec.Manifest
-			k.checkPayload(g, manifest, at, r)
 		}
 	}
 	var raw []byte
@@ -131,6 +130,9 @@ func (k Known) checkRuntime(g group, i int, r *Result) {
 		raw = want.ProviderConfig.Raw
 	}
 	settings, faults := p.Configure(raw, manifest, at.Child("providerConfig"))
+	if manifest != nil {
+		g.checkPayload(manifest, settings.Install.Handlers, at, r)
+	}
 	r.add(faults...)
 	if manifest != nil && len(faults) == 0 {
 		classes, err := plugin.Classes(d, manifest, settings)
@@ -162,18 +164,28 @@ func instead(p plugin.Plugin, all []plugin.Machine) string {
 	return "no other machine type there can; have who runs the landscape add one"
 }
 
-// checkPayload says whether there is something to install for these nodes.
-func (k Known) checkPayload(g group, p *payload.RuntimePayload, at *field.Path, r *Result) {
+// checkPayload says whether there is something to install for these nodes. Asked for are
+// some handlers of the payload, or none, which means all that the CRI runtime can have.
+func (g *group) checkPayload(p *payload.RuntimePayload, asked []string, at *field.Path, r *Result) {
 	if g.arch != "" && !slices.Contains(p.Architectures, g.arch) {
 		r.add(field.Invalid(g.paths.arch, g.arch, fmt.Sprintf("the RuntimePayload %s has programs for %s only; add those for %s to it, or take %s off this pool", p.Type, strings.Join(p.Architectures, ", "), g.arch, p.Type)))
 	}
+	runs, lacking := false, []string{}
 	for i := range p.Handlers {
 		h := &p.Handlers[i]
-		if g.cri == v1alpha1.CRIContainerd && h.Containerd != nil || g.cri == v1alpha1.CRICRIO && h.CRIO != nil {
-			return
+		switch {
+		case g.cri == v1alpha1.CRIContainerd && h.Containerd != nil || g.cri == v1alpha1.CRICRIO && h.CRIO != nil:
+			runs = true
+		case slices.Contains(asked, h.Name):
+			lacking = append(lacking, h.Name)
 		}
 	}
-	r.add(field.Invalid(at.Child("type"), p.Type, fmt.Sprintf("no handler of the RuntimePayload %s runs below %s; use the other CRI runtime, or add one to it", p.Type, g.cri)))
+	switch {
+	case !runs:
+		r.add(field.Invalid(at.Child("type"), p.Type, fmt.Sprintf("no handler of the RuntimePayload %s runs below %s; use the other CRI runtime, or add one to it", p.Type, g.cri)))
+	case len(lacking) > 0:
+		r.add(field.Invalid(at.Child("providerConfig"), strings.Join(lacking, ", "), fmt.Sprintf("handlers %s of the RuntimePayload %s do not run below %s; ask for others of it, or use the other CRI runtime", strings.Join(lacking, ", "), p.Type, g.cri)))
+	}
 }
 
 // checkClasses says whether the RuntimeClasses may have their names.

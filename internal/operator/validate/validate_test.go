@@ -46,6 +46,15 @@ func known() Known {
 	}
 }
 
+// twoHandlers is a payload of Kata with kata-qemu for both CRI runtimes, and kata-clh for
+// containerd alone.
+func twoHandlers(string) *v1alpha1.RuntimePayload {
+	both := release("kata-containers", "kata-qemu")
+	both.Spec.Manifest.Handlers[0].CRIO = &payload.CRIOHandler{RuntimeType: "oci", RuntimePath: "shim"}
+	both.Spec.Manifest.Handlers = append(both.Spec.Manifest.Handlers, release("kata-containers", "kata-clh").Spec.Manifest.Handlers...)
+	return both
+}
+
 func poolOf(types ...string) *v1alpha1.WorkerPool {
 	p := &v1alpha1.WorkerPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"},
@@ -113,6 +122,14 @@ func TestPool(t *testing.T) {
 		"no version":                  {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.KubernetesVersion = "new" }, want: []string{"spec.kubernetesVersion is no version"}},
 		"unknown CRI":                 {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "docker" }, want: []string{`spec.cri.name "containerd", "crio"`, `spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below docker`}},
 		"CRI without a handler":       {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.CRI.Name = "crio" }, want: []string{"spec.cri.containerRuntimes[0].type no handler of the RuntimePayload gvisor runs below crio"}},
+		"CRI without a handler that is asked for": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			k.Payload = twoHandlers
+			p.Spec.CRI.Name, p.Spec.CRI.ContainerRuntimes[0].ProviderConfig = "crio", config(`{"handlers":["kata-qemu","kata-clh"]}`)
+		}, want: []string{"spec.cri.containerRuntimes[0].providerConfig handlers kata-clh of the RuntimePayload kata-containers do not run below crio"}},
+		"CRI with one of the handlers": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			k.Payload = twoHandlers
+			p.Spec.CRI.Name = "crio"
+		}},
 		"CRI that an image has not": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, k *Known) {
 			p.Spec.CRI.Name, p.Spec.MachineImage.Name, k.Payload = "crio", "flatcar", nil
 		}, want: []string{"spec.cri.name flatcar comes with containerd only"}},
