@@ -10,6 +10,7 @@ import (
 
 	"fairlead.run/api/v1alpha1"
 	"fairlead.run/internal/operator/names"
+	"fairlead.run/internal/operator/validate"
 )
 
 // boots gives nodes their operating system.
@@ -82,4 +83,28 @@ func TestMachineImageThatChanges(t *testing.T) {
 		}
 	}
 	w.wants("pool", w.condition(p, v1alpha1.ConditionReady), "False OtherMachineImage", "2 of its nodes", "a-000 (Ubuntu 22.04.4 LTS and not debian)")
+}
+
+// Nodes with Windows get nothing, whoever chooses them: payloads are for Linux.
+func TestNodesWithoutLinux(t *testing.T) {
+	w := newWorld(t)
+	w.fleet("a", 2)
+	w.boots("Ubuntu 22.04.4 LTS", "a-000")
+	n := w.node("a-001")
+	n.Status.NodeInfo.OSImage, n.Status.NodeInfo.OperatingSystem = "Windows Server 2022 Datacenter", "windows"
+	w.must(w.client.Status().Update(t.Context(), n))
+	p := aPool("a", "gvisor")
+	w.create(aPayload("gvisor", "1", "runsc"), p)
+	w.settle()
+	for node, want := range map[string]string{"a-000": all + " a pod", "a-001": nothing} {
+		if got := w.installed(node); got != want {
+			t.Errorf("%s has %q, not %q", node, got, want)
+		}
+	}
+	const says = "a-001 (Windows Server 2022 Datacenter and not ubuntu)"
+	w.wants("pool", w.condition(p, v1alpha1.ConditionReady), "False OtherMachineImage", "1 of its nodes", says)
+	w.wants("runtime", w.operation("gvisor-a"), "Error", "verified on 1 of 2 nodes", says, "ERR_CONFIGURATION_PROBLEM")
+	if says, _ := (validate.Machines{}).Misfit(n); says != "a-001 (Windows Server 2022 Datacenter and not linux)" {
+		t.Errorf("without a pool: %q", says)
+	}
 }

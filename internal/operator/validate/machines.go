@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -34,7 +35,16 @@ func (m Machines) Fit(n *corev1.Node) bool {
 
 // otherImage says that a node has another operating system.
 func (m Machines) otherImage(n *corev1.Node) bool {
-	return osimage.Differs(m.Image, osimage.OfText(n.Status.NodeInfo.OSImage))
+	return kernel(n) != linux || osimage.Differs(m.Image, osimage.OfText(n.Status.NodeInfo.OSImage))
+}
+
+// linux is what all payloads are for.
+const linux = "linux"
+
+// kernel is that of a node, by the words of Kubernetes; one that has not told yet is taken
+// to have Linux.
+func kernel(n *corev1.Node) string {
+	return cmp.Or(n.Labels[corev1.LabelOSStable], n.Status.NodeInfo.OperatingSystem, linux)
 }
 
 // Misfit is what to say of a node that does not fit, and what to do about it; or "".
@@ -43,7 +53,7 @@ func (m Machines) Misfit(n *corev1.Node) (says, do string) {
 	case !Fits(n, m.Architectures):
 		return fmt.Sprintf("%s (%s and not %s)", n.Name, architecture(n), strings.Join(m.Architectures, " or ")), ForMisfits
 	case m.otherImage(n):
-		return fmt.Sprintf("%s (%s and not %s)", n.Name, n.Status.NodeInfo.OSImage, m.Image), ForOtherImages
+		return fmt.Sprintf("%s (%s and not %s)", n.Name, cmp.Or(n.Status.NodeInfo.OSImage, kernel(n)), cmp.Or(m.Image, linux)), ForOtherImages
 	}
 	return "", ""
 }
