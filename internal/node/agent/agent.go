@@ -248,7 +248,7 @@ func (a *Agent) Pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
 		if p := w.shown.WithStatus(); p != nil {
-			out = append(out, p)
+			out = append(out, w.in.Going(p))
 		}
 	}
 	slices.SortFunc(out, func(x, y *corev1.Pod) int { return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name) })

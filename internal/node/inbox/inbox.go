@@ -6,9 +6,11 @@ package inbox
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/podspec"
@@ -37,6 +39,8 @@ type Ending struct {
 	Refusal *ledger.Refusal
 	// Forget says that nothing is to be left of it.
 	Forget bool
+	// Until is when it is to be gone, if all goes well.
+	Until time.Time
 	// Resume says that it is to run again once it has ended, as what it was ended for
 	// is over.
 	Resume bool
@@ -146,9 +150,26 @@ func (in *Inbox) Resume() {
 	in.Wake()
 }
 
+// Going is the pod as others are to see it: one of which nothing is to be left says when it
+// will be gone, whoever has decided that.
+func (in *Inbox) Going(p *corev1.Pod) *corev1.Pod {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ending == nil || !in.ending.Forget || p.DeletionTimestamp != nil {
+		return p
+	}
+	out, at := *p, metav1.NewTime(in.ending.Until)
+	out.DeletionTimestamp = &at
+	return &out
+}
+
 // finish begins an end, or hastens it. The caller holds mu.
 func (in *Inbox) finish(grace int64, e Ending) {
+	e.Until = time.Now().Add(time.Duration(grace) * time.Second).Truncate(time.Second)
 	if old := in.ending; old != nil {
+		if old.Until.Before(e.Until) {
+			e.Until = old.Until
+		}
 		old.By.Sooner(grace)
 		e.By = old.By
 		e.Forget = e.Forget || old.Forget

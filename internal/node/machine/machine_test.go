@@ -431,6 +431,30 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestGoes says of a pod that it ends, and does not count it among those of its workload.
+func TestGoes(t *testing.T) {
+	p := newPlace(t)
+	p.fake.Stubborn()
+	deployment := strings.NewReplacer("StatefulSet", "Deployment", "  serviceName: db\n", "", "replicas: 3", "replicas: 1", "      containers", "      terminationGracePeriodSeconds: 3\n      containers").Replace(set)
+	p.write("db.yaml", deployment)
+	p.write("b.yaml", podOf("b", "run", ""))
+	p.boot()
+	p.await("the pods", func() bool { return p.phase("db-0") == "Running" && p.phase("b") == "Running" })
+	ready := func() bool {
+		_, all := p.ask("GET", "/objects/Deployment", "")
+		return strings.Contains(all, `"readyReplicas":1`)
+	}
+	if !ready() || p.pods()["db-0"].DeletionTimestamp != nil {
+		t.Errorf("it goes: %+v", p.pods()["db-0"])
+	}
+	p.write("db.yaml", strings.Replace(deployment, "args: ['run']", "args: ['other']", 1))
+	p.await("its end", func() bool { return p.pods()["db-0"].DeletionTimestamp != nil })
+	if left := time.Until(p.pods()["db-0"].DeletionTimestamp.Time); p.phase("db-0") != "Running" || ready() || left < 0 || left > 3*time.Second || p.pods()["b"].DeletionTimestamp != nil {
+		t.Errorf("%s is left of %+v", left, p.pods())
+	}
+	p.await("the next one", func() bool { return p.pods()["db-0"].DeletionTimestamp == nil && ready() })
+}
+
 // TestApply writes objects and takes them away, and leaves alone what people have written.
 func TestApply(t *testing.T) {
 	p := newPlace(t)

@@ -169,6 +169,9 @@ func (m *Machine) count(objects *manifest.Objects, kind string, of manifest.Key)
 		if !owned[manifest.Key{Namespace: p.Namespace, Name: p.Name}] {
 			continue
 		}
+		if p.DeletionTimestamp != nil {
+			continue
+		}
 		have++
 		if status.Ready(&p.Status) {
 			ready++
