@@ -124,6 +124,9 @@ func TestChartInSeed(t *testing.T) {
 	for key, want := range map[string][]string{
 		"Deployment fairlead-operator":                          {`"namespace":"` + in + `"`, `"args":["--namespace=` + in + `","--gardener"]`, `"priorityClassName":"gardener-system-900"`, `"networking.gardener.cloud/to-runtime-apiserver":"allowed"`, `"image":"registry.example/project/fairlead:`},
 		"ClusterRole fairlead-operator":                         {`"operatingsystemconfigs"`, `"extension-runtime-gvisor-fairlead","extension-runtime-kata-containers-fairlead"`},
+		"Service fairlead-operator-webhook":                     {`"namespace":"` + in + `"`, `"networking.resources.gardener.cloud/from-world-to-ports":"[{\"protocol\":\"TCP\",\"port\":9443}]"`},
+		"MutatingWebhookConfiguration fairlead-operator":        {`"namespace":"` + in + `","name":"fairlead-operator-webhook"`, `"failurePolicy":"Ignore"`, "system:serviceaccount:" + in + ":fairlead-operator"},
+		"NetworkPolicy fairlead-operator":                       {`"port":"reviews"`},
 		"ClusterRoleBinding fairlead-operator":                  {`"namespace":"` + in + `"`},
 		"RoleBinding fairlead-operator":                         {`"namespace":"` + in + `"`},
 		"RuntimePayload gvisor":                                 {`"type":"gvisor"`, `"image":"registry.example/project/gvisor@sha256:`},
