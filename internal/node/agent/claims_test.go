@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -51,6 +50,7 @@ func TestNodeWithoutRoomForVolumes(t *testing.T) {
 type hanging struct {
 	volume.Growth
 	hangs, asked atomic.Bool
+	late         bool // what hangs is to say that the volume is larger
 }
 
 func (h *hanging) wait(ctx context.Context) error {
@@ -65,11 +65,24 @@ func (h *hanging) wait(ctx context.Context) error {
 func (h *hanging) Claim(ctx context.Context, _, _ string) (*corev1.PersistentVolumeClaim, error) {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "claim"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
 	c.Status.Phase, c.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	if h.late && h.hangs.Load() {
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+		return c, nil
+	}
 	return c, h.wait(ctx)
 }
 
+func (h *hanging) Done(ctx context.Context, _ *corev1.PersistentVolumeClaim, _ resource.Quantity) error {
+	return h.wait(ctx)
+}
+
+func (h *hanging) Tell(*corev1.Pod, *corev1.PersistentVolumeClaim, string, string) {}
+
 func (h *hanging) Volume(context.Context, string) (*corev1.PersistentVolume, error) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	if h.late && h.hangs.Load() {
+		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{UID: "claim"}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
 	return pv, nil
@@ -81,30 +94,30 @@ func (h *hanging) Publish(context.Context, csi.Volume) (csi.Published, error) {
 func (h *hanging) Unpublish(context.Context, string) error { return nil }
 func (h *hanging) Holds(string) bool                       { return true }
 
-func (h *hanging) Expand(context.Context, csi.Volume, int64) (bool, error) {
-	return false, errors.New("nobody asks for that")
-}
+func (h *hanging) Expand(context.Context, csi.Volume, int64) (bool, error) { return true, nil }
 
 // TestClaimOfAServerThatHangs has containers restarted, and told of, while nobody says whether a
-// volume has become larger.
+// volume has become larger, or takes that it has.
 func TestClaimOfAServerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, h := newNode(t), &hanging{}
-		n.around = volume.Around{Claims: h, CSI: h, Growth: h, Pods: t.TempDir()}
-		n.boot(t, claiming(corev1.RestartPolicyAlways))
-		n.expect(t, "p1", corev1.PodRunning, true)
-		h.hangs.Store(true)
-		for !h.asked.Load() {
-			time.Sleep(time.Second)
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n, h := newNode(t), &hanging{late: late}
+			n.around = volume.Around{Claims: h, CSI: h, Growth: h, Pods: t.TempDir()}
+			n.boot(t, claiming(corev1.RestartPolicyAlways))
+			n.expect(t, "p1", corev1.PodRunning, true)
+			h.hangs.Store(true)
+			for !h.asked.Load() {
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			n.Exit("p1/x", 3)
+			time.Sleep(8 * time.Second)
 			synctest.Wait()
-		}
-		n.Exit("p1/x", 3)
-		time.Sleep(8 * time.Second)
-		synctest.Wait()
-		n.expect(t, "p1", corev1.PodRunning, true)
-		if s := n.of("p1"); s.ContainerStatuses[0].RestartCount != 1 {
-			t.Errorf("%+v", s.ContainerStatuses)
-		}
-		n.stop()
-	})
+			n.expect(t, "p1", corev1.PodRunning, true)
+			if s := n.of("p1"); s.ContainerStatuses[0].RestartCount != 1 {
+				t.Errorf("late %t: %+v", late, s.ContainerStatuses)
+			}
+			n.stop()
+		})
+	}
 }

@@ -39,7 +39,7 @@ func (s *Set) grow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *c
 	}
 	var err error
 	if step.Tracked {
-		if pvc, err = s.around.Growth.Begins(ctx, pvc); err != nil {
+		if pvc, err = s.beginsToGrow(ctx, pvc); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,15 @@ func (s *Set) grow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *c
 	if step.Elsewhere {
 		return nil
 	}
+	ctx, done := s.soon(ctx)
+	defer done()
 	return s.around.Growth.Done(ctx, pvc, step.Size)
+}
+
+func (s *Set) beginsToGrow(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	ctx, done := s.soon(ctx)
+	defer done()
+	return s.around.Growth.Begins(ctx, pvc)
 }
 
 // refusedToGrow says in the claim what a driver has refused, where that was its last word.
@@ -66,7 +74,15 @@ func (s *Set) refusedToGrow(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	if !refused.Last {
 		return err
 	}
+	ctx, done := s.soon(ctx)
+	defer done()
 	return errors.Join(err, s.around.Growth.Refused(ctx, pvc, err, refused.Never))
+}
+
+func (s *Set) boundToSoon(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	ctx, done := s.soon(ctx)
+	defer done()
+	return s.boundTo(ctx, pvc)
 }
 
 // regrow looks after growEvery whether a claim was made larger, and says when to look
@@ -84,7 +100,7 @@ func (s *Set) regrow(ctx context.Context, v *corev1.Volume, m *mounted) (time.Ti
 	if want.Cmp(has) <= 0 && has.Cmp(m.grown.Is) <= 0 {
 		return m.grows, nil
 	}
-	pv, err := s.boundTo(ctx, pvc)
+	pv, err := s.boundToSoon(ctx, pvc)
 	if err == nil {
 		err = s.grow(ctx, pvc, pv, m)
 	}
