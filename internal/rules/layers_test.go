@@ -137,7 +137,7 @@ var layers = []layer{
 	{place: "internal/operator/plugins/...", may: []string{"internal/operator/plugin", "internal/operator/plugins/...", "@api", "@leaves"}},
 	// Its table of images is compared with the installer's profiles.
 	{place: "internal/operator/placed", may: []string{"@api"}},
-	{place: "internal/operator/validate", may: []string{"internal/operator/placed", "internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins", "internal/installer/fault", "internal/installer/profile"}},
+	{place: "internal/operator/validate", may: []string{"internal/operator/names", "internal/operator/placed", "internal/operator/plugin", "@api", "@leaves"}, tests: []string{"internal/operator/plugins", "internal/installer/fault", "internal/installer/profile"}},
 	// Its command line is fairlead's as well, which must not link the rest.
 	{place: "internal/operator/options"},
 	// What of a node is mounted is what the installer needs, and is written down there.

@@ -5,6 +5,7 @@ package names
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
@@ -25,6 +26,12 @@ const (
 	// pool. It is there from before the first file is written until the last is gone.
 	Phase = "install.fairlead.run/"
 )
+
+// OfOperator says that the operator writes a label of nodes by how far they are, and takes
+// it off again.
+func OfOperator(label string) bool {
+	return slices.ContainsFunc([]string{Requested, RequestedSeed, Ready, Handler, Phase}, func(prefix string) bool { return strings.HasPrefix(label, prefix) })
+}
 
 // PhaseOf is what happens to a runtime on a node.
 type PhaseOf string

@@ -2,12 +2,15 @@ package validate
 
 import (
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"fairlead.run/api/v1alpha1"
+	"fairlead.run/internal/operator/names"
 	"fairlead.run/internal/operator/plugin"
 )
 
@@ -29,6 +32,7 @@ func (k Known) Pool(p *v1alpha1.WorkerPool) Result {
 		for _, why := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(p.Spec.NodeSelector[key])...) {
 			r.add(field.Invalid(at, p.Spec.NodeSelector[key], why))
 		}
+		r.add(ofOperator(key, at))
 	}
 	kubernetes := p.Spec.KubernetesVersion
 	if kubernetes == "" {
@@ -86,6 +90,18 @@ func checkRestart(p *v1alpha1.WorkerPool, at *field.Path, r *Result) {
 	if (restart.Method == v1alpha1.RestartCommand) != (len(restart.Command) > 0) {
 		r.add(field.Invalid(at.Child("command"), restart.Command, "is for the method command, which needs it"))
 	}
+	if len(restart.Command) > 0 && strings.Contains(restart.Command[0], "/") && !path.IsAbs(restart.Command[0]) {
+		r.add(field.Invalid(at.Child("command").Index(0), restart.Command[0], "give the absolute path of a program on the nodes, or its name alone"))
+	}
+}
+
+// ofOperator refuses to choose nodes by what the operator writes on them: a node that waits
+// for its turn has none of it, and would leave its pool.
+func ofOperator(label string, at *field.Path) *field.Error {
+	if !names.OfOperator(label) {
+		return nil
+	}
+	return field.Invalid(at, label, "the operator writes it itself, by how far a node is, and takes it off nodes that wait; choose them by a label of your own")
 }
 
 // checkOthers compares with the other pools: two that choose the same nodes disagree

@@ -37,6 +37,12 @@ func (k Known) Runtime(c *gardener.ContainerRuntime) Result {
 	} else if _, err := metav1.LabelSelectorAsSelector(&selector); err != nil {
 		r.add(field.Invalid(pool.Child("selector"), "", err.Error()))
 	}
+	for _, key := range sortedKeys(selector.MatchLabels) {
+		r.add(ofOperator(key, pool.Child("selector", "matchLabels").Key(key)))
+	}
+	for i := range selector.MatchExpressions {
+		r.add(ofOperator(selector.MatchExpressions[i].Key, pool.Child("selector", "matchExpressions").Index(i).Child("key")))
+	}
 	checkBinaryPath(c.Spec.BinaryPath, spec.Child("binaryPath"), &r)
 	k.checkWritable(c, spec.Child("binaryPath"), &r)
 	p := k.Plugins.Lookup(c.Spec.Type)

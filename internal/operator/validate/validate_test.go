@@ -160,6 +160,15 @@ func TestPool(t *testing.T) {
 		"command that is missing": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.Restart.Method = "command" }, want: []string{"spec.restart.command is for the method command"}},
 		"no selector":             {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Spec.NodeSelector = nil }, want: []string{"spec.nodeSelector give at least one label"}},
 		"long name":               {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) { p.Name = strings.Repeat("a", 41) }, want: []string{"metadata.name becomes a part of labels"}},
+		"labels of the operator": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
+			p.Spec.NodeSelector = map[string]string{"containerruntime.worker.gardener.cloud/gvisor": "true", "handler.fairlead.run/runsc": "gvisor", "pool": "a", "container.runtime.x": "true"}
+		}, want: []string{"spec.nodeSelector[container.runtime.x] the operator writes it itself", "spec.nodeSelector[containerruntime.worker.gardener.cloud/gvisor] the operator writes it itself", "spec.nodeSelector[handler.fairlead.run/runsc] the operator writes it itself"}},
+		"command of a folder": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
+			p.Spec.Restart = v1alpha1.Restart{Method: "command", Command: []string{"bin/bounce"}}
+		}, want: []string{"spec.restart.command[0] give the absolute path"}},
+		"command": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
+			p.Spec.Restart = v1alpha1.Restart{Method: "command", Command: []string{"systemctl", "restart", "a/b"}}
+		}},
 		"the same nodes": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, k *Known) {
 			o := *p.DeepCopy()
 			o.Name = "other"
@@ -260,12 +269,18 @@ func TestRuntime(t *testing.T) {
 		change func(*gardener.ContainerRuntime)
 		want   []string
 	}{
-		"good":             {},
-		"somebody else's":  {change: func(c *gardener.ContainerRuntime) { c.Spec.Type, c.Spec.ProviderConfig = "wasm", config(`{"any":1}`) }},
-		"no type":          {change: func(c *gardener.ContainerRuntime) { c.Spec.Type = "" }, want: []string{"spec.type name the runtime"}},
-		"no pool":          {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Name = "" }, want: []string{"spec.workerPool.name name the worker pool"}},
-		"pool":             {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Name = "A" }, want: []string{"spec.workerPool.name becomes a part of labels"}},
-		"every node":       {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Selector = metav1.LabelSelector{} }, want: []string{"spec.workerPool.selector an empty one would choose every node"}},
+		"good":            {},
+		"somebody else's": {change: func(c *gardener.ContainerRuntime) { c.Spec.Type, c.Spec.ProviderConfig = "wasm", config(`{"any":1}`) }},
+		"no type":         {change: func(c *gardener.ContainerRuntime) { c.Spec.Type = "" }, want: []string{"spec.type name the runtime"}},
+		"no pool":         {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Name = "" }, want: []string{"spec.workerPool.name name the worker pool"}},
+		"pool":            {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Name = "A" }, want: []string{"spec.workerPool.name becomes a part of labels"}},
+		"every node":      {change: func(c *gardener.ContainerRuntime) { c.Spec.WorkerPool.Selector = metav1.LabelSelector{} }, want: []string{"spec.workerPool.selector an empty one would choose every node"}},
+		"labels of the operator": {change: func(c *gardener.ContainerRuntime) {
+			c.Spec.WorkerPool.Selector = metav1.LabelSelector{
+				MatchLabels:      map[string]string{gardener.LabelPool: "a", "install.fairlead.run/gvisor": "install.a"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpExists}, {Key: "ready.fairlead.run/gvisor", Operator: metav1.LabelSelectorOpDoesNotExist}},
+			}
+		}, want: []string{"spec.workerPool.selector.matchLabels[install.fairlead.run/gvisor] the operator writes it itself", "spec.workerPool.selector.matchExpressions[1].key the operator writes it itself"}},
 		"no path":          {change: func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "" }, want: []string{"spec.binaryPath give the folder"}},
 		"relative path":    {change: func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "bin" }, want: []string{"spec.binaryPath give a clean absolute path"}},
 		"path that climbs": {change: func(c *gardener.ContainerRuntime) { c.Spec.BinaryPath = "/var/../etc" }, want: []string{"spec.binaryPath give a clean absolute path"}},
