@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 		}
 		m, err := machine.New(ctx, machine.Config{
 			Endpoint: s.Endpoint, Node: node, Manifests: manifests, Stock: f.stock.Settings, Root: s.cfg.Root, State: s.cfg.State, Resources: settings,
-			Watcher: &herald{out: a.err, last: map[string]string{}}, Log: log,
+			Watcher: newHerald(a.err), Log: log,
 		})
 		if err != nil {
 			return err
@@ -138,6 +139,11 @@ type herald struct {
 	mu   sync.Mutex
 	out  io.Writer
 	last map[string]string // the line about each pod
+	told map[string]string // the last event of each pod and reason since that line
+}
+
+func newHerald(out io.Writer) *herald {
+	return &herald{out: out, last: map[string]string{}, told: map[string]string{}}
 }
 
 func (h *herald) say(format string, args ...any) {
@@ -150,25 +156,47 @@ func (h *herald) say(format string, args ...any) {
 func (h *herald) Changed(p *corev1.Pod, s corev1.PodStatus, why string) {
 	text := "pod " + podName(p.Namespace, p.Name) + ": " + describeStatus(p, s, why)
 	h.mu.Lock()
-	known := h.last[p.Namespace+"/"+p.Name] == text
-	h.last[p.Namespace+"/"+p.Name] = text
+	// While something is tried again nobody says why it is not done: that is nothing new.
+	before := h.last[p.Namespace+"/"+p.Name]
+	known := strings.HasPrefix(before, text)
+	if !known {
+		h.last[p.Namespace+"/"+p.Name] = text
+	}
+	if !known && !strings.HasPrefix(text, before) {
+		h.forget(p) // what happens again now is new
+	}
 	h.mu.Unlock()
 	if !known {
 		h.say("%s", text)
 	}
 }
 
-// Event implements machine.Watcher. What is as it should be shows in the status.
+// Event implements machine.Watcher. What is as it should be shows in the status, and what is
+// tried again and fails as before was said.
 func (h *herald) Event(p *corev1.Pod, kind, reason, message string) {
-	if kind != corev1.EventTypeNormal || reason == "RuntimeClass" || reason == "Killing" {
+	if kind == corev1.EventTypeNormal && reason != "RuntimeClass" && reason != "Killing" {
+		return
+	}
+	of := p.Namespace + "/" + p.Name + "/" + reason
+	h.mu.Lock()
+	known := h.told[of] == message && kind != corev1.EventTypeNormal
+	h.told[of] = message
+	h.mu.Unlock()
+	if !known {
 		h.say("pod %s: %s: %s", podName(p.Namespace, p.Name), reason, message)
 	}
+}
+
+// forget has events of a pod told again. The caller holds mu.
+func (h *herald) forget(p *corev1.Pod) {
+	maps.DeleteFunc(h.told, func(of, _ string) bool { return strings.HasPrefix(of, p.Namespace+"/"+p.Name+"/") })
 }
 
 // Gone implements machine.Watcher.
 func (h *herald) Gone(p *corev1.Pod) {
 	h.mu.Lock()
 	delete(h.last, p.Namespace+"/"+p.Name)
+	h.forget(p)
 	h.mu.Unlock()
 	h.say("pod %s: removed", podName(p.Namespace, p.Name))
 }

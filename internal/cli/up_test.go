@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -8,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/machine"
@@ -24,6 +28,33 @@ func TestManifestsAreNotMade(t *testing.T) {
 	}
 	if _, err := os.Stat(folder); !os.IsNotExist(err) {
 		t.Errorf("it was made: %v", err)
+	}
+}
+
+// TestHerald says once what is tried again and again, and each change.
+func TestHerald(t *testing.T) {
+	var out bytes.Buffer
+	h, p := newHerald(&out), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	pending, runs := corev1.PodStatus{Phase: corev1.PodPending}, corev1.PodStatus{Phase: corev1.PodRunning}
+	for range 3 {
+		h.Changed(p, pending, "")
+		h.Event(p, corev1.EventTypeWarning, "FailedMount", "ConfigMap later is missing")
+		h.Event(p, corev1.EventTypeNormal, "Pulled", "Image x")
+		h.Changed(p, pending, "ConfigMap later is missing")
+	}
+	h.Changed(p, runs, "")
+	h.Changed(p, pending, "")
+	for range 2 {
+		h.Event(p, corev1.EventTypeWarning, "FailedMount", "ConfigMap later is missing")
+		h.Event(p, corev1.EventTypeNormal, "Killing", "It is ended")
+	}
+	h.Gone(p)
+	h.Event(p, corev1.EventTypeWarning, "FailedMount", "ConfigMap later is missing")
+	const want = "pod web: Pending\npod web: FailedMount: ConfigMap later is missing\npod web: Pending: ConfigMap later is missing\n" +
+		"pod web: Running, 0 of 0 ready\npod web: Pending\n" +
+		"pod web: FailedMount: ConfigMap later is missing\npod web: Killing: It is ended\npod web: Killing: It is ended\npod web: removed\npod web: FailedMount: ConfigMap later is missing\n"
+	if out.String() != want {
+		t.Error(out.String())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -95,6 +96,6 @@ func (p *Pod) Configure(ctx context.Context, a Attempt) (*runtimeapi.ContainerCo
 }
 
 func (p *Pod) misconfigured(ct *corev1.Container, err error) error {
-	p.Event(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+err.Error()+hostpath.Advice(err))
+	p.Event(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+strings.TrimPrefix(err.Error(), "container "+ct.Name+": ")+hostpath.Advice(err))
 	return &holds.NotStarted{Reason: holds.ConfigError, Message: err.Error()}
 }
