@@ -86,8 +86,8 @@ func (r Reason) Permanent() bool {
 	return r == ConfigurationProblem || r == UnsupportedNode || r == PayloadInvalid || r == NotInstalled
 }
 
-// InstallResult is what the installer writes as its termination message, and on
-// standard output with -o json.
+// InstallResult is what the installer writes as its termination message, and as a line
+// on standard output.
 //
 // A pod that is Ready has installed the payload that it was started with. One that
 // ended has the result of the attempt in its message; its exit code is 0 for
