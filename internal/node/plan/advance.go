@@ -10,8 +10,11 @@ import (
 func (p *planner) advance() {
 	for i := range p.Pod.Spec.EphemeralContainers {
 		c := corev1.Container(p.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if p.Containers[c.Name] == nil {
+		switch got := p.Containers[c.Name]; {
+		case got == nil:
 			p.do(Action{Verb: Start, Container: c.Name})
+		case got.State == Created && !got.Refused && p.here(&c) != nil:
+			p.do(Action{Verb: Start, Container: c.Name, Attempt: got.Attempt, ID: got.ID}) // see keep
 		}
 	}
 	if !p.advanceInit() {

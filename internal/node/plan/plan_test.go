@@ -226,6 +226,7 @@ func TestNext(t *testing.T) {
 
 		{"ephemeral", wanted("a e1"), "sandbox a:up", "Start e10", "Running"},
 		{"ephemeral, ended", wanted("a e1"), "sandbox a:up e1:1", "", "Running"},
+		{"ephemeral, created and never started", wanted("a e1"), "sandbox a:up e1:created", "Start e14", "Running"},
 		{"ephemeral, during init", wanted("i1 a e1"), "sandbox i1:running", "Start e10", "Pending"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -533,6 +534,17 @@ func TestCreated(t *testing.T) {
 		in.Containers = map[string]*plan.Container{"a": {ID: "id", Sandbox: "box", Attempt: 4, State: plan.Created, Hash: tt.hash, Refused: tt.refused}}
 		if got := plan.Next(in).Actions; len(got) != 1 || got[0] != tt.want {
 			t.Errorf("made of %q, refused %t: %+v, want %+v", tt.hash, tt.refused, got, tt.want)
+		}
+	}
+	// An ephemeral one has one attempt alone, and is not made anew.
+	for refused, want := range map[bool]int{false: 1, true: 0} {
+		in := plan.Input{Pod: wanted("a e"), Now: time.Now()}
+		in.Sandbox = &plan.Sandbox{ID: "box", Ready: true}
+		in.Containers = map[string]*plan.Container{
+			"a": {ID: "a", Sandbox: "box", State: plan.Running, Up: true}, "e": {ID: "e", Sandbox: "box", State: plan.Created, Refused: refused},
+		}
+		if got := plan.Next(in).Actions; len(got) != want || want > 0 && got[0] != (plan.Action{Verb: plan.Start, Container: "e", ID: "e"}) {
+			t.Errorf("an ephemeral one, refused %t: %+v", refused, got)
 		}
 	}
 }
