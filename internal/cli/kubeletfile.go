@@ -43,7 +43,7 @@ var kubeletFields = map[string]struct {
 	"containerRuntimeEndpoint": {"container-runtime-endpoint", nil}, "imageServiceEndpoint": {"image-service-endpoint", nil},
 	"providerID": {"provider-id", nil}, "registerWithTaints": {"register-with-taints", taints},
 	"nodeStatusMaxImages": {"node-status-max-images", nil}, "nodeStatusReportFrequency": {"node-status-report-frequency", nil}, "nodeLeaseDurationSeconds": {"node-lease-duration", seconds},
-	"crashLoopBackOff.maxContainerRestartPeriod": {"max-container-restart-period", nil},
+	"crashLoopBackOff.maxContainerRestartPeriod": {"max-container-restart-period", nil}, "oomScoreAdj": {"oom-score-adj", nil},
 	"maxPods": {"max-pods", nil}, "podsPerCore": {"pods-per-core", nil}, "podPidsLimit": {"pod-max-pids", nil},
 	"systemReserved": {"system-reserved", nil}, "kubeReserved": {"kube-reserved", nil},
 	"cgroupsPerQOS": {"cgroups-per-qos", nil}, "cgroupRoot": {"cgroup-root", nil}, "cgroupDriver": {"cgroup-driver", nil}, "cpuCFSQuota": {"cpu-cfs-quota", nil},
@@ -122,7 +122,7 @@ func (k *kubeletFile) take(flags *pflag.FlagSet, given map[string]bool, path str
 }
 
 // zeros are the fields of which 0 says something.
-var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true, "registryPullQPS": true}
+var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true, "registryPullQPS": true, "oomScoreAdj": true}
 
 // unsaid says whether a value is one that leaves the matter to the kubelet: kubeadm writes
 // many of those. False is none.

@@ -104,6 +104,7 @@ type selfFlags struct {
 	images         int
 	lease, report  time.Duration
 	pause          time.Duration     // of containers that crash
+	oomScore       int               // of this process
 	flags          map[string]string // as they are told of; see tellable
 }
 
@@ -112,6 +113,7 @@ func (f *selfFlags) add(s *pflag.FlagSet) {
 	s.IntVar(&f.images, "node-status-max-images", nodestatus.MaxImages, "images that the status of the node has at most, the largest ones; -1 for all")
 	s.DurationVar(&f.report, "node-status-report-frequency", membership.StatusReport, "time after which the status of the node is written though nothing has changed")
 	s.DurationVar(&f.pause, "max-container-restart-period", plan.LongestPause, "longest pause before a container is started again that crashes, from 1s to 5m")
+	s.IntVar(&f.oomScore, "oom-score-adj", sparedScore, "by how much the kernel spares this process when memory runs out, from -1000 to 1000")
 	s.DurationVar(&f.lease, "node-lease-duration", membership.LeaseDuration, "time after which the node is taken for dead that has not renewed its lease; it is renewed four times as often")
 }
 
@@ -122,6 +124,8 @@ func (f *selfFlags) check() error {
 		return usageError{fmt.Errorf("--node-status-max-images is %d; -1 is for all", f.images)}
 	case f.pause < time.Second || f.pause > plan.LongestPause:
 		return usageError{fmt.Errorf("--max-container-restart-period is %s; it is from 1s to %s", f.pause, plan.LongestPause)}
+	case f.oomScore < -1000 || f.oomScore > 1000:
+		return usageError{fmt.Errorf("--oom-score-adj is %d; it is from -1000 to 1000", f.oomScore)}
 	case f.report <= 0:
 		return usageError{fmt.Errorf("--node-status-report-frequency is %s; it is more than 0", f.report)}
 	case f.lease < time.Second || f.lease%time.Second != 0:
@@ -244,6 +248,7 @@ func (a *app) node(ctx context.Context, f *nodeFlags) error {
 	if f.runtime != "" {
 		a.endpoint = f.runtime
 	}
+	spare(a.err, ownScore, f.self.oomScore)
 	out := &pulse.Writer{To: a.err}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: &f.api.level}))
 	if len(f.file.ignored) > 0 {

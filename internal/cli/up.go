@@ -73,6 +73,7 @@ func (a *app) up(ctx context.Context, f *upFlags) error {
 		return err
 	}
 	defer release()
+	spare(a.err, ownScore, sparedScore)
 	manifests, err := a.manifests(f)
 	if err != nil {
 		return err

@@ -142,6 +142,10 @@ func TestUp(t *testing.T) {
 			return ready(pods["server"]) && crashes(pods["crashing"]) && done(pods) == 2
 		})
 		before := m.pods()
+		score := readFile(t, fmt.Sprintf("/proc/%d/oom_score_adj", j.cmd.Process.Pid))
+		if may := !strings.Contains(j.err.String(), "cannot be given the oom_score_adj"); may != (score == "-999\n") { // who tests may lack the capability
+			t.Errorf("when memory runs out it has the score %q", score)
+		}
 		j.signal(syscall.SIGKILL)
 		j.ends(-1)
 		j = m.up()
