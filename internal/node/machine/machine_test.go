@@ -431,11 +431,19 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// hooked gives the container of a manifest a preStop hook, which hangs until the test has it end.
+func (p *place) hooked(pod, manifest string) (text string, end func()) {
+	until := make(chan struct{})
+	p.fake.Hang("exec "+pod+"/c pre", until)
+	text = strings.Replace(manifest, "args: ['run']", "args: ['run'], lifecycle: {preStop: {exec: {command: ['pre']}}}", 1)
+	return text, sync.OnceFunc(func() { close(until) })
+}
+
 // TestGoes says of a pod that it ends, and does not count it among those of its workload.
 func TestGoes(t *testing.T) {
 	p := newPlace(t)
-	p.fake.Stubborn()
-	deployment := strings.NewReplacer("StatefulSet", "Deployment", "  serviceName: db\n", "", "replicas: 3", "replicas: 1", "      containers", "      terminationGracePeriodSeconds: 3\n      containers").Replace(set)
+	deployment, end := p.hooked("db-0", strings.NewReplacer("StatefulSet", "Deployment", "  serviceName: db\n", "", "replicas: 3", "replicas: 1", "      containers", "      terminationGracePeriodSeconds: 600\n      containers").Replace(set))
+	defer end()
 	p.write("db.yaml", deployment)
 	p.write("b.yaml", podOf("b", "run", ""))
 	p.boot()
@@ -449,10 +457,38 @@ func TestGoes(t *testing.T) {
 	}
 	p.write("db.yaml", strings.Replace(deployment, "args: ['run']", "args: ['other']", 1))
 	p.await("its end", func() bool { return p.pods()["db-0"].DeletionTimestamp != nil })
-	if left := time.Until(p.pods()["db-0"].DeletionTimestamp.Time); p.phase("db-0") != "Running" || ready() || left < 0 || left > 3*time.Second || p.pods()["b"].DeletionTimestamp != nil {
+	if left := time.Until(p.pods()["db-0"].DeletionTimestamp.Time); p.phase("db-0") != "Running" || ready() || left < 0 || left > 10*time.Minute || p.pods()["b"].DeletionTimestamp != nil {
 		t.Errorf("%s is left of %+v", left, p.pods())
 	}
+	end()
 	p.await("the next one", func() bool { return p.pods()["db-0"].DeletionTimestamp == nil && ready() })
+}
+
+// TestComesAgain waits for a pod that is asked for again while it ends: it is not ready before it
+// has begun anew.
+func TestComesAgain(t *testing.T) {
+	p := newPlace(t)
+	text, end := p.hooked("b", podOf("b", "run", "  terminationGracePeriodSeconds: 600\n"))
+	defer end()
+	ready := func() bool {
+		code, answer := p.ask("GET", "/objects/Pod/b/readiness?namespace=default", "")
+		return code == 200 && answer == "{}"
+	}
+	p.write("b.yaml", text)
+	p.boot()
+	p.await("the pod", ready)
+	p.remove("b.yaml")
+	p.await("its end", func() bool { return p.pods()["b"].DeletionTimestamp != nil })
+	p.write("b.yaml", text)
+	p.await("that it is asked for", func() bool {
+		code, answer := p.ask("GET", "/objects/Pod/b/readiness?namespace=default", "")
+		return code == 200 && !strings.Contains(answer, "not there yet")
+	})
+	if ready() {
+		t.Error("one that ends is ready")
+	}
+	end()
+	p.await("it again", func() bool { return ready() && strings.Count(p.fake.Of("b/c"), "start") == 2 })
 }
 
 // TestApply writes objects and takes them away, and leaves alone what people have written.

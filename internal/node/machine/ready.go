@@ -46,6 +46,8 @@ func (m *Machine) Readiness(kind string, k manifest.Key) (Readiness, error) {
 		}
 		p := there[i]
 		switch {
+		case p.DeletionTimestamp != nil: // it was taken away, and is asked for again
+			return Readiness{Missing: fmt.Sprintf("pod %s/%s ends, and begins anew after that", p.Namespace, p.Name)}, nil
 		case status.Ready(&p.Status) || p.Status.Phase == corev1.PodSucceeded:
 		case kind == "Pod" && p.Status.Phase == corev1.PodFailed && !owned && m.agent.Finished(string(uid)):
 			return Readiness{fmt.Sprintf("pod %s has failed: %s %s", k, p.Status.Reason, p.Status.Message), true}, nil
