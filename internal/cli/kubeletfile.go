@@ -35,7 +35,7 @@ var kubeletFields = map[string]struct {
 	"tlsCertFile": {"tls-cert-file", nil}, "tlsPrivateKeyFile": {"tls-private-key-file", nil}, "serverTLSBootstrap": {"rotate-server-certificates", nil},
 	"authentication.x509.clientCAFile": {"client-ca-file", nil}, "authentication.anonymous.enabled": {"anonymous-auth", nil},
 	"authentication.webhook.enabled": {"", only("true")}, "authorization.mode": {"always-allow", alwaysAllow}, "rotateCertificates": {"", only("true")},
-	"enableProfilingHandler": {"enable-profiling", nil}, "enableSystemLogHandler": {"enable-system-log-handler", nil},
+	"enableDebuggingHandlers": {"enable-debugging-handlers", nil}, "enableProfilingHandler": {"enable-profiling", nil}, "enableSystemLogHandler": {"enable-system-log-handler", nil},
 	"enableSystemLogQuery": {"enable-system-log-query", nil},
 	"tlsMinVersion":        {"tls-min-version", nil}, "tlsCipherSuites": {"tls-cipher-suites", nil},
 	"staticPodPath": {"pod-manifest-path", nil}, "staticPodURL": {"manifest-url", nil}, "httpCheckFrequency": {"http-check-frequency", nil},

@@ -60,6 +60,7 @@ seccompDefault: false
 serverTLSBootstrap: true
 enableSystemLogHandler: true
 enableSystemLogQuery: true
+enableDebuggingHandlers: false
 shutdownGracePeriodByPodPriority: [{priority: 100000, shutdownGracePeriodSeconds: 10}]
 tlsMinVersion: VersionTLS13
 tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
@@ -105,7 +106,7 @@ func TestKubeletConfig(t *testing.T) {
 			"max-pods": "250", "pod-max-pids": "4096", "system-reserved": "[cpu=500m,memory=1Gi]", "eviction-hard": "memory.available<500Mi,nodefs.available<10%",
 			"eviction-soft": "memory.available<1Gi", "eviction-soft-grace-period": "memory.available=1m30s", "register-with-taints": "[a=b:NoSchedule,c=:NoExecute]",
 			"swap-behavior": "LimitedSwap", "container-log-max-size": "50Mi", "container-log-max-files": "5", "container-log-max-workers": "3", "node-status-max-images": "0", "registry-qps": "7", "registry-burst": "20", "node-status-report-frequency": "1m0s", "node-lease-duration": "1m0s", "container-log-monitor-interval": "30s", "image-maximum-gc-age": "72h0m0s",
-			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true", "enable-system-log-query": "true", "shutdown-grace-period-by-pod-priority": "[100000=10s]",
+			"seccomp-default": "false", "rotate-server-certificates": "true", "enable-system-log-handler": "true", "enable-debugging-handlers": "false", "enable-system-log-query": "true", "shutdown-grace-period-by-pod-priority": "[100000=10s]",
 			"tls-min-version": "VersionTLS13", "tls-cipher-suites": "[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]",
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
 		"flags win": {fromKubeadm + "maxPods: 250\n", []string{"--max-pods", "30", "--cluster-dns", "10.0.0.1"}, map[string]string{"max-pods": "30", "cluster-dns": "[10.0.0.1]", "cgroup-driver": "systemd"}, nil},

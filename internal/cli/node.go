@@ -140,10 +140,16 @@ type apiFlags struct {
 	port, healthPort            int
 	certFile, keyFile, clientCA string
 	rotate, anonymous           bool
-	alwaysAllow, profiling      bool
-	systemLogs, logQuery        bool
-	tls                         access.TLS
-	level                       slog.LevelVar
+	alwaysAllow                 bool
+	shownFlags
+	tls   access.TLS
+	level slog.LevelVar
+}
+
+// shownFlags say what of node and containers is shown.
+type shownFlags struct {
+	debugging, profiling bool
+	systemLogs, logQuery bool
 }
 
 // systemLogFolder is that of the machine's logs, as a kubelet has it.
@@ -158,7 +164,7 @@ func (f *apiFlags) check() error {
 
 // served is what of the API has to be asked for.
 func (f *apiFlags) served() join.Served {
-	out := join.Served{Profiling: f.profiling}
+	out := join.Served{Debugging: server.Debugging{Profiling: f.profiling, Bare: !f.debugging}}
 	if f.profiling {
 		out.Level = &f.level
 	}
@@ -219,6 +225,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.api.clientCA, "client-ca-file", "", "authority of the clients of the node API, such as the API server")
 	s.BoolVar(&f.api.anonymous, "anonymous-auth", false, "let requests without certificate or token ask the node API, as system:anonymous")
 	s.BoolVar(&f.api.alwaysAllow, "always-allow", false, "let whoever is known do everything with the node API, and do not ask the API server")
+	s.BoolVar(&f.api.debugging, "enable-debugging-handlers", true, "serve sessions, logs of containers and commands with the node API; without, kubectl logs, exec, attach, cp and port-forward do not work")
 	s.BoolVar(&f.api.profiling, "enable-profiling", false, "serve profiles of this process with the node API, and let it say how much is logged")
 	s.BoolVar(&f.api.systemLogs, "enable-system-log-handler", false, "serve the files in "+systemLogFolder+" with the node API")
 	s.BoolVar(&f.api.logQuery, "enable-system-log-query", false, "have it answer queries for the logs of services, too, with the journal or these files")

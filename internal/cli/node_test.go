@@ -66,13 +66,13 @@ func TestANodeWaits(t *testing.T) {
 
 // Queries are answered with the files of the handler, so that they go with that.
 func TestLogQueryFlag(t *testing.T) {
-	if err := (&apiFlags{logQuery: true}).check(); err == nil {
+	if err := (&apiFlags{shownFlags: shownFlags{logQuery: true}}).check(); err == nil {
 		t.Error("without the handler it is taken")
 	}
-	if err := (&apiFlags{systemLogs: true}).check(); err != nil {
+	if err := (&apiFlags{shownFlags: shownFlags{systemLogs: true}}).check(); err != nil {
 		t.Error(err)
 	}
-	f := apiFlags{systemLogs: true, logQuery: true}
+	f := apiFlags{shownFlags: shownFlags{systemLogs: true, logQuery: true}}
 	if err := f.check(); err != nil {
 		t.Error(err)
 	}

@@ -80,12 +80,20 @@ type Config struct {
 	CheckpointDir string
 	// NodeLogs are the logs of the node that are served.
 	NodeLogs NodeLogs
+	Debugging
+	// Limits are how much is served at once.
+	Limits Limits
+}
+
+// Debugging is what is served for who looks for a fault.
+type Debugging struct {
+	// Bare has no sessions, logs and commands, nor what tells how the node is set up, as of a
+	// kubelet without debugging handlers.
+	Bare bool
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// Level is what /debug/flags/v changes.
 	Level *slog.LevelVar
-	// Limits are how much is served at once.
-	Limits Limits
 }
 
 // NodeLogs are logs of a node.
@@ -223,12 +231,34 @@ func (s *Server) routes() []route {
 	// What can be switched on answers 405 while it is off, as with a kubelet.
 	either := func(on bool, r route, off string) {
 		if !on {
-			r.kind, r.serve = quick, func(http.ResponseWriter, *http.Request) error { return refuse(http.StatusMethodNotAllowed, "%s", off) }
+			r = disabled(r, off)
 		}
 		all = append(all, r)
 	}
 	either(c.NodeLogs.Folder != "", route{"logs", []string{"GET /logs/{path...}"}, stream, s.logs}, "logs endpoint is disabled: --enable-system-log-handler of the node enables it")
 	either(c.Profiling, route{"debug", []string{"GET /debug/pprof/{name...}"}, stream, s.profile}, "profiling endpoint is disabled: --enable-profiling of the node enables it")
 	either(c.Level != nil, route{"debug", []string{"PUT /debug/flags/v"}, quick, s.verbosity}, "flags endpoint is disabled: --enable-profiling of the node enables it")
+	if c.Bare {
+		all = bare(all)
+	}
 	return all
+}
+
+func disabled(r route, why string) route {
+	r.kind, r.serve = quick, func(http.ResponseWriter, *http.Request) error { return refuse(http.StatusMethodNotAllowed, "%s", why) }
+	return r
+}
+
+// bare is what is left of an API without debugging handlers.
+func bare(all []route) (out []route) {
+	for _, r := range all {
+		switch r.name {
+		case "configz", "statusz", "flagz", "checkpoint":
+			continue
+		case "run", "exec", "attach", "portForward", "containerLogs", "runningpods", "logs", "debug":
+			r = disabled(r, "Debug endpoints are disabled: --enable-debugging-handlers of the node enables them")
+		}
+		out = append(out, r)
+	}
+	return out
 }

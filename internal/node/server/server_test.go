@@ -448,6 +448,43 @@ func TestOffByDefault(t *testing.T) {
 	}
 }
 
+// TestBare has what monitors need, and nothing that acts in a container or tells what it has written.
+func TestBare(t *testing.T) {
+	n := serveNode(t, func(c *Config, _ *fakeRuntime) {
+		c.Bare, c.Profiling, c.Level, c.CheckpointDir, c.Configz, c.Usage = true, true, &slog.LevelVar{}, t.TempDir(), func() any { return nil }, usage{}
+		c.About = &zpages.About{}
+	})
+	for _, tt := range []struct {
+		method, path string
+		code         int
+	}{
+		{"GET", "/pods", 200},
+		{"GET", "/metrics", 200},
+		{"GET", "/healthz", 200},
+		{"GET", "/stats/summary", 200},
+		{"GET", "/containerLogs/default/web/up", 405},
+		{"POST", "/exec/default/web/up?command=date&output=1", 405},
+		{"GET", "/exec/default/web/u1/up?command=date&output=1", 405},
+		{"POST", "/attach/default/web/up?output=1", 405},
+		{"POST", "/portForward/default/web", 405},
+		{"POST", "/run/default/web/up?cmd=date", 405},
+		{"GET", "/runningpods/", 405},
+		{"GET", "/logs/", 405},
+		{"GET", "/debug/pprof/heap", 405},
+		{"PUT", "/debug/flags/v", 405},
+		{"GET", "/configz", 404},
+		{"GET", "/flagz", 404},
+		{"POST", "/checkpoint/default/web/up", 404},
+	} {
+		if code, got := n.get(t, tt.method, tt.path); code != tt.code {
+			t.Errorf("%s %s: %d %q, want %d", tt.method, tt.path, code, got, tt.code)
+		}
+	}
+	if len(n.runtime.requests) > 0 {
+		t.Errorf("the runtime was asked for %v", n.runtime.requests)
+	}
+}
+
 func TestConfigz(t *testing.T) {
 	n := serveNode(t, func(c *Config, _ *fakeRuntime) { c.Configz = func() any { return map[string]int{"maxPods": 110} } })
 	if code, got := n.get(t, "GET", "/configz"); code != 200 || got != `{"kubeletconfig":{"maxPods":110}}` {

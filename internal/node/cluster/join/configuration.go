@@ -28,7 +28,7 @@ func (n *Node) configuration() any {
 	out := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"address": address, "port": port, "healthzBindAddress": healthAddress, "healthzPort": healthPort, "seccompDefault": !c.Node.SeccompUnconfined, "resolvConf": c.Node.DNS().File,
-		"enableProfilingHandler": c.Profiling, "enableSystemLogHandler": c.NodeLogs.Folder != "", "enableSystemLogQuery": c.NodeLogs.Query, "enableDebugFlagsHandler": c.Level != nil,
+		"enableDebuggingHandlers": !c.Bare, "enableProfilingHandler": c.Profiling, "enableSystemLogHandler": c.NodeLogs.Folder != "", "enableSystemLogQuery": c.NodeLogs.Query, "enableDebugFlagsHandler": c.Level != nil,
 		"tlsMinVersion": cmp.Or(c.TLS.MinVersion, "VersionTLS12"), "tlsCipherSuites": c.TLS.CipherSuites,
 		"authentication": map[string]any{
 			"x509": map[string]any{"clientCAFile": c.ClientCA}, "anonymous": map[string]any{"enabled": c.Anonymous}, "webhook": map[string]any{"enabled": true},

@@ -103,9 +103,8 @@ type API struct {
 
 // Served is what of the API has to be asked for.
 type Served struct {
-	Profiling bool
-	Level     *slog.LevelVar // that /debug/flags/v sets; nil serves none
-	NodeLogs  server.NodeLogs
+	server.Debugging
+	NodeLogs server.NodeLogs
 }
 
 // Node is a machine that is one. Make it by New.
@@ -233,7 +232,7 @@ func (n *Node) newServer() (*server.Server, error) {
 		return nil, err
 	}
 	return server.New(server.Config{
-		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Profiling: n.cfg.Profiling, Level: n.cfg.Level, NodeLogs: n.cfg.NodeLogs, CheckpointDir: filepath.Join(n.cfg.Shared, "checkpoints"), Usage: measures,
+		Node: pods{n.agent}, Runtime: n.cfg.Endpoint.Runtime, Log: n.cfg.Log, Gate: made, Debugging: n.cfg.Debugging, NodeLogs: n.cfg.NodeLogs, CheckpointDir: filepath.Join(n.cfg.Shared, "checkpoints"), Usage: measures,
 		Metrics: n.metrics(), Probes: n.agent.ProbeMetrics,
 		Health: append(slices.Clone(n.cfg.Health), server.Check{Name: "syncloop", Check: n.agent.Healthy}), Configz: n.configuration, About: n.about(),
 	})

@@ -484,7 +484,7 @@ func TestServed(t *testing.T) {
 		t.Errorf("a checkpoint: %d %s, made %q, %v", code, said, made, err)
 	}
 	s.stop()
-	s.served = Served{Profiling: true, Level: level, NodeLogs: server.NodeLogs{Folder: logs}}
+	s.served = Served{Debugging: server.Debugging{Profiling: true, Level: level}, NodeLogs: server.NodeLogs{Folder: logs}}
 	n = s.boot()
 	if code, said := ask(n, "GET", "/logs/syslog", ""); code != http.StatusOK || said != "it began" {
 		t.Errorf("a log: %d %s", code, said)
