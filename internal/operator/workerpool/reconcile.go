@@ -392,11 +392,12 @@ func (r *Reconciler) count(ctx context.Context, p *v1alpha1.WorkerPool) (out oth
 		case has == p.Name:
 			p.Status.Nodes++
 			out.add(n, p, of)
-		case has != "" && validate.Chooses(p, n) && len(p.Status.Contested) < mostContested:
+		case has != "" && validate.Chooses(p, n):
 			p.Status.Contested = append(p.Status.Contested, n.Name)
 		}
 	}
-	slices.Sort(p.Status.Contested)
+	slices.Sort(p.Status.Contested) // a cache lists in any order
+	p.Status.Contested = p.Status.Contested[:min(len(p.Status.Contested), mostContested)]
 	for _, all := range [][]string{out.architectures, out.images, out.versions} {
 		slices.Sort(all)
 	}
