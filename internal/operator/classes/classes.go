@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -176,6 +177,7 @@ func (k *Keeper) Prune(ctx context.Context, typ string, keep map[string]bool) (h
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(all, func(a, b nodev1.RuntimeClass) int { return strings.Compare(a.Name, b.Name) })
 	for i := range all {
 		if keep[all[i].Name] {
 			continue

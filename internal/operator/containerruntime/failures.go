@@ -1,6 +1,7 @@
 package containerruntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,7 +49,9 @@ func (e *onNodes) failures(pods []corev1.Pod, waiting []corev1.Node) []failure {
 			out = append(out, failure{where, where + ": " + says, permanent})
 		}
 	}
-	slices.SortFunc(out, func(a, b failure) int { return strings.Compare(a.node, b.node) })
+	slices.SortFunc(out, func(a, b failure) int {
+		return cmp.Or(strings.Compare(a.node, b.node), strings.Compare(a.says, b.says))
+	})
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -413,7 +414,14 @@ func (e *onNodes) unclaimed(ctx context.Context, t *task) ([]corev1.Node, error)
 	if err := e.client.List(ctx, &list, client.MatchingLabels(t.pool.Spec.NodeSelector)); err != nil {
 		return nil, fmt.Errorf("list the nodes that pool %s chooses: %w", t.pool.Name, err)
 	}
-	return slices.DeleteFunc(list.Items, func(o corev1.Node) bool { return o.Labels[gardener.LabelPool] != "" || o.DeletionTimestamp != nil }), nil
+	return slices.DeleteFunc(byName(list.Items), func(o corev1.Node) bool { return o.Labels[gardener.LabelPool] != "" || o.DeletionTimestamp != nil }), nil
+}
+
+// byName puts nodes in order. A cache lists them in any, and messages name the first few: a
+// status would be another one with each look.
+func byName(all []corev1.Node) []corev1.Node {
+	slices.SortFunc(all, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // members are the nodes of the object's pool.
@@ -426,7 +434,7 @@ func (e *onNodes) members(ctx context.Context, c *gardener.ContainerRuntime) ([]
 	if err := e.client.List(ctx, &list, client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, fmt.Errorf("list the nodes of pool %s: %w", c.Spec.WorkerPool.Name, err)
 	}
-	return list.Items, nil
+	return byName(list.Items), nil
 }
 
 // pods are those of the installer that do some work for an object.
@@ -541,7 +549,7 @@ func inPhase(ctx context.Context, from client.Reader, c *gardener.ContainerRunti
 	if err := from.List(ctx, &list, client.MatchingLabels{names.Phase + typ: phase.Value(c.Spec.WorkerPool.Name)}); err != nil {
 		return nil, fmt.Errorf("list the nodes with %s: %w", typ, err)
 	}
-	return list.Items, nil
+	return byName(list.Items), nil
 }
 
 // left are the nodes that have something of a runtime that is being taken away. There

@@ -131,6 +131,7 @@ func (r *Reconciler) known(ctx context.Context, p *v1alpha1.WorkerPool) (validat
 	if err := r.Client.List(ctx, &pools); err != nil {
 		return validate.Known{}, fmt.Errorf("list WorkerPools: %w", err)
 	}
+	slices.SortFunc(pools.Items, func(a, b v1alpha1.WorkerPool) int { return strings.Compare(a.Name, b.Name) })
 	var releases v1alpha1.RuntimePayloadList
 	if err := r.Client.List(ctx, &releases); err != nil {
 		return validate.Known{}, fmt.Errorf("list RuntimePayloads: %w", err)
@@ -174,6 +175,8 @@ func (r *Reconciler) runtimes(ctx context.Context, from client.Reader, pool stri
 	if err != nil {
 		return nil, fmt.Errorf("list the ContainerRuntimes of pool %s: %w", pool, err)
 	}
+	// A cache lists in any order, and the status has them in this one.
+	slices.SortFunc(list.Items, func(a, b gardener.ContainerRuntime) int { return strings.Compare(a.Name, b.Name) })
 	return list.Items, nil
 }
 

@@ -16,17 +16,27 @@ import (
 // backwards is a cache, which lists objects in any order; here from the last.
 type backwards struct {
 	client.Client
-	nodes []corev1.Node
+	nodes    []corev1.Node
+	runtimes []gardener.ContainerRuntime
+	pools    []v1alpha1.WorkerPool
 }
 
 func (b backwards) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	list, ok := into.(*corev1.NodeList)
-	if !ok {
-		return fmt.Errorf("there are no %T", into)
+	switch list := into.(type) {
+	case *corev1.NodeList:
+		list.Items = reversed(b.nodes)
+	case *gardener.ContainerRuntimeList:
+		list.Items = reversed(b.runtimes)
+	case *v1alpha1.WorkerPoolList:
+		list.Items = reversed(b.pools)
 	}
-	list.Items = slices.Clone(b.nodes)
-	slices.Reverse(list.Items)
 	return nil
+}
+
+func reversed[T any](all []T) []T {
+	out := slices.Clone(all)
+	slices.Reverse(out)
+	return out
 }
 
 // Of many nodes that others have, the first by name are told, however a cache lists them:
@@ -45,5 +55,26 @@ func TestContestedAreTheFirstByName(t *testing.T) {
 	}
 	if got := p.Status.Contested; len(got) != mostContested || got[0] != "n-00" || got[mostContested-1] != "n-09" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What is told of runtimes and of other pools is the same with each look, too.
+func TestStatusIsInOrder(t *testing.T) {
+	var c backwards
+	for _, name := range []string{"a", "b", "c"} {
+		one, pool := gardener.ContainerRuntime{}, v1alpha1.WorkerPool{}
+		one.Name, pool.Name = name, name
+		c.runtimes, c.pools = append(c.runtimes, one), append(c.pools, pool)
+	}
+	r := &Reconciler{Client: c}
+	have, err := r.runtimes(t.Context(), c, "p")
+	if err != nil || len(have) != 3 || have[0].Name != "a" || have[2].Name != "c" {
+		t.Errorf("%v %v", err, have)
+	}
+	p := &v1alpha1.WorkerPool{}
+	p.Name = "d"
+	known, err := r.known(t.Context(), p)
+	if err != nil || len(known.Pools) != 3 || known.Pools[0].Name != "a" || known.Pools[2].Name != "c" {
+		t.Errorf("%v %v", err, known.Pools)
 	}
 }
