@@ -75,3 +75,16 @@ func TestLifecycle(t *testing.T) {
 		t.Log(r.out, r.err)
 	}
 }
+
+// TestExecScore has the kernel spare a command that is executed in a container as little as the
+// container itself, when memory runs out.
+func TestExecScore(t *testing.T) {
+	onBoth(t, func(t *testing.T, m *machine, class string) {
+		const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  runtimeClassName: CLASS\n  containers: [{name: c, image: IMAGE, command: [sleep, '1000']}]\n"
+		m.want(0, "run", "--detach", "-f", m.dir+"/classes.yaml", "-f", m.write("p.yaml", fill(text, class)))
+		if r := m.want(0, "exec", "p", "--", "cat", "/proc/1/oom_score_adj", "/proc/self/oom_score_adj"); r.out != "1000\n1000\n" {
+			t.Errorf("%q", r.out)
+		}
+		m.want(0, "rm", "--grace", "0", "p")
+	})
+}

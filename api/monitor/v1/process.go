@@ -104,6 +104,9 @@ type ExecRequest struct {
 	// MarkAnywhere says that the command leaves a process that stands in for the one
 	// with the mark, which is in another cgroup.
 	MarkAnywhere bool `json:"markAnywhere,omitempty"`
+	// OOMScoreAdj is that of the command, and so of the process unless the command sets
+	// another one, which not all do. Without it, it is the one that the monitor began with.
+	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
 	// Token is as in StartRequest.
 	Token string `json:"token,omitempty"`
 }

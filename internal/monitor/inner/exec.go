@@ -40,7 +40,7 @@ func (in *Inner) exec(ctx context.Context, req monitorv1.ExecRequest, fds []int)
 		return monitorv1.Started{}, -1, err
 	}
 	if mine {
-		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Left: launch.Left{Mark: spec.Mark, Anywhere: spec.Anywhere}, Deadline: spec.Deadline, Quit: p.quit}
+		c := &launch.Command{Argv: req.Command, Sealed: req.Sealed, Env: req.Env, PIDFile: req.PIDFile, RuntimeLog: req.RuntimeLog, Left: launch.Left{Mark: spec.Mark, Anywhere: spec.Anywhere}, Score: req.OOMScoreAdj, Deadline: spec.Deadline, Quit: p.quit}
 		in.spawn(func(ctx context.Context) {
 			in.begun(ctx, p, in.startExec(ctx, p, c, startEnds{ends: ends, size: req.Size}))
 		})

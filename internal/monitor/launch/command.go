@@ -48,6 +48,7 @@ type Command struct {
 	PIDFile    string
 	Mark       string // one more entry of the environment
 	Left       Left
+	Score      *int   // oom_score_adj; nil for that of all commands
 	RuntimeLog string // see monitorv1.StartRequest
 	Deadline   time.Time
 	Quit       <-chan struct{} // closed when nobody wants it any more
@@ -99,8 +100,11 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 	if err != nil {
 		return Running{}, fmt.Errorf("run %s: %w: %w", c.Argv[0], errdefs.ErrInvalidArgument, err)
 	}
-	if score, err := strconv.Atoi(l.Score); err == nil {
-		// Before it can have started anything. It has ended if this fails.
+	if score, err := strconv.Atoi(l.Score); c.Score != nil || err == nil {
+		if c.Score != nil {
+			score = *c.Score
+		}
+		// Before it can have started anything. It has ended if this fails, or may not be spared more.
 		_ = linux.SetOOMScore(pid, score)
 	}
 	who := record.Ident{PID: pid}

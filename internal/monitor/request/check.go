@@ -49,6 +49,9 @@ func CheckExec(r *monitorv1.ExecRequest) error {
 	if r.TTY && r.Stdio != [3]bool{} {
 		return wrong(r.ID, "descriptors come with a terminal")
 	}
+	if s := r.OOMScoreAdj; s != nil && (*s < -1000 || *s > 1000) {
+		return wrong(r.ID, "oomScoreAdj %d is not from -1000 to 1000", *s)
+	}
 	// A number that others have, too, would have them killed.
 	if r.Mark != 0 && (r.Mark < monitorv1.MinMark || r.Mark >= 2*monitorv1.MinMark) {
 		return wrong(r.ID, "mark %d is not from %d to %d", r.Mark, uint64(monitorv1.MinMark), uint64(2*monitorv1.MinMark-1))

@@ -98,6 +98,9 @@ func (h *Handler) exec(ctx context.Context, e pod.ExecRequest) (*execution, erro
 		return nil, errors.Join(err, os.RemoveAll(x.folder))
 	}
 	req.Timeout, req.Mark, req.MarkAnywhere = limit, marked, h.tool.adapter != nil
+	if h.tool.adapter == nil && !h.sandboxed() { // what stands in for a process elsewhere is to outlive it
+		req.OOMScoreAdj = process.OOMScoreAdj // which crun gives to containers alone
+	}
 	stdio := e.Stdio
 	if e.TTY {
 		stdio = [3]*os.File{}
