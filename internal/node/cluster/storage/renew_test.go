@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,8 +32,23 @@ var (
 type asking struct {
 	*Storage
 	*apiserver.Server
+	mu    sync.Mutex
 	takes map[string]int64
 	asked map[string]int
+}
+
+// take has a driver say another number; zero is no answer.
+func (a *asking) take(driver string, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.takes[driver] = n
+}
+
+// times is how often a driver was asked.
+func (a *asking) times(driver string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[driver]
 }
 
 func newAsking(t *testing.T, period *int64) *asking {
@@ -41,8 +57,13 @@ func newAsking(t *testing.T, period *int64) *asking {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &asking{New(client, "n", func(error) {}, slog.New(slog.DiscardHandler)), server, map[string]int64{"d": 7}, map[string]int{}}
+	a := &asking{
+		Storage: New(client, "n", func(error) {}, slog.New(slog.DiscardHandler)), Server: server,
+		takes: map[string]int64{"d": 7}, asked: map[string]int{},
+	}
 	a.Asks(func(_ context.Context, driver string) (csi.NodeInfo, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		a.asked[driver]++
 		if a.takes[driver] == 0 {
 			return csi.NodeInfo{}, errors.New("no answer")
@@ -90,16 +111,16 @@ func TestDriversAreAskedAnew(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if got := a.count(t, "d"); got != count || a.asked["d"] != asked || a.asked["once"] != 0 || a.count(t, "once") != 3 {
-				t.Errorf("told %d, want %d; asked %v, want %d", got, count, a.asked, asked)
+			if got := a.count(t, "d"); got != count || a.times("d") != asked || a.times("once") != 0 || a.count(t, "once") != 3 {
+				t.Errorf("told %d, want %d; asked %d times, want %d", got, count, a.times("d"), asked)
 			}
 		}
 		expect(50*time.Second, 7, 0)
-		a.takes["d"] = 5
+		a.take("d", 5)
 		expect(20*time.Second, 5, 1)
-		a.takes["d"] = 0
+		a.take("d", 0)
 		expect(time.Minute, 5, 2)
-		a.takes["d"] = 6
+		a.take("d", 6)
 		expect(time.Minute, 6, 3)
 		a.Set("d", nil)
 		expect(5*time.Minute, -1, 3)
