@@ -149,8 +149,8 @@ type Command struct {
 	Root string
 }
 
-// folders are where a program of a node is looked for that is named without one. What this
-// process has as PATH is about its container.
+// folders are where a program of a node is looked for that is named without one. What a
+// process in a container has as PATH is about the container.
 var folders = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
 // CommandOf is a program of the node with its arguments; root is where the node's root
@@ -162,6 +162,11 @@ func CommandOf(args []string, root string) (Command, error) {
 		places = []string{"/"}
 	case strings.Contains(name, "/"):
 		return Command{}, fmt.Errorf("the command to restart the runtime, %s, is no absolute path: %w", name, errdefs.ErrInvalidArgument)
+	}
+	if filepath.Clean("/"+root) == "/" && !filepath.IsAbs(name) {
+		if path, err := exec.LookPath(name); err == nil {
+			places = []string{filepath.Dir(path)}
+		}
 	}
 	for _, dir := range places {
 		if path := filepath.Join(dir, name); process.Runnable(inroot.Join(root, path)) {

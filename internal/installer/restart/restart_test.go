@@ -60,6 +60,22 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// On the node itself PATH is about the node.
+func TestCommandOfThisNode(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bounce-it"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	c, err := CommandOf([]string{"bounce-it", "x"}, "/")
+	if err != nil || len(c.Args) != 2 || c.Args[0] != filepath.Join(dir, "bounce-it") {
+		t.Errorf("%v %v", c, err)
+	}
+	if _, err := CommandOf([]string{"bounce-it", "x"}, t.TempDir()); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		t.Errorf("in a container: %v", err)
+	}
+}
+
 // A command that hangs ends with the context.
 func TestCommandThatHangs(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
