@@ -164,11 +164,17 @@ func (m *Manager) ensure(ctx context.Context, r Request, n name) (Image, error) 
 	}
 	credentials, doubt := m.credentials(ctx, r)
 	img, by, err := m.share(ctx, r, n, credentials)
-	if err != nil {
-		if failed := (*Error)(nil); doubt != nil && errors.As(err, &failed) {
-			// By what was left out the pull could have worked.
-			return Image{}, &Error{Reason: failed.Reason, Message: failed.Message + "; " + doubt.Error(), cause: errors.Join(failed.cause, doubt)}
+	if failed := (*Error)(nil); errors.As(err, &failed) {
+		out := &Error{Reason: failed.Reason, Message: failed.Message, cause: failed.cause}
+		if doubt != nil { // by what was left out the pull could have worked
+			out.Message, out.cause = out.Message+"; "+doubt.Error(), errors.Join(out.cause, doubt)
 		}
+		if here, err := m.present(ctx, r, n); policy == corev1.PullAlways && err == nil && here.Info != nil {
+			out.Message += "; the image is on this node already, and imagePullPolicy: IfNotPresent would use it (without a policy, one with the tag latest, or with none, is always pulled)"
+		}
+		return Image{}, out
+	}
+	if err != nil {
 		return Image{}, err
 	}
 	m.records.add(n, img.Info.GetId(), by)

@@ -168,6 +168,23 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestHereAlready says of an image that is always pulled, and cannot be, that it is here.
+func TestHereAlready(t *testing.T) {
+	r := newRegistry()
+	r.fail = status.Error(codes.Unavailable, "connection refused")
+	r.present["localhost/app:latest"] = true
+	m := newManager(t, Config{Client: r})
+	for image, here := range map[string]bool{"localhost/app": true, "localhost/other": false} {
+		_, err := m.Ensure(t.Context(), need("a "+image, image, ""))
+		if err == nil || strings.Contains(err.Error(), "imagePullPolicy: IfNotPresent would use it") != here || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+	if _, err := m.Ensure(t.Context(), need("b", "localhost/app", corev1.PullIfNotPresent)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReasons(t *testing.T) {
 	tests := []struct {
 		image       string
