@@ -283,6 +283,10 @@ func (f *installFlags) leave(told payload.InstallResult) error {
 		told.Message, told.Warnings, told.Handlers = told.Message[:min(len(told.Message), 512)], nil, nil
 		data, err = json.Marshal(told)
 	}
+	if err == nil && len(data) > payload.MaxResult {
+		told.Served = nil // which is not known then, and changes nothing
+		data, err = json.Marshal(told)
+	}
 	if err == nil {
 		err = os.WriteFile(f.result, data, 0o644)
 	}

@@ -281,3 +281,27 @@ func TestStatusWithoutARuntime(t *testing.T) {
 		t.Errorf("a wrong command line ends with %d", code)
 	}
 }
+
+// A result fits into what a kubelet keeps of it, however much there is to tell: of one that
+// is cut off nothing would be known.
+func TestLongResults(t *testing.T) {
+	long := payload.InstallResult{
+		APIVersion: payload.APIVersion, Kind: payload.KindResult, Type: "kata-containers", Version: strings.Repeat("1", 63), State: payload.Refused,
+		Reason: payload.UnsupportedNode, Message: strings.Repeat("<", 2048), Hash: strings.Repeat("a", 64), Runtime: "containerd 2.4.2", Warnings: []string{strings.Repeat("w", 4096)},
+	}
+	for i := range 64 {
+		long.Served = append(long.Served, strings.Repeat("h", 60)+string(rune('0'+i/10))+string(rune('0'+i%10)))
+	}
+	f := &installFlags{result: filepath.Join(t.TempDir(), "log")}
+	if err := f.leave(long); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.result)
+	if err != nil || len(text) > payload.MaxResult {
+		t.Fatalf("%v, %d bytes", err, len(text))
+	}
+	r, err := payload.DecodeResult(text)
+	if err != nil || r.Reason != payload.UnsupportedNode || !strings.HasPrefix(r.Message, "<<<") || r.Served != nil {
+		t.Errorf("%v %+v", err, r)
+	}
+}
