@@ -141,6 +141,10 @@ func (p *Pod) lookAtContainers(ctx context.Context, list []*runtimeapi.Container
 		for _, c := range attempts[min(2, len(attempts)):] {
 			p.Extra = append(p.Extra, c.GetId())
 		}
+		for _, c := range attempts[1:] { // another one has taken its place
+			delete(p.Made, c.GetId())
+			delete(p.Refused, c.GetId())
+		}
 		if err := p.lookAtContainer(ctx, name, attempts); err != nil {
 			return err
 		}
