@@ -70,7 +70,8 @@ func (r Root) Put(c Change) error {
 		return fmt.Errorf("write %s: %w", c.Path, err)
 	}
 	err := r.replace(c, path, beside(path))
-	if errors.Is(err, syscall.EXDEV) { // the folder is a mount
+	// The folder is a mount: what is above it is another one, or a container's own and not to be written to.
+	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EROFS) {
 		err = r.replace(c, path, filepath.Dir(path))
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package files
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -146,22 +147,61 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
+// A container may see a folder of drop-ins, and of what is above that nothing but its own root,
+// which is read-only in the operator's pods.
+func TestFolderThatIsAMount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	for name, flags := range map[string]uintptr{"in a root of its own": 0, "in a read-only root": unix.MS_RDONLY} {
+		t.Run(name, func(t *testing.T) {
+			r := node(t, map[string]string{"/srv/x/conf.d/y": ""})
+			private(t)
+			at := r.Real("/srv/x")
+			if err := errors.Join(
+				unix.Mount("tmpfs", at, "tmpfs", 0, ""), os.Mkdir(at+"/conf.d", 0o755), unix.Mount("tmpfs", at+"/conf.d", "tmpfs", 0, ""),
+				unix.Mount("", at, "", unix.MS_REMOUNT|flags, ""),
+			); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = errors.Join(unix.Unmount(at+"/conf.d", unix.MNT_DETACH), unix.Unmount(at, unix.MNT_DETACH))
+			})
+			if err := r.Put(Change{"/srv/x/conf.d/fairlead-a.toml", nil, []byte("a")}); err != nil {
+				t.Fatal(err)
+			}
+			r.wants(t, "/srv/x/conf.d/fairlead-a.toml", "a")
+			for _, dir := range []string{at, at + "/conf.d"} {
+				if left, _ := filepath.Glob(dir + "/" + Temporary); len(left) > 0 {
+					t.Errorf("%v are left", left)
+				}
+			}
+		})
+	}
+}
+
+// private has mounts of this test seen by nobody else.
+func private(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the mount goes with the thread
+	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // On a full disk the old file stays, and nothing else.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
 	r := node(t, map[string]string{"/etc/x/conf.d/y": ""})
-	runtime.LockOSThread() // for good: the mount goes with the thread
-	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
+	private(t)
 	at := r.Real("/etc/x")
-	if err == nil {
-		err = unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k")
-	}
-	if err != nil {
+	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
