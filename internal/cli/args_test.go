@@ -11,6 +11,8 @@ func TestArguments(t *testing.T) {
 		{"logs", "POD is missing: want fairlead logs {POD | TYPE/NAME | -l SELECTOR};"},
 		{"logs a b", `argument "b" is one too many: want fairlead logs {POD | TYPE/NAME | -l SELECTOR};`},
 		{"exec web", "COMMAND is missing: want fairlead exec {POD | TYPE/NAME} -- COMMAND"},
+		{"exec web ls -t", "goes behind --, with all its flags: fairlead exec web -- ls..."},
+		{"exec web sh -c date", "goes behind --, with all its flags: fairlead exec web -- sh..."},
 		{"exec web ls -l", "'l' in -l; flags of the command that is to run go behind --: fairlead exec {POD | TYPE/NAME} -- COMMAND"},
 		{"image pull", "IMAGE is missing: want fairlead image pull IMAGE...;"},
 		{"image pul", `fairlead image has no command "pul"; did you mean pull?`},
