@@ -169,7 +169,10 @@ func (m *Manager) ensure(ctx context.Context, r Request, n name) (Image, error) 
 		if doubt != nil { // by what was left out the pull could have worked
 			out.Message, out.cause = out.Message+"; "+doubt.Error(), errors.Join(out.cause, doubt)
 		}
-		if here, err := m.present(ctx, r, n); policy == corev1.PullAlways && err == nil && here.Info != nil {
+		if policy != corev1.PullAlways { // else it was looked at before
+			return Image{}, out
+		}
+		if here, err := m.present(ctx, r, n); err == nil && here.Info != nil {
 			out.Message += "; the image is on this node already, and imagePullPolicy: IfNotPresent would use it (without a policy, one with the tag latest, or with none, is always pulled)"
 		}
 		return Image{}, out

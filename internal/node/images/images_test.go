@@ -183,6 +183,11 @@ func TestHereAlready(t *testing.T) {
 	if _, err := m.Ensure(t.Context(), need("b", "localhost/app", corev1.PullIfNotPresent)); err != nil {
 		t.Error(err)
 	}
+	// One that is pulled if it is not here was looked for once.
+	looks := r.looks
+	if _, err := m.Ensure(t.Context(), need("c", "localhost/third", corev1.PullIfNotPresent)); err == nil || r.looks != looks+1 {
+		t.Errorf("%v, after %d looks", err, r.looks-looks)
+	}
 }
 
 func TestReasons(t *testing.T) {
