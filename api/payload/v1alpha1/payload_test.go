@@ -102,9 +102,6 @@ func TestValidateNamesTheField(t *testing.T) {
 		"crio.runtimeType":        func(p *RuntimePayload) { p.Handlers[0].CRIO.RuntimeType = "pod" },
 		"crio.runtimePath":        func(p *RuntimePayload) { p.Handlers[0].CRIO.RuntimePath = "" },
 		"containerd-shim-NAME-v2": func(p *RuntimePayload) { p.Handlers[0].CRIO.RuntimePath = "bin/shim" },
-		"use vm with gVisor's shim": func(p *RuntimePayload) {
-			p.Handlers[0].CRIO = &CRIOHandler{RuntimeType: "oci", RuntimePath: "bin/runsc"}
-		},
 		"crio.runtimeConfigPath":  func(p *RuntimePayload) { p.Handlers[0].CRIO.RuntimeType = "oci" },
 		"crio.runtimeRoot":        func(p *RuntimePayload) { p.Handlers[0].CRIO.RuntimeRoot = "/" },
 		"overhead[memory]":        func(p *RuntimePayload) { p.Handlers[0].Overhead["memory"] = "lots" },

@@ -285,10 +285,6 @@ func (p *RuntimePayload) crio(at *field.Path, c *CRIOHandler) field.ErrorList {
 	if c.RuntimeType == "vm" && !crioShim.MatchString(path.Base(c.RuntimePath)) {
 		errs = append(errs, field.Invalid(at.Child("runtimePath"), c.RuntimePath, "CRI-O takes shims that are called containerd-shim-NAME-v2 alone; use oci for a program like runc"))
 	}
-	// gVisor gives a container the output of "runsc start", which CRI-O reads to its end.
-	if c.RuntimeType == "oci" && path.Base(c.RuntimePath) == "runsc" {
-		errs = append(errs, field.Invalid(at.Child("runtimePath"), c.RuntimePath, "below CRI-O no start of a container by runsc returns; use vm with gVisor's shim, as deploy/payloads/gvisor does"))
-	}
 	if c.RuntimeType == "oci" && c.RuntimeConfigPath != "" {
 		errs = append(errs, field.Invalid(at.Child("runtimeConfigPath"), c.RuntimeConfigPath, "CRI-O takes it with vm alone; leave it out"))
 	}

@@ -5,6 +5,7 @@ package gvisor
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/pelletier/go-toml/v2"
@@ -85,6 +86,7 @@ func (gvisor) Configure(raw []byte, p *payload.RuntimePayload, at *field.Path) (
 	faults = append(faults, plugin.CheckFlags(c.ConfigFlags, flags, at.Child("configFlags"))...)
 	overhead, more := plugin.CheckOverhead(c.Overhead, at.Child("overhead"))
 	faults = append(faults, more...)
+	faults = append(faults, ends(p, at)...)
 	settings := plugin.Settings{Overhead: overhead}
 	if len(faults) > 0 || len(c.ConfigFlags) == 0 || p == nil {
 		return settings, faults
@@ -95,6 +97,20 @@ func (gvisor) Configure(raw []byte, p *payload.RuntimePayload, at *field.Path) (
 	}
 	settings.Install.Configs = []payload.Config{{Path: configFile, Content: content}}
 	return settings, nil
+}
+
+// ends refuses a payload on whose handlers no start of a container would ever end: runsc gives
+// a container the output of "runsc start", which CRI-O reads to its end.
+func ends(p *payload.RuntimePayload, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Handlers {
+		if c := p.Handlers[i].CRIO; c != nil && c.RuntimeType == "oci" && path.Base(c.RuntimePath) == "runsc" {
+			return field.ErrorList{field.Invalid(at, p.Handlers[i].Name, fmt.Sprintf("below CRI-O no start of a container by runsc returns; use a payload whose handler %s is of the type vm, with gVisor's shim, which that of version %s is not", p.Handlers[i].Name, p.Version))}
+		}
+	}
+	return nil
 }
 
 // withFlags is the payload's own configuration of the shim, with flags set in it.

@@ -26,3 +26,17 @@ func TestFlagsGoIntoTheShimsConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// Below CRI-O pods on such a handler would hang.
+func TestRunscItselfBelowCRIO(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, program string
+		want          bool
+	}{"runsc": {"oci", "bin/runsc", true}, "its shim": {"vm", "containerd-shim-runsc-v2", false}, "another program": {"oci", "crun", false}} {
+		p := &payload.RuntimePayload{Version: "7", Handlers: []payload.Handler{{Name: "a", Containerd: &payload.ContainerdHandler{}}, {Name: "b", CRIO: &payload.CRIOHandler{RuntimeType: c.kind, RuntimePath: c.program}}}}
+		_, faults := New().Configure(nil, p, nil)
+		if got := len(faults) == 1 && strings.Contains(faults[0].Error(), "handler b is of the type vm"); got != c.want || !c.want && len(faults) > 0 {
+			t.Errorf("%s: %v", name, faults)
+		}
+	}
+}
