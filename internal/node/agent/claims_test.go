@@ -121,3 +121,26 @@ func TestClaimOfAServerThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimOfAPodThatGoes tells of no failure when a pod is deleted whose volumes are being made.
+func TestClaimOfAPodThatGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, h := newNode(t), &hanging{}
+		n.around = volume.Around{Claims: h, CSI: h, Growth: h, Pods: t.TempDir()}
+		h.hangs.Store(true)
+		p := claiming(corev1.RestartPolicyAlways)
+		n.boot(t, p)
+		if !h.asked.Load() {
+			t.Fatal("nobody has asked for the claim")
+		}
+		p = p.DeepCopy()
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
+		n.Set([]*corev1.Pod{p})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !n.wentAway("p1") || n.saw("FailedMount") || n.saw("context canceled") {
+			t.Errorf("gone %t, events %q", n.wentAway("p1"), n.events)
+		}
+		n.stop()
+	})
+}

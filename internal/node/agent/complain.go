@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -21,7 +20,9 @@ func (t *told) Unwrap() error { return t.error }
 
 // told has an event tell what has failed.
 func (w *worker) told(reason string, err error) error {
-	w.event(corev1.EventTypeWarning, reason, view.Message(err)+hostpath.Advice(err))
+	if !view.CutOff(err) {
+		w.event(corev1.EventTypeWarning, reason, view.Message(err)+hostpath.Advice(err))
+	}
 	return &told{err}
 }
 
@@ -30,8 +31,7 @@ func (w *worker) told(reason string, err error) error {
 // was cut off has not failed. Counting equal events is for who writes them.
 func (w *worker) complain(err error) {
 	known := (*told)(nil)
-	code := status.Code(err)
-	if errors.As(err, &known) || errors.Is(err, context.Canceled) || code == codes.Canceled || code == codes.Unavailable {
+	if errors.As(err, &known) || view.CutOff(err) || status.Code(err) == codes.Unavailable {
 		return
 	}
 	text := view.Message(err) + hostpath.Advice(err)

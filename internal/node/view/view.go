@@ -356,6 +356,11 @@ func Unheard(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
+// CutOff says that something was given up because the pod is to end, or the agent ends.
+func CutOff(err error) bool {
+	return errors.Is(err, context.Canceled) || grpcstatus.Code(err) == codes.Canceled
+}
+
 // Message is what an error of a runtime says, without grpc's frame.
 func Message(err error) string {
 	if s, ok := grpcstatus.FromError(err); ok {
