@@ -4,6 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	payload "fairlead.run/api/payload/v1alpha1"
 )
 
 // WorkerPool is nodes that are alike, and the container runtimes that they are to
@@ -156,6 +158,15 @@ const (
 	CRIContainerd CRIName = "containerd"
 	CRICRIO       CRIName = "crio"
 )
+
+// Runs says whether it can have a handler of a payload. What is not said is containerd, as
+// nearly all nodes have it, and Gardener's.
+func (n CRIName) Runs(h *payload.Handler) bool {
+	if n == CRICRIO {
+		return h.CRIO != nil
+	}
+	return h.Containerd != nil
+}
 
 // PoolRuntime is a runtime of a pool.
 type PoolRuntime struct {

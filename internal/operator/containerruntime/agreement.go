@@ -11,7 +11,6 @@ import (
 
 	gardener "fairlead.run/api/gardener/v1alpha1"
 	"fairlead.run/api/v1alpha1"
-	"fairlead.run/internal/operator/install"
 	"fairlead.run/internal/operator/nodes"
 	"fairlead.run/internal/operator/placed"
 	"fairlead.run/internal/operator/plugin"
@@ -114,8 +113,7 @@ func (r *Reconciler) wants(c *gardener.ContainerRuntime, t *task, pool *v1alpha1
 	if err != nil {
 		return nil, err
 	}
-	served := install.HandlersOf(manifest, settings.Install.Handlers, criOf(pool))
-	return slices.DeleteFunc(all, func(o plugin.Class) bool { return !slices.Contains(served, o.Handler) }), nil
+	return plugin.Below(criOf(pool), all, manifest), nil
 }
 
 func raw(c *gardener.ContainerRuntime) []byte {

@@ -99,11 +99,7 @@ func HandlersOf(p *payload.RuntimePayload, wanted []string, cri v1alpha1.CRIName
 	var out []string
 	for i := range p.Handlers {
 		h := &p.Handlers[i]
-		fits := h.Containerd != nil
-		if cri == v1alpha1.CRICRIO {
-			fits = h.CRIO != nil
-		}
-		if fits && (len(wanted) == 0 || slices.Contains(wanted, h.Name)) {
+		if cri.Runs(h) && (len(wanted) == 0 || slices.Contains(wanted, h.Name)) {
 			out = append(out, h.Name)
 		}
 	}

@@ -109,6 +109,13 @@ func Classes(d Description, p *payload.RuntimePayload, s Settings) ([]Class, err
 	return out, nil
 }
 
+// Below are those of the classes of a payload whose handlers a CRI runtime can have.
+func Below(cri v1alpha1.CRIName, classes []Class, p *payload.RuntimePayload) []Class {
+	return slices.DeleteFunc(slices.Clone(classes), func(c Class) bool {
+		return !slices.ContainsFunc(p.Handlers, func(h payload.Handler) bool { return h.Name == c.Handler && cri.Runs(&h) })
+	})
+}
+
 // Amounts is resources for people, always in the same order.
 func Amounts(r corev1.ResourceList) string {
 	if len(r) == 0 {

@@ -68,7 +68,7 @@ func (k Known) classes(p *v1alpha1.WorkerPool) map[string]asked {
 		if len(faults) > 0 || err != nil {
 			continue
 		}
-		for _, c := range all {
+		for _, c := range plugin.Below(p.Spec.CRI.Name, all, &release.Spec.Manifest) {
 			out[c.Name] = asked{c, i}
 		}
 	}

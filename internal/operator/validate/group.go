@@ -139,7 +139,7 @@ func (k Known) checkRuntime(g group, i int, r *Result) {
 		if err != nil {
 			r.add(field.Invalid(at.Child("type"), d.Type, "RuntimePayload "+d.Type+": "+err.Error()))
 		}
-		k.checkClasses(classes, at, r)
+		k.checkClasses(plugin.Below(g.cri, classes, manifest), at, r)
 	}
 }
 

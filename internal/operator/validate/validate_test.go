@@ -149,6 +149,10 @@ func TestPool(t *testing.T) {
 		"no payload": {pool: poolOf("gvisor"), change: func(_ *v1alpha1.WorkerPool, k *Known) {
 			k.Payload = func(string) *v1alpha1.RuntimePayload { return nil }
 		}, warns: "there is no RuntimePayload gvisor"},
+		"class of another, which the CRI cannot have": {pool: poolOf("kata"), change: func(p *v1alpha1.WorkerPool, k *Known) {
+			p.Spec.CRI.Name, k.Payload = "crio", twoHandlers
+			k.Foreign = func(c string) string { return map[string]string{"kata-clh": "somebody's"}[c] }
+		}},
 		"class of another": {pool: poolOf("gvisor"), change: func(_ *v1alpha1.WorkerPool, k *Known) { k.Foreign = func(c string) string { return "somebody's " + c } }, want: []string{"spec.cri.containerRuntimes[0].type it needs RuntimeClass gvisor, which is somebody's gvisor"}},
 		"unknown flag": {pool: poolOf("gvisor"), change: func(p *v1alpha1.WorkerPool, _ *Known) {
 			p.Spec.CRI.ContainerRuntimes[0].ProviderConfig = config(`{"configFlags":{"platfrom":"kvm"}}`)
