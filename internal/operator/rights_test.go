@@ -248,9 +248,10 @@ type bound struct {
 	*apiserver.Server
 	t      *testing.T
 	rights []right
-	health string // address of the probes
-	asked  string // address of the webhook
-	end    func() // tells it to end
+	health string    // address of the probes
+	asked  string    // address of the webhook
+	end    func()    // tells it to end
+	ended  time.Time // when it was told
 
 	mu      sync.Mutex
 	refused []string
@@ -413,9 +414,12 @@ func TestRightsInASeed(t *testing.T) {
 	// An API server that has not heard of its end is still answered.
 	b.Put(kinds["ContainerRuntime"], inShoot("a"))
 	b.until("entries again", func() bool { return b.state(key).State == gardener.StateSucceeded })
+	b.ended = time.Now()
 	b.end()
 	time.Sleep(500 * time.Millisecond)
-	if files, _ := has(b.ask(config(t, "next", "reconcile", "a"))); len(files) == 0 {
+	if late := b.ask(config(t, "next", "reconcile", "a")); late == nil {
+		t.Log("this machine was too slow to ask one that ends")
+	} else if files, _ := has(late); len(files) == 0 {
 		t.Error("one that ends puts no entries in any more")
 	}
 }
@@ -439,7 +443,7 @@ func fromChart(t *testing.T, file string) map[string]any {
 }
 
 // ask is what the operator makes of an object before it is stored, asked as an API
-// server does that has read the configuration.
+// server does that has read the configuration; nil if its time to answer was over before.
 func (b *bound) ask(about *unstructured.Unstructured) *unstructured.Unstructured {
 	b.t.Helper()
 	var as admissionregistrationv1.MutatingWebhookConfiguration
@@ -464,12 +468,18 @@ func (b *bound) ask(about *unstructured.Unstructured) *unstructured.Unstructured
 	var got admissionv1.AdmissionReview
 	b.until("an answer", func() bool {
 		answer, err := c.Post("https://"+b.asked+*service.Path, "application/json", bytes.NewReader(question))
+		if err != nil && !b.ended.IsZero() && time.Since(b.ended) < drain {
+			b.t.Fatalf("one that ends does not answer: %v", err)
+		}
 		if err != nil {
-			return false
+			return !b.ended.IsZero()
 		}
 		defer func() { _ = answer.Body.Close() }()
 		return json.NewDecoder(answer.Body).Decode(&got) == nil && got.Response != nil
 	})
+	if got.Response == nil {
+		return nil
+	}
 	if !got.Response.Allowed || got.Response.UID != "x" {
 		b.t.Fatalf("%+v", got.Response)
 	}
