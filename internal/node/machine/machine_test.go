@@ -476,7 +476,7 @@ func TestComesAgain(t *testing.T) {
 	}
 	p.write("b.yaml", text)
 	p.boot()
-	p.await("the pod", ready)
+	p.await("the pod", func() bool { return p.phase("b") == "Running" && ready() })
 	p.remove("b.yaml")
 	p.await("its end", func() bool { return p.pods()["b"].DeletionTimestamp != nil })
 	p.write("b.yaml", text)
