@@ -33,7 +33,7 @@ func (a *app) execCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, list []string) error {
 			f.ref = list[0]
 			if cmd.ArgsLenAtDash() < 0 { // its flags may have been taken for those of this command
-				return usageError{fmt.Errorf("the command that is to run goes behind --, with all its flags: %s %s -- %s...", cmd.CommandPath(), f.ref, list[1])}
+				return usageError{fmt.Errorf("the command that is to run goes behind --, with all its flags, as in %s %s -- %s", cmd.CommandPath(), f.ref, list[1])}
 			}
 			return a.with(cmd.Context(), func(s *session) error { return a.exec(cmd.Context(), s, list[1:], f) })
 		},
