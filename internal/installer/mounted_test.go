@@ -3,19 +3,17 @@ package installer
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/installer/mounttest"
 )
 
 // A container sees of a node only what is mounted. What leads elsewhere by a link is refused
 // before anything is changed: the runtime would never read it.
 func TestOnlyWhatIsMountedIsWritten(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	node, here := t.TempDir(), t.TempDir()
 	for _, dir := range []string{node + "/etc/crio/kept.d", node + "/etc/more", node + "/srv/conf.d", node + "/opt/whole", here + "/etc/crio", here + "/opt/whole"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -27,19 +25,12 @@ func TestOnlyWhatIsMountedIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runtime.LockOSThread() // for good: the mounts go with the thread
-	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
+	mounttest.Private(t)
 	for _, dir := range []string{"/etc/crio", "/opt/whole"} {
-		if err == nil {
-			err = unix.Mount(node+dir, here+dir, "", unix.MS_BIND, "")
+		if err := unix.Mount(node+dir, here+dir, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = unix.Unmount(here+dir, unix.MNT_DETACH) }) // the folder goes next
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{
 		"/etc/crio/crio.conf":     true,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/mounttest"
 )
 
 // node is a host with files.
@@ -150,13 +150,10 @@ func TestMkdirAll(t *testing.T) {
 // A container may see a folder of drop-ins, and of what is above that nothing but its own root,
 // which is read-only in the operator's pods.
 func TestFolderThatIsAMount(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	for name, flags := range map[string]uintptr{"in a root of its own": 0, "in a read-only root": unix.MS_RDONLY} {
 		t.Run(name, func(t *testing.T) {
 			r := node(t, map[string]string{"/srv/x/conf.d/y": ""})
-			private(t)
+			mounttest.Private(t)
 			at := r.Real("/srv/x")
 			if err := errors.Join(
 				unix.Mount("tmpfs", at, "tmpfs", 0, ""), os.Mkdir(at+"/conf.d", 0o755), unix.Mount("tmpfs", at+"/conf.d", "tmpfs", 0, ""),
@@ -180,26 +177,10 @@ func TestFolderThatIsAMount(t *testing.T) {
 	}
 }
 
-// private has mounts of this test seen by nobody else.
-func private(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread() // for good: the mount goes with the thread
-	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // On a full disk the old file stays, and nothing else.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	r := node(t, map[string]string{"/etc/x/conf.d/y": ""})
-	private(t)
+	mounttest.Private(t)
 	at := r.Real("/etc/x")
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)

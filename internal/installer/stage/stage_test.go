@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	payload "fairlead.run/api/payload/v1alpha1"
 	"fairlead.run/internal/failpoint"
 	"fairlead.run/internal/installer/fault"
+	"fairlead.run/internal/installer/mounttest"
 )
 
 // staging is a payload with a script, a text and a program below a folder, and a
@@ -340,19 +340,9 @@ func TestConfigs(t *testing.T) {
 // bytes that nobody else sees and that goes with the thread.
 func small(t *testing.T, flags uintptr, options string) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	dir := t.TempDir()
-	runtime.LockOSThread() // for good: it ends with the test
-	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
-	if err == nil {
-		err = unix.Mount("tmpfs", dir, "tmpfs", flags, options)
-	}
-	if err != nil {
+	mounttest.Private(t)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // the folder goes next
