@@ -39,7 +39,7 @@ func TestNodeWithoutRoomForVolumes(t *testing.T) {
 		n := newNode(t)
 		n.around = volume.Around{Claims: full{}}
 		n.boot(t, claiming(corev1.RestartPolicyAlways))
-		if s := n.of("p1"); s.Phase != corev1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" || !n.saw("p1 VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod: ") || len(n.Sandboxes()) > 0 {
+		if s := n.of("p1"); s.Phase != corev1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" || !n.saw("p1 VolumeAttachmentLimitExceeded: the node takes no more volumes of a CSI driver of the pod; ") || len(n.Sandboxes()) > 0 {
 			t.Errorf("%s %s %s, events %q", s.Phase, s.Reason, s.Message, n.events)
 		}
 		n.stop()

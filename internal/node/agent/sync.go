@@ -175,7 +175,7 @@ func (w *worker) mount(ctx context.Context) error {
 // refuseFull ends a pod for whose volumes the node has no room, so that another node gets its
 // successor.
 func (w *worker) refuseFull(err error) {
-	w.refused = &Refusal{Reason: "VolumeAttachmentLimitExceeded", Message: "Node has reached its volume attachment limit, rejecting pod: " + view.Message(err), Rejected: true}
+	w.refused = &Refusal{Reason: "VolumeAttachmentLimitExceeded", Message: "the node takes no more volumes of a CSI driver of the pod; make the pod anew, so that it can go to another node: " + view.Message(err), Rejected: true}
 	w.event(corev1.EventTypeWarning, w.refused.Reason, w.refused.Message)
 }
 

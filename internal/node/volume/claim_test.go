@@ -142,7 +142,7 @@ func TestLocalVolumeOfSeveralPods(t *testing.T) {
 	}
 	begin("a", 2000, false)
 	whose("2000 660")
-	begin("b", 3000, false, "The requested fsGroup is 3000, but the volume pv has GID 2000. The volume may not be shareable.")
+	begin("b", 3000, false, "volume pv keeps the group 2000, as another pod has it, and is not given to 3000 (fsGroup of this pod); give pods that share it the same fsGroup")
 	whose("2000 660")
 	begin("c", 2000, false) // of the same group
 	begin("d", 0, false)    // of none
@@ -161,7 +161,7 @@ func TestLocalVolumeOfSeveralPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begin("e", 4000, false, "The requested fsGroup is 4000, but the volume pv has GID 2000. The volume may not be shareable.")
+	begin("e", 4000, false, "volume pv keeps the group 2000, as another pod has it, and is not given to 4000 (fsGroup of this pod); give pods that share it the same fsGroup")
 	for _, pod := range []string{"d", "e"} {
 		if err := Remove(t.Context(), dirs(pod), nil); err != nil {
 			t.Fatal(err)

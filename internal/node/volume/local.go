@@ -100,7 +100,7 @@ func (s *Set) compareGroup(ctx context.Context, m *mounted) error {
 		return fmt.Errorf("see whose group it has: %w", err)
 	}
 	if int64(st.Gid) != *g {
-		s.shared = append(s.shared, fmt.Sprintf("The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *g, m.local.name, st.Gid))
+		s.shared = append(s.shared, fmt.Sprintf("volume %s keeps the group %d, as another pod has it, and is not given to %d (fsGroup of this pod); give pods that share it the same fsGroup", m.local.name, st.Gid, *g))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (g Growth) Done(ctx context.Context, claim *corev1.PersistentVolumeClaim, s
 func (g Growth) Refused(ctx context.Context, claim *corev1.PersistentVolumeClaim, why error, never bool) error {
 	is := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
-		Message: fmt.Sprintf("failed to expand pvc with %v", why),
+		Message: fmt.Sprintf("the node could not make the volume larger: %v", why),
 	}
 	conditions := slices.Clone(claim.Status.Conditions)
 	i := slices.IndexFunc(conditions, func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == is.Type })

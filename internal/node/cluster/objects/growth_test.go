@@ -60,13 +60,13 @@ func TestGrowth(t *testing.T) {
 	if begun.ResourceVersion != read().ResourceVersion {
 		t.Error("what begins is not the claim as it is now")
 	}
-	expect("refused", g.Refused(t.Context(), begun, errors.New("not now"), false), "1Gi NodeResizeInProgress"+others+" NodeResizeError=True(failed to expand pvc with not now)")
+	expect("refused", g.Refused(t.Context(), begun, errors.New("not now"), false), "1Gi NodeResizeInProgress"+others+" NodeResizeError=True(the node could not make the volume larger: not now)")
 	before := read()
-	expect("again", g.Refused(t.Context(), before, errors.New("not now"), false), "1Gi NodeResizeInProgress"+others+" NodeResizeError=True(failed to expand pvc with not now)")
+	expect("again", g.Refused(t.Context(), before, errors.New("not now"), false), "1Gi NodeResizeInProgress"+others+" NodeResizeError=True(the node could not make the volume larger: not now)")
 	if read().ResourceVersion != before.ResourceVersion {
 		t.Error("what it says already was written again")
 	}
-	expect("never", g.Refused(t.Context(), before, errors.New("too large"), true), "1Gi NodeResizeInfeasible"+others+" NodeResizeError=True(failed to expand pvc with too large)")
+	expect("never", g.Refused(t.Context(), before, errors.New("too large"), true), "1Gi NodeResizeInfeasible"+others+" NodeResizeError=True(the node could not make the volume larger: too large)")
 	if err := g.Done(t.Context(), before, resource.MustParse("2Gi")); err == nil {
 		t.Error("a claim that has changed meanwhile was written")
 	}
