@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/manifest/honoured"
 )
 
 // kinds in the order of the page. Templates are Pods, and are not listed again.
@@ -21,7 +21,7 @@ var kinds = []string{
 
 func matrix() string {
 	var b strings.Builder
-	tables := manifest.Tables()
+	tables := honoured.Tables()
 	for _, kind := range kinds {
 		version, name, _ := strings.Cut(kind, " ")
 		fmt.Fprintf(&b, "\n### %s, %s\n\n| field | remarks |\n| --- | --- |\n", name, version)
@@ -55,10 +55,10 @@ func matrix() string {
 }
 
 // refused lists the fields of a type that the table does not have.
-func refused(b *strings.Builder, path string, t reflect.Type, table []manifest.Field) {
+func refused(b *strings.Builder, path string, t reflect.Type, table []honoured.Field) {
 	var names []string
 	for _, name := range fields(t) {
-		known := slices.ContainsFunc(table, func(f manifest.Field) bool {
+		known := slices.ContainsFunc(table, func(f honoured.Field) bool {
 			rest, ok := strings.CutPrefix(f.Path, path+"."+name)
 			return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 		})

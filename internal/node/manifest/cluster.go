@@ -19,7 +19,7 @@ import (
 // and is refused like anything else if it is not honoured.
 func (d *document) withoutCluster(out any) []string {
 	meta, _ := d.tree["metadata"].(map[string]any)
-	if isZero(meta["uid"]) && isZero(meta["resourceVersion"]) {
+	if fields.IsZero(meta["uid"]) && fields.IsZero(meta["resourceVersion"]) {
 		return nil
 	}
 	c := cluster{doc: d}
@@ -70,7 +70,7 @@ type cluster struct {
 
 // drop removes a field. One with an empty value is not worth a word.
 func (c *cluster) drop(path string, o map[string]any, name string) {
-	if !isZero(o[name]) {
+	if !fields.IsZero(o[name]) {
 		c.left = append(c.left, fields.Join(path, name))
 	}
 	delete(o, name)
@@ -154,7 +154,7 @@ func (c *cluster) deployment(spec map[string]any) {
 // the Job in the cluster.
 func (c *cluster) job(spec map[string]any) {
 	c.dropDefault("spec", spec, "podReplacementPolicy", `"TerminatingOrFailed"`)
-	if isZero(spec["manualSelector"]) {
+	if fields.IsZero(spec["manualSelector"]) {
 		c.drop("spec", spec, "selector")
 	}
 	template, _ := spec["template"].(map[string]any)

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.run/internal/node/manifest/check"
 	"fairlead.run/internal/node/manifest/fields"
+	"fairlead.run/internal/node/manifest/honoured"
 	"fairlead.run/pkg/runtimeclass"
 )
 
@@ -100,9 +101,9 @@ func (d *decoder) object(doc *document) {
 		d.faults = append(d.faults, doc.fault(doc.first(), "apiVersion and kind are required"))
 		return
 	}
-	table, known := tables[version+" "+kind]
+	table, known := honoured.Of(version, kind)
 	if !known {
-		kinds := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
+		kinds := strings.Join(slices.Sorted(maps.Keys(honoured.Tables())), ", ")
 		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something Fairlead knows; it knows %s, and v1 List of these", kind, version, kinds))
 		return
 	}
@@ -115,7 +116,7 @@ func (d *decoder) object(doc *document) {
 
 // kinds are those that mean something. Others that there is a table for are accepted
 // with a note.
-var kinds = map[string]func(d *decoder, doc *document, table []Field, version string){
+var kinds = map[string]func(d *decoder, doc *document, table []honoured.Field, version string){
 	"Pod":                   (*decoder).pod,
 	"Deployment":            (*decoder).deployment,
 	"ReplicaSet":            (*decoder).replicaSet,
@@ -131,7 +132,7 @@ var kinds = map[string]func(d *decoder, doc *document, table []Field, version st
 
 // into decodes the document strictly into out, whose metadata is t.meta, and
 // reports every field that is unknown, doubled or not honoured.
-func (d *decoder) into(t *target, table []Field, out any) bool {
+func (d *decoder) into(t *target, table []honoured.Field, out any) bool {
 	before := len(d.faults)
 	t.readName()
 	for _, why := range fields.Check(t.doc.tree, out) {
@@ -166,10 +167,10 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 			d.fault(t, why)
 		}
 	}
-	wrong, idle := unhonoured(table, t.doc.tree)
+	wrong, idle := honoured.Unhonoured(table, t.doc.tree)
 	for _, c := range wrong {
-		if !unknown[c.path] {
-			d.fault(t, c.path+": "+c.why)
+		if !unknown[c.Path] {
+			d.fault(t, c.Path+": "+c.Why)
 		}
 	}
 	d.leftOut(t, idle)
@@ -181,10 +182,10 @@ func (d *decoder) into(t *target, table []Field, out any) bool {
 
 // leftOut notes which fields mean nothing here, so that manifests for a cluster can be used
 // as they are.
-func (d *decoder) leftOut(t *target, idle []complaint) {
+func (d *decoder) leftOut(t *target, idle []honoured.Complaint) {
 	var list []string
 	for _, c := range idle {
-		list = append(list, c.path+" ("+c.why+")")
+		list = append(list, c.Path+" ("+c.Why+")")
 	}
 	if len(list) > 0 {
 		d.objects.Notes = append(d.objects.Notes, t.origin(t.doc.first())+": means nothing here and is left out: "+strings.Join(list, ", "))
@@ -253,11 +254,11 @@ func (d *decoder) claim(t *target, kind string, meta *metav1.ObjectMeta, what st
 	return true
 }
 
-func (d *decoder) pod(doc *document, table []Field, _ string) {
+func (d *decoder) pod(doc *document, table []honoured.Field, _ string) {
 	pod := &corev1.Pod{}
 	t := &target{doc, "Pod", &pod.ObjectMeta}
 	if d.static {
-		table = staticFields
+		table = honoured.Static()
 	}
 	if !d.into(t, table, pod) {
 		return
@@ -276,7 +277,7 @@ func (d *decoder) pod(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) configMap(doc *document, table []Field, _ string) {
+func (d *decoder) configMap(doc *document, table []honoured.Field, _ string) {
 	cm := &corev1.ConfigMap{}
 	t := &target{doc, "ConfigMap", &cm.ObjectMeta}
 	if !d.into(t, table, cm) {
@@ -291,7 +292,7 @@ func (d *decoder) configMap(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) secret(doc *document, table []Field, _ string) {
+func (d *decoder) secret(doc *document, table []honoured.Field, _ string) {
 	s := &corev1.Secret{}
 	t := &target{doc, "Secret", &s.ObjectMeta}
 	if !d.into(t, table, s) {
@@ -314,7 +315,7 @@ func (d *decoder) secret(doc *document, table []Field, _ string) {
 	d.objects.Secrets[Key{s.Namespace, s.Name}] = s
 }
 
-func (d *decoder) class(doc *document, table []Field, version string) {
+func (d *decoder) class(doc *document, table []honoured.Field, version string) {
 	class := &nodev1.RuntimeClass{}
 	t := &target{doc, "RuntimeClass", &class.ObjectMeta}
 	ok, prefix := false, ""

@@ -4,9 +4,8 @@
 //
 // What it returns is complete and sound by the rules of Kubernetes, and holds
 // no field that would be ignored: a field that is set must be in the
-// table of honoured fields (honoured.go), or the manifest is refused with the
-// field's path. The table is also where the matrix in the user guide comes
-// from.
+// table of honoured fields of package honoured, or the manifest is refused with the
+// field's path.
 //
 // Manifests may come from strangers, so size, depth and aliases are bounded.
 // The package does not look at the machine: whether a host path exists or a

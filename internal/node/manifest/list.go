@@ -7,6 +7,8 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"fairlead.run/internal/node/manifest/fields"
 )
 
 // isList says whether the document is what kubectl get writes for several
@@ -22,7 +24,7 @@ const podList = "PodList"
 // asPod has an item of a PodList say what it is.
 func (d *document) asPod() error {
 	for name, value := range map[string]any{"apiVersion": "v1", "kind": "Pod"} {
-		if isZero(d.tree[name]) {
+		if fields.IsZero(d.tree[name]) {
 			d.tree[name] = value
 		}
 	}

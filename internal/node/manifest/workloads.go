@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/node/manifest/check"
+	"fairlead.run/internal/node/manifest/honoured"
 	"fairlead.run/internal/node/manifest/template"
 )
 
@@ -41,7 +42,7 @@ func (d *decoder) expand(t *target, o metav1.Object, pods []*corev1.Pod) {
 	}
 }
 
-func (d *decoder) deployment(doc *document, table []Field, version string) {
+func (d *decoder) deployment(doc *document, table []honoured.Field, version string) {
 	dep := &appsv1.Deployment{}
 	t := &target{doc, "Deployment", &dep.ObjectMeta}
 	ok := false
@@ -64,7 +65,7 @@ func (d *decoder) deployment(doc *document, table []Field, version string) {
 	}
 }
 
-func (d *decoder) replicaSet(doc *document, table []Field, _ string) {
+func (d *decoder) replicaSet(doc *document, table []honoured.Field, _ string) {
 	set := &appsv1.ReplicaSet{}
 	t := &target{doc, "ReplicaSet", &set.ObjectMeta}
 	if !d.into(t, table, set) {
@@ -76,7 +77,7 @@ func (d *decoder) replicaSet(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) daemonSet(doc *document, table []Field, _ string) {
+func (d *decoder) daemonSet(doc *document, table []honoured.Field, _ string) {
 	set := &appsv1.DaemonSet{}
 	t := &target{doc, "DaemonSet", &set.ObjectMeta}
 	if !d.into(t, table, set) {
@@ -88,7 +89,7 @@ func (d *decoder) daemonSet(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) statefulSet(doc *document, table []Field, _ string) {
+func (d *decoder) statefulSet(doc *document, table []honoured.Field, _ string) {
 	set := &appsv1.StatefulSet{}
 	t := &target{doc, "StatefulSet", &set.ObjectMeta}
 	if !d.into(t, table, set) {
@@ -102,7 +103,7 @@ func (d *decoder) statefulSet(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) job(doc *document, table []Field, _ string) {
+func (d *decoder) job(doc *document, table []honoured.Field, _ string) {
 	job := &batchv1.Job{}
 	t := &target{doc, "Job", &job.ObjectMeta}
 	if d.into(t, table, job) && d.sound(t, check.Job("", &job.Spec, MaxPods)) {
@@ -110,7 +111,7 @@ func (d *decoder) job(doc *document, table []Field, _ string) {
 	}
 }
 
-func (d *decoder) cronJob(doc *document, table []Field, _ string) {
+func (d *decoder) cronJob(doc *document, table []honoured.Field, _ string) {
 	c := &batchv1.CronJob{}
 	t := &target{doc, "CronJob", &c.ObjectMeta}
 	if d.into(t, table, c) && d.sound(t, check.CronJob(c, MaxPods)) {
@@ -125,7 +126,7 @@ func (d *decoder) workload(t *target, w *Workload) {
 	}
 }
 
-func (d *decoder) persistentVolumeClaim(doc *document, table []Field, _ string) {
+func (d *decoder) persistentVolumeClaim(doc *document, table []honoured.Field, _ string) {
 	c := &corev1.PersistentVolumeClaim{}
 	t := &target{doc, "PersistentVolumeClaim", &c.ObjectMeta}
 	if d.into(t, table, c) && d.sound(t, check.Claim(c)) && d.add(t) {
@@ -142,7 +143,7 @@ var without = map[string]string{
 
 // ignored takes a kind that means nothing on one machine, so that manifests for a
 // cluster can be used as they are.
-func (d *decoder) ignored(doc *document, table []Field, _ string) {
+func (d *decoder) ignored(doc *document, table []honoured.Field, _ string) {
 	kind, _ := doc.tree["kind"].(string)
 	t := &target{doc: doc, kind: kind}
 	var out metav1.Object

@@ -1,6 +1,9 @@
 package fields
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Steps cuts a path at its dots and brackets. A key within brackets may hold
 // dots.
@@ -38,4 +41,23 @@ func Below(path, key string) string {
 		return path + "[" + key + "]"
 	}
 	return Join(path, key)
+}
+
+// IsZero says whether a value of a tree asks for nothing: false, 0, an empty text, no entries.
+func IsZero(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case fmt.Stringer: // json.Number
+		return v.String() == "0"
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
 }

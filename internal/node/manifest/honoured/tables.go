@@ -1,4 +1,4 @@
-package manifest
+package honoured
 
 import "slices"
 
@@ -29,8 +29,6 @@ var tables = map[string][]Field{
 	"node.k8s.io/v1alpha1 RuntimeClass": classFields("spec."),
 }
 
-// staticFields is the table of a static pod of a node: all fields, of which status says
-// nothing.
 var staticFields = []Field{{Path: "apiVersion"}, {Path: "kind"}, {Path: "metadata"}, {Path: "spec"}, {Path: "status"}}
 
 var claimFields = []Field{

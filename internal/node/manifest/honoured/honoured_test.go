@@ -1,4 +1,4 @@
-package manifest
+package honoured
 
 import (
 	"reflect"
@@ -101,8 +101,8 @@ func TestUnknownToTheTableIsRefused(t *testing.T) {
 			continue
 		}
 		checked++
-		found, _ := unhonoured(table, map[string]any{"spec": map[string]any{name: map[string]any{"x": true}}})
-		if len(found) != 1 || found[0].path != "spec."+name {
+		found, _ := Unhonoured(table, map[string]any{"spec": map[string]any{name: map[string]any{"x": true}}})
+		if len(found) != 1 || found[0].Path != "spec."+name {
 			t.Errorf("spec.%s: %v", name, found)
 		}
 	}

@@ -1,4 +1,4 @@
-package manifest
+package honoured
 
 import (
 	"fmt"
@@ -215,13 +215,22 @@ func Tables() map[string][]Field {
 	return out
 }
 
-// complaint is a field that is set and not honoured.
-type complaint struct{ path, why string }
+// Of is the table of a kind, by its API version.
+func Of(version, kind string) ([]Field, bool) {
+	table, ok := tables[version+" "+kind]
+	return table, ok
+}
 
-// unhonoured finds every field of the tree that is set, and that the table
+// Static is the table of a static pod of a node: all fields, of which status says nothing.
+func Static() []Field { return staticFields }
+
+// Complaint is a field that is set and not honoured.
+type Complaint struct{ Path, Why string }
+
+// Unhonoured finds every field of the tree that is set, and that the table
 // does not honour, and those that mean nothing here. A field with an empty value
 // (false, 0, "", no entries) asks for nothing and counts as not set.
-func unhonoured(table []Field, tree map[string]any) (found, idle []complaint) {
+func Unhonoured(table []Field, tree map[string]any) (found, idle []Complaint) {
 	w := walker{exact: map[string]Field{}, inner: map[string]bool{}}
 	for _, f := range table {
 		w.exact[f.Path] = f
@@ -236,8 +245,8 @@ func unhonoured(table []Field, tree map[string]any) (found, idle []complaint) {
 type walker struct {
 	exact map[string]Field
 	inner map[string]bool
-	found []complaint
-	idle  []complaint
+	found []Complaint
+	idle  []Complaint
 }
 
 func (w *walker) object(pattern, path string, o map[string]any) {
@@ -252,16 +261,16 @@ func (w *walker) object(pattern, path string, o map[string]any) {
 }
 
 func (w *walker) value(pattern, path string, v any) {
-	if isZero(v) {
+	if fields.IsZero(v) {
 		return
 	}
 	if f, ok := w.exact[ofAnySize(pattern, ".hugepages-")]; ok {
 		if got := fmt.Sprint(v); len(f.Only) > 0 && !slices.Contains(f.Only, ofAnySize(got, "HugePages-")) {
-			w.found = append(w.found, complaint{path, fmt.Sprintf("%q is not honoured by Fairlead yet, only %s",
+			w.found = append(w.found, Complaint{path, fmt.Sprintf("%q is not honoured by Fairlead yet, only %s",
 				got, strings.Join(f.Only, ", "))})
 		}
 		if f.Idle != "" {
-			w.idle = append(w.idle, complaint{path, f.Idle})
+			w.idle = append(w.idle, Complaint{path, f.Idle})
 		}
 		return
 	}
@@ -275,7 +284,7 @@ func (w *walker) value(pattern, path string, v any) {
 		w.object(pattern, path, o)
 		return
 	}
-	w.found = append(w.found, complaint{path, "not honoured by Fairlead yet; remove it"})
+	w.found = append(w.found, Complaint{path, "not honoured by Fairlead yet; remove it"})
 }
 
 // anyPages stands for huge pages of all sizes in the table.
@@ -288,24 +297,6 @@ func ofAnySize(text, word string) string {
 		return text
 	}
 	return text[:i] + word + "SIZE"
-}
-
-func isZero(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case string:
-		return v == ""
-	case fmt.Stringer: // json.Number
-		return v.String() == "0"
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		return len(v) == 0
-	}
-	return false
 }
 
 // parent cuts the last step off a path: "a.b[].c" becomes "a.b[]", then "a.b".
