@@ -66,7 +66,7 @@ func TestGet(t *testing.T) {
 		"pods -o json":             {0, `"kind": "List"`, ""},
 		"pods web dc -n default":   {1, "web", "fairlead up keeps no pod dc in namespace default"},
 		"cm cond":                  {1, "", "did you mean conf?"},
-		"ingresses":                {2, "", "there are pods (po), nodes (no)"},
+		"widgets":                  {2, "", "there are pods (po), nodes (no)"},
 		"pods -A -o name":          {0, "pod/lab/db\n", ""},
 		"po web -A -n lab -o name": {0, "pod/web\npod/lab/web\n", ""},
 		"cm -l a=b":                {0, "", ""},
@@ -77,7 +77,7 @@ func TestGet(t *testing.T) {
 		"pods -o table,wide":       {2, "", "is not one of table, wide, name, json, yaml"},
 		"po,cm -o name":            {0, "pod/lab/db\nconfigmap/conf\n", ""},
 		"po,cm web -o name":        {1, "pod/web\npod/lab/web\n", "fairlead up keeps no configmap web"},
-		"po,ingresses":             {2, "", "\"ingresses\" is no kind of object"},
+		"po,widgets":               {2, "", "\"widgets\" is no kind of object"},
 		"cm,po":                    {0, "configmap/conf ", "pod lab/db: "},
 
 		"pods -o jsonpath={.items[*].metadata.name}": {0, "web web db", ""},

@@ -50,13 +50,13 @@ func (a *app) apply(ctx context.Context, files []string, p patience) error {
 	}
 	var text strings.Builder
 	var notes []string
-	for _, s := range sources {
-		f, err := manifest.DecodeFile(s)
-		if err != nil {
-			return err // which names the file, as the machine cannot
-		}
+	decoded, err := manifest.DecodeFiles(sources)
+	if err != nil {
+		return err // which names the file, as the machine cannot
+	}
+	for i, f := range decoded {
 		notes = append(notes, f.Notes()...)
-		fmt.Fprintf(&text, "---\n%s\n", s.Data)
+		fmt.Fprintf(&text, "---\n%s\n", sources[i].Data)
 	}
 	var done []machine.Applied
 	if err := c.get(ctx, http.MethodPost, "/objects", []byte(text.String()), &done); err != nil {
@@ -148,6 +148,9 @@ func (a *app) deleteAll(ctx context.Context, objects []manifest.Single, absentOK
 	var errs []error
 	pods := map[types.UID]bool{}
 	for _, o := range slices.Backward(objects) { // what uses others goes before them
+		if o.Custom {
+			continue // nobody has kept it
+		}
 		var done machine.Applied
 		if err := c.get(ctx, http.MethodDelete, objectPath(o.Kind, o.Namespace, o.Name), nil, &done); err != nil {
 			if !absentOK || !isAbsent(err) {

@@ -60,6 +60,9 @@ func (c *machineClient) allReady(ctx context.Context, p patience, all []machine.
 	}
 	return p.until(ctx, func(ctx context.Context) (string, error) {
 		for _, d := range all {
+			if d.Change == machine.LeftOut {
+				continue // it was left out, and nobody keeps it
+			}
 			missing, err := c.unready(ctx, manifest.Single{Kind: d.Kind, Key: manifest.Key{Namespace: d.Namespace, Name: d.Name}})
 			if err != nil || missing != "" {
 				return missing, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/manifest/honoured"
+	"fairlead.run/internal/node/manifest/leftout"
 )
 
 // kinds in the order of the page. Templates are Pods, and are not listed again.
@@ -50,8 +52,17 @@ func matrix() string {
 			refused(&b, "spec.volumes[]", reflect.TypeFor[corev1.Volume](), tables[kind])
 		}
 	}
+	beside(&b)
 	b.WriteString("\n")
 	return b.String()
+}
+
+// beside lists the kinds that are left out.
+func beside(b *strings.Builder) {
+	b.WriteString("\n### Kinds that are left out\n\nOf any version. Nobody looks at their fields.\n\n| kind | group | what is not done |\n| --- | --- | --- |\n")
+	for _, k := range leftout.All() {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", k.Name, cmp.Or(k.Group, "that of pods"), k.Why)
+	}
 }
 
 // refused lists the fields of a type that the table does not have.

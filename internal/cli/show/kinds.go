@@ -9,12 +9,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"fairlead.run/internal/node/manifest/leftout"
 )
 
 // Kind is a kind of object. Find finds it.
@@ -26,11 +30,12 @@ type Kind struct {
 	New func() metav1.Object
 
 	names []string // that people use for it, the plural first
+	rare  bool     // is not told to who is looking for kinds
 	rows  func(list []metav1.Object, o Options) [][]string
 }
 
 // kinds are all that there are, in the order in which they are told.
-var kinds = []Kind{
+var kinds = append([]Kind{
 	of[corev1.Pod]("Pod", podColumns, "pods", "po"),
 	of[corev1.Node]("Node", nodeColumns, "nodes", "no"),
 	of[appsv1.Deployment]("Deployment", deploymentColumns, "deployments", "deploy"),
@@ -46,6 +51,25 @@ var kinds = []Kind{
 	of[corev1.Service]("Service", serviceColumns, "services", "svc"),
 	of[corev1.ServiceAccount]("ServiceAccount", nil, "serviceaccounts", "sa"),
 	of[corev1.Namespace]("Namespace", nil, "namespaces", "ns"),
+}, leftOut()...)
+
+// leftOut are the kinds that nothing acts on where there is one machine.
+func leftOut() (out []Kind) {
+	for _, k := range leftout.All() {
+		if slices.ContainsFunc(out, func(other Kind) bool { return other.Name == k.Name }) {
+			continue // it has moved to another group
+		}
+		names := []string{k.Plural}
+		if k.Short != "" {
+			names = append(names, k.Short)
+		}
+		kind := of[unstructured.Unstructured](k.Name, []column[*unstructured.Unstructured]{
+			{head: "LEFT OUT", cell: func(*unstructured.Unstructured, time.Time) string { return k.Why }},
+		}, names...)
+		kind.Unspaced, kind.rare = k.Unspaced, true
+		out = append(out, kind)
+	}
+	return out
 }
 
 // of is the kind whose objects are of type T.
@@ -76,9 +100,11 @@ func Find(text string) (Kind, error) {
 	}
 	var known []string
 	for _, k := range kinds {
-		known = append(known, k.Plural()+short(k))
+		if !k.rare {
+			known = append(known, k.Plural()+short(k))
+		}
 	}
-	return Kind{}, fmt.Errorf("%q is no kind of object here; there are %s", text, strings.Join(known, ", "))
+	return Kind{}, fmt.Errorf("%q is no kind of object here; there are %s, and kinds that are left out, such as ingresses", text, strings.Join(known, ", "))
 }
 
 func short(k Kind) string {

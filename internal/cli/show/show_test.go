@@ -134,6 +134,7 @@ metadata: {name: web}
 spec: {type: ClusterIP, ports: [{port: 80, protocol: TCP}, {port: 53, protocol: UDP}], selector: {app: web}}
 `, "NAME|TYPE|PORT(S)|SELECTOR\nweb|ClusterIP|80/TCP,53/UDP|app=web"},
 		"namespaces": {"metadata: {name: lab}\n", "NAME\nlab"},
+		"netpol":     {"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: closed, namespace: lab}}\n", "NAME|LEFT OUT\nlab/closed|traffic that it would refuse is NOT refused"},
 	} {
 		k := find(t, name)
 		var got []string
@@ -188,12 +189,12 @@ func TestWhy(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	for text, want := range map[string]string{"pods": "Pod", "Pod": "Pod", "po": "Pod", "DS": "DaemonSet", "deploy": "Deployment", "runtimeclasses": "RuntimeClass", "persistentvolumeclaim": "PersistentVolumeClaim"} {
+	for text, want := range map[string]string{"pods": "Pod", "Pod": "Pod", "po": "Pod", "DS": "DaemonSet", "deploy": "Deployment", "runtimeclasses": "RuntimeClass", "persistentvolumeclaim": "PersistentVolumeClaim", "ing": "Ingress", "HPA": "HorizontalPodAutoscaler"} {
 		if k, err := Find(text); err != nil || k.Name != want {
 			t.Errorf("%s: %s, %v", text, k.Name, err)
 		}
 	}
-	_, err := Find("ingress")
+	_, err := Find("widget")
 	if err == nil || !strings.Contains(err.Error(), "pods (po), nodes (no), deployments (deploy)") {
 		t.Error(err)
 	}

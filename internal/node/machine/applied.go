@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -25,6 +26,9 @@ import (
 // object. All others in the folder belong to people.
 const appliedPrefix = "applied."
 
+// LeftOut is the change of an object that nobody here acts on, and that is kept nowhere.
+const LeftOut = "left out"
+
 // errNoFolder is why nothing can be applied.
 var errNoFolder = fmt.Errorf("fairlead up has no folder of manifests that objects could be written to, as it was started with --manifests -: %w", errdefs.ErrPrecondition)
 
@@ -33,7 +37,7 @@ type Applied struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	Change    string `json:"change"` // created, configured, unchanged, restarted or deleted
+	Change    string `json:"change"` // created, configured, unchanged, restarted, deleted or LeftOut
 	File      string `json:"file"`
 	// Pods are those of an object that is deleted, which end now.
 	Pods []types.UID `json:"pods,omitempty"`
@@ -90,6 +94,10 @@ func (m *Machine) write(ctx context.Context, objects []manifest.Single) ([]Appli
 	var faults []error
 	out := make([]Applied, len(objects))
 	for i, o := range objects {
+		if o.Custom { // a file of its own would not say what it is
+			out[i] = Applied{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Change: LeftOut}
+			continue
+		}
 		file := m.applied(o.Kind, o.Key)
 		out[i] = Applied{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: file, Change: "created"}
 		if where := m.read().Where(o.Kind, o.Key); where != "" && !strings.HasPrefix(where, file) {
@@ -150,7 +158,7 @@ func (m *Machine) Delete(ctx context.Context, kind string, k manifest.Key) (Appl
 		return Applied{}, errNoFolder
 	}
 	file := m.applied(kind, k)
-	faults := slices.Concat(validation.IsDNS1123Label(strings.ToLower(kind)), validation.IsDNS1123Label(cmp.Or(k.Namespace, "default")), validation.IsDNS1123Subdomain(k.Name))
+	faults := slices.Concat(validation.IsDNS1123Label(strings.ToLower(kind)), validation.IsDNS1123Label(cmp.Or(k.Namespace, "default")), content.IsPathSegmentName(k.Name))
 	if len(faults) > 0 { // it would be a path to another file
 		return Applied{}, fmt.Errorf("%q %q is no name of an object: %s: %w", kind, k, strings.Join(faults, "; "), errdefs.ErrInvalidArgument)
 	}

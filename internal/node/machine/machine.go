@@ -211,16 +211,21 @@ func (m *Machine) take(s source.Set) {
 	changed := !same(before, s.Problems)
 	m.problems = s.Problems
 	var notes []string
+	var idle []manifest.Shown
 	if s.Objects != nil { // of those sources that were read; the rest is left as it is
 		notes = s.Objects.Notes
 		if m.objects != nil {
 			known := m.objects.Notes
 			notes = slices.DeleteFunc(slices.Clone(notes), func(n string) bool { return slices.Contains(known, n) })
 		}
+		idle = newGuards(m.objects, s.Objects)
 		m.objects = s.Objects
 	}
 	m.unread = s.Unread
 	m.mu.Unlock()
+	for _, o := range idle {
+		m.events.add(referenceTo(o), corev1.EventTypeWarning, notEnforced, "Nothing here acts on it: "+o.LeftOut)
+	}
 	for _, n := range notes {
 		m.cfg.Note(n)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/manifest/leftout"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/workload"
 )
@@ -46,7 +47,7 @@ type List struct {
 // has no values of Secrets: whoever asks needs to know which keys there are, and no more.
 func (m *Machine) list(kind string) (List, error) {
 	version, ok := versions[kind]
-	if !ok {
+	if _, beside := leftout.Named(kind); !ok && !beside {
 		return List{}, fmt.Errorf("there are no objects of kind %q here; there are %s: %w", kind, strings.Join(slices.Sorted(maps.Keys(versions)), ", "), errdefs.ErrNotFound)
 	}
 	found := m.find(kind)
@@ -55,7 +56,9 @@ func (m *Machine) list(kind string) (List, error) {
 	})
 	out := List{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: make([]runtime.Object, len(found))}
 	for i, o := range found {
-		o.GetObjectKind().SetGroupVersionKind(version.WithKind(kind))
+		if ok { // others say themselves what they are
+			o.GetObjectKind().SetGroupVersionKind(version.WithKind(kind))
+		}
 		out.Items[i] = o
 	}
 	return out, nil

@@ -112,7 +112,7 @@ func TestObjects(t *testing.T) {
 	if !slices.ContainsFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == "P" && string(e.Value) == "mellon" }) {
 		t.Errorf("%v", env)
 	}
-	if code, text := p.ask(http.MethodGet, "/objects/Ingress", ""); code != http.StatusNotFound || !strings.Contains(text, "ConfigMap, CronJob") {
+	if code, text := p.ask(http.MethodGet, "/objects/Widget", ""); code != http.StatusNotFound || !strings.Contains(text, "ConfigMap, CronJob") {
 		t.Errorf("%d %s", code, text)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/node/manifest/check"
 	"fairlead.run/internal/node/manifest/fields"
 	"fairlead.run/internal/node/manifest/honoured"
+	"fairlead.run/internal/node/manifest/leftout"
 	"fairlead.run/pkg/runtimeclass"
 )
 
@@ -32,7 +33,8 @@ var errTooMany = invalid("more faults follow; the first %d are shown", maxFaults
 type decoder struct {
 	objects *Objects
 	faults  []error
-	static  bool // see DecodeStatic
+	static  bool            // see DecodeStatic
+	defined map[string]bool // see definitions
 }
 
 // target is one object while it is decoded.
@@ -52,7 +54,11 @@ func (t *target) readName() {
 	if space, ok := meta["namespace"].(string); ok && t.meta.Namespace == "" {
 		t.meta.Namespace = space
 	}
-	if t.meta.Namespace == "" && t.kind != "RuntimeClass" && t.kind != "Namespace" {
+	version, _ := t.doc.tree["apiVersion"].(string)
+	switch {
+	case unspaced(version, t.kind):
+		t.meta.Namespace = "" // as an API server has it
+	case t.meta.Namespace == "":
 		t.meta.Namespace = metav1.NamespaceDefault
 	}
 }
@@ -102,9 +108,18 @@ func (d *decoder) object(doc *document) {
 		return
 	}
 	table, known := honoured.Of(version, kind)
-	if !known {
+	beside, is := leftout.Find(version, kind)
+	switch {
+	case known:
+	case is:
+		d.beside(doc, beside)
+		return
+	case d.defined[leftout.Group(version)+" "+kind]:
+		d.custom(doc, kind)
+		return
+	default:
 		kinds := strings.Join(slices.Sorted(maps.Keys(honoured.Tables())), ", ")
-		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something Fairlead knows; it knows %s, and v1 List of these", kind, version, kinds))
+		d.faults = append(d.faults, doc.fault(doc.lineOf("kind"), "%s of %s is not something Fairlead knows; it knows %s, and v1 List of these, and leaves out others that pods do without%s", kind, version, kinds, leftout.Refused(kind)))
 		return
 	}
 	decode, ok := kinds[kind]

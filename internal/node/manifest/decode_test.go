@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 		{"nothing", "# a comment\n---\n", []string{"web.yaml: holds no document"}},
 		{"scalar", "hello", []string{"web.yaml: document 1: is not an object"}},
 		{"no kind", "apiVersion: v1\n", []string{"web.yaml:1: document 1: apiVersion and kind are required"}},
-		{"unknown kind", "apiVersion: v1\nkind: Endpoints\n", []string{"web.yaml:2: document 1: Endpoints of v1 is not something", "v1 Pod"}},
+		{"unknown kind", "apiVersion: v1\nkind: Podd\n", []string{"web.yaml:2: document 1: Podd of v1 is not something", "v1 Pod"}},
 		{"broken yaml", "apiVersion: v1\nkind: [Pod\n", []string{"web.yaml:", "document 1: is not valid YAML"}},
 		{"four dashes", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n----\nkind: X\n", []string{"web.yaml:4: ", "exactly three dashes"}},
 		{"unknown field", podHead + "  contaners:\n  - {name: c}\n  containers:\n  - {name: c, image: i}\n", []string{"web.yaml:6: document 1: Pod default/web: spec.contaners: is not a field of Pod; did you mean containers?"}},

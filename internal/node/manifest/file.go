@@ -32,15 +32,31 @@ func (p Problem) Event() string { return cmp.Or(p.Reason, "InvalidManifest") }
 // DecodeFile reads the objects of one source. The error joins the faults found, one
 // to a line, each starting with where it is.
 func DecodeFile(s Source) (*File, error) {
-	d := decoder{objects: newObjects()}
+	d := decoder{objects: newObjects(), defined: definitions(s)}
 	return d.file(s)
+}
+
+// DecodeFiles is as DecodeFile for several sources, of which one may define kinds of the
+// objects of others. The error is about the first source that is wrong.
+func DecodeFiles(sources []Source) ([]*File, error) {
+	defined := definitions(sources...)
+	var out []*File
+	for _, s := range sources {
+		d := decoder{objects: newObjects(), defined: defined}
+		f, err := d.file(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
 }
 
 // DecodeStatic is as DecodeFile for static pods of a node of a cluster: a Pod may have
 // all fields that Kubernetes has, as those that an API server binds to the node. Which of
 // them the node cannot do is for the node to say.
 func DecodeStatic(s Source) (*File, error) {
-	d := decoder{objects: newObjects(), static: true}
+	d := decoder{objects: newObjects(), static: true, defined: definitions(s)}
 	return d.file(s)
 }
 
@@ -55,10 +71,10 @@ func (d *decoder) file(s Source) (*File, error) {
 // Decode reads the objects of all sources, for a run in the foreground: what holds
 // for one of them holds for all. The error is as that of DecodeFile.
 func Decode(sources []Source) (*Objects, error) {
-	all := decoder{}
+	all, defined := decoder{}, definitions(sources...)
 	var files []*File
 	for _, s := range sources {
-		one := decoder{objects: newObjects(), faults: all.faults}
+		one := decoder{objects: newObjects(), faults: all.faults, defined: defined}
 		one.source(s)
 		all.faults = one.faults
 		files = append(files, &File{Name: s.Name, objects: one.objects})

@@ -55,7 +55,7 @@ func TestListRefusals(t *testing.T) {
 		{list(onePod, onePod), "web.yaml:17: document 1, item 2: Pod default/web: is defined twice; the first is at web.yaml:6: document 1, item 1"},
 		{list(onePod, list(onePod)), "document 1, item 2: List of v1 is not something Fairlead knows"},
 		{list("3"), "web.yaml:6: document 1, item 1: is not an object"},
-		{list("apiVersion: v1\nkind: Endpoints\n"), "web.yaml:7: document 1, item 1: Endpoints of v1 is not something"},
+		{list("apiVersion: v1\nkind: Podd\n"), "web.yaml:7: document 1, item 1: Podd of v1 is not something"},
 		{strings.Replace(list("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"), "kind: List", "kind: PodList", 1), "web.yaml:7: document 1, item 1: is not a Pod of v1; a PodList holds only these"},
 		{"apiVersion: v1\nkind: List\nitems: 3\n", "web.yaml:3: document 1: items: is not a list of objects"},
 		{"apiVersion: v1\nkind: List\nitem: []\n", `web.yaml:3: document 1: List: unknown field "item"`},

@@ -119,6 +119,10 @@ type Objects struct {
 type Shown struct {
 	Kind string
 	metav1.Object
+	// LeftOut is what is not done for an object of a kind that nothing here acts on; empty
+	// for others. Guards says that it would have refused or changed something.
+	LeftOut string
+	Guards  bool
 }
 
 func (s Shown) key() Key { return Key{s.GetNamespace(), s.GetName()} }

@@ -3,6 +3,9 @@ package manifest
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.run/internal/node/manifest/honoured"
+	"fairlead.run/internal/node/manifest/leftout"
 )
 
 // Single is one object as it is written.
@@ -10,6 +13,9 @@ type Single struct {
 	Kind string
 	Key
 	Text []byte // YAML
+	// Custom says that it is of a kind that nobody here knows, so that manifests define it
+	// themselves, and that there is nothing to do for it.
+	Custom bool
 }
 
 // Singles takes a source apart into its objects. What is wrong with them is for
@@ -54,9 +60,10 @@ func (d *document) single() (Single, error) {
 		}
 	}
 	one := Single{Kind: t.kind, Key: Key{t.meta.Namespace, t.meta.Name}, Text: text}
-	if t.kind == "RuntimeClass" {
-		one.Namespace = ""
-	}
+	version, _ := d.tree["apiVersion"].(string)
+	_, known := honoured.Of(version, t.kind)
+	_, beside := leftout.Find(version, t.kind)
+	one.Custom = !known && !beside
 	if one.Kind == "" || one.Name == "" {
 		return one, d.fault(d.first(), "has no kind, or no metadata.name")
 	}

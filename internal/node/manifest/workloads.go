@@ -32,7 +32,7 @@ func (d *decoder) expand(t *target, o metav1.Object, pods []*corev1.Pod) {
 	if !d.add(t) {
 		return
 	}
-	d.objects.Shown = append(d.objects.Shown, Shown{t.kind, o})
+	d.objects.Shown = append(d.objects.Shown, Shown{Kind: t.kind, Object: o})
 	origin := t.origin(t.doc.first())
 	for _, pod := range pods {
 		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
@@ -131,36 +131,6 @@ func (d *decoder) persistentVolumeClaim(doc *document, table []honoured.Field, _
 	t := &target{doc, "PersistentVolumeClaim", &c.ObjectMeta}
 	if d.into(t, table, c) && d.sound(t, check.Claim(c)) && d.add(t) {
 		d.objects.Claims[Key{c.Namespace, c.Name}] = c
-	}
-}
-
-// without says what is missing for lack of a kind.
-var without = map[string]string{
-	"Namespace":      "namespaces need no object here",
-	"Service":        "names of Services are not resolved here, and nothing is forwarded to its pods; use their addresses or a hostPort",
-	"ServiceAccount": "there is no API server here that its token would be good for",
-}
-
-// ignored takes a kind that means nothing on one machine, so that manifests for a
-// cluster can be used as they are.
-func (d *decoder) ignored(doc *document, table []honoured.Field, _ string) {
-	kind, _ := doc.tree["kind"].(string)
-	t := &target{doc: doc, kind: kind}
-	var out metav1.Object
-	switch kind {
-	case "Namespace":
-		o := &corev1.Namespace{}
-		t.meta, out = &o.ObjectMeta, o
-	case "Service":
-		o := &corev1.Service{}
-		t.meta, out = &o.ObjectMeta, o
-	default:
-		o := &corev1.ServiceAccount{}
-		t.meta, out = &o.ObjectMeta, o
-	}
-	if d.into(t, table, out) && d.add(t) {
-		d.objects.Shown = append(d.objects.Shown, Shown{kind, out})
-		d.objects.Notes = append(d.objects.Notes, fmt.Sprintf("%s: is left out: %s", t.origin(doc.first()), without[kind]))
 	}
 }
 

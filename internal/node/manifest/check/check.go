@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -44,6 +45,21 @@ func Meta(m *metav1.ObjectMeta) []string {
 		f.all("metadata.namespace", m.Namespace, validation.IsDNS1123Label(m.Namespace))
 	}
 	checkLabels(&f, "metadata", m)
+	return f
+}
+
+// Named checks an object of which nothing but its name counts. Names of some kinds hold
+// colons, as those of roles do.
+func Named(m *metav1.ObjectMeta) []string {
+	var f faults
+	if m.Name == "" {
+		f.add("metadata.name", "is required")
+	} else {
+		f.all("metadata.name", m.Name, content.IsPathSegmentName(m.Name))
+	}
+	if m.Namespace != "" {
+		f.all("metadata.namespace", m.Namespace, validation.IsDNS1123Label(m.Namespace))
+	}
 	return f
 }
 
