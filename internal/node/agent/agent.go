@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/changes"
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/logs/rotate"
@@ -54,7 +55,7 @@ type Config struct {
 	// Cgroups may be nil: the runtime then puts pods where it likes. Room may be nil:
 	// there is room for all then.
 	Cgroups Cgroups
-	Room    Room
+	Room    admission.Room
 	Logs
 	Log *slog.Logger
 }
@@ -119,9 +120,8 @@ type ContainerEvent struct{ Path, Kind, Reason, Message string }
 
 // Agent keeps pods.
 type Agent struct {
-	cfg    Config
-	starts *slots.Slots // for what starts sandboxes and containers
-	probes *slots.Slots
+	cfg Config
+	bounds
 	memory
 	poked chan struct{} // there is something to arrange
 	pulse pulse.Pulse
@@ -135,6 +135,13 @@ type Agent struct {
 	workers map[types.UID]*worker
 	done    map[types.UID]bool // pods that are gone, and still asked to go
 	queue   map[types.UID]bool // pods that wait for others of their name
+}
+
+// bounds are what pods wait for.
+type bounds struct {
+	gate   *admission.Gate
+	starts *slots.Slots // for what starts sandboxes and containers
+	probes *slots.Slots
 }
 
 // counts are what the agent tells of its pods in numbers.
@@ -164,16 +171,13 @@ func New(cfg Config) *Agent {
 	if cfg.Cgroups == nil {
 		cfg.Cgroups = noCgroups{}
 	}
-	if cfg.Room == nil {
-		cfg.Room = everything{}
-	}
 	book := ledger.Ledger{Root: cfg.Root, Agent: cfg.Name}
 	transient := cfg.Name == ""
 	if transient {
 		cfg.Name, book = "run-"+string(uuid.NewUUID()), ledger.Ledger{}
 	}
 	a := &Agent{
-		cfg: cfg, starts: slots.New(parallelStarts), probes: probe.NewSlots(parallelProbes),
+		cfg: cfg, bounds: bounds{gate: admission.New(cfg.Room, book), starts: slots.New(parallelStarts), probes: probe.NewSlots(parallelProbes)},
 		memory: memory{ledger: book, ids: userids.New(userids.In(cfg.Root)), transient: transient},
 		poked:  make(chan struct{}, 1), workers: map[types.UID]*worker{}, done: map[types.UID]bool{}, counts: counts{stats: tally.New()},
 	}
@@ -352,7 +356,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	for _, p := range a.wanted {
 		switch w, before := a.workers[p.UID], named[fullName(p)]; {
 		case w != nil:
-			a.retry(w)
+			w.guest.Retry()
 		case p.DeletionTimestamp != nil && a.done[p.UID]:
 		case before != "":
 			queue = append(queue, queued{pod: p, before: before})
@@ -361,7 +365,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 			queue = append(queue, queued{pod: p, before: untouched.UID, unread: source.Of(untouched)})
 		default:
 			w = newWorker(a, p)
-			a.admit(w)
+			w.guest.Ask()
 			begin(w)
 		}
 	}
@@ -376,15 +380,13 @@ func (a *Agent) keep(ctx context.Context, w *worker, found map[types.UID]*corev1
 	case w.gone:
 		a.done[w.uid] = true
 		delete(a.workers, w.uid)
+		w.guest.End()
 	case w.resumes:
 		found[w.uid] = w.given // nobody may want it by now
 		delete(a.workers, w.uid)
 	}
 	a.mu.Unlock()
-	if w.gone {
-		w.end()
-	}
-	poke(a.poked)
+	poke(a.poked) // there may be room for others now
 }
 
 // unwanted takes out of what was found the pods that are known to be wanted or not, and

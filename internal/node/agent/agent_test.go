@@ -25,6 +25,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/fakeruntime"
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/images"
@@ -134,7 +135,7 @@ type node struct {
 	root, state string
 	place       Place
 	machine     podspec.Node
-	room        Room
+	room        admission.Room
 	around      volume.Around
 	client      runtimeapi.RuntimeServiceClient // in the place of Runtime; nil for that
 	unread      []string                        // sources, at the boot

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/pulse"
 )
 
@@ -16,7 +17,7 @@ type slowRoom struct {
 	until chan struct{}
 }
 
-func (r *slowRoom) Admit(p *corev1.Pod, running []*corev1.Pod) (Displaced, error) {
+func (r *slowRoom) Admit(p *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
 	<-r.until
 	return r.few.Admit(p, running)
 }
@@ -26,8 +27,8 @@ func TestHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		room := &slowRoom{few: few{most: 9, cpu: "1"}, until: make(chan struct{})}
+		n.room = room
 		n.boot(t)
-		n.cfg.Room = room
 		for range 20 {
 			time.Sleep(time.Minute)
 			if err := n.Healthy(t.Context()); err != nil {

@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,29 +21,6 @@ type resizing struct {
 	failed  string               // why it is not in force
 }
 
-// waiting are the pods whose resize waits for room, in the order in which they get it. The
-// caller holds mu.
-func (a *Agent) waiting() []*worker {
-	var out []*worker
-	for _, w := range a.workers {
-		if w.deferral.Asks != nil && !w.isOver() {
-			out = append(out, w)
-		}
-	}
-	slices.SortFunc(out, func(x, y *worker) int { return cmp.Or(x.deferral.Compare(y.deferral), cmp.Compare(x.uid, y.uid)) })
-	return out
-}
-
-// reserve keeps room for a resize that waits, if there is by now, and has its pod take it. The
-// caller holds mu.
-func (w *worker) reserve() {
-	reason, _ := w.a.cfg.Room.Resize(w.deferral.Asks, w.a.running(w))
-	w.deferral.Reserved = reason == ""
-	if w.deferral.Reserved {
-		w.in.Wake()
-	}
-}
-
 // grant gives the pod what it asks for by now, if the node has that: in the ledger, and
 // its cgroup what both sides need, until the containers have changed.
 func (w *worker) grant(ctx context.Context) error {
@@ -54,9 +28,7 @@ func (w *worker) grant(ctx context.Context) error {
 	had := *w.record.Allocated
 	if want.Equal(had) {
 		w.resizing.pending = nil
-		w.a.mu.Lock()
-		w.deferral = capacity.Deferral{}
-		w.a.mu.Unlock()
+		w.guest.Keep()
 		return nil
 	}
 	asks := *w.given
@@ -80,26 +52,10 @@ func (w *worker) grant(ctx context.Context) error {
 	return nil
 }
 
-// fits asks whether there is room for what the pod asks for, and takes it if so. Those come
-// first that wait for room and are more important, or wait longer.
+// fits asks whether there is room for what the pod asks for, which it has from then on.
 func (w *worker) fits(asks *corev1.Pod) bool {
-	w.a.mu.Lock()
-	defer w.a.mu.Unlock()
-	next := w.deferral.Next(asks, time.Now())
-	w.deferral = capacity.Deferral{}
-	for _, other := range w.a.waiting() {
-		if other.deferral.Compare(next) < 0 {
-			other.reserve()
-		}
-	}
-	reason, message := w.a.cfg.Room.Resize(asks, w.a.running(w))
-	if reason == corev1.PodReasonDeferred {
-		w.deferral = next
-	}
+	reason, message := w.guest.Resize(asks)
 	if reason == "" {
-		if _, st := w.shown.Get(); st != nil { // else the newest definition counts already
-			w.shown.Set(asks, st) // counted from now on
-		}
 		return true
 	}
 	now := &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/cluster/nodestatus"
 	"fairlead.run/internal/node/removal"
 )
@@ -26,14 +27,14 @@ type few struct {
 	cpu   string
 }
 
-func (f few) Admit(p *corev1.Pod, running []*corev1.Pod) (Displaced, error) {
+func (f few) Admit(p *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
 	switch {
 	case len(running) < f.most:
-		return Displaced{}, nil
+		return admission.Displaced{}, nil
 	case p.Spec.PriorityClassName == "critical":
-		return Displaced{Pods: running[:1], Why: Refusal{Reason: "Preempting", Message: "made room", Disrupts: "for a critical one"}}, nil
+		return admission.Displaced{Pods: running[:1], Why: Refusal{Reason: "Preempting", Message: "made room", Disrupts: "for a critical one"}}, nil
 	}
-	return Displaced{}, &Refusal{Reason: "OutOfpods", Message: fmt.Sprintf("there are %d", len(running)), Rejected: true, Again: f.again}
+	return admission.Displaced{}, &Refusal{Reason: "OutOfpods", Message: fmt.Sprintf("there are %d", len(running)), Rejected: true, Again: f.again}
 }
 
 func (f few) Resize(p *corev1.Pod, _ []*corev1.Pod) (reason, message string) {
@@ -247,7 +248,9 @@ func TestResizeLater(t *testing.T) {
 // total has that many CPUs for all pods together.
 type total struct{ cpus int64 }
 
-func (total) Admit(*corev1.Pod, []*corev1.Pod) (Displaced, error) { return Displaced{}, nil }
+func (total) Admit(*corev1.Pod, []*corev1.Pod) (admission.Displaced, error) {
+	return admission.Displaced{}, nil
+}
 
 func (r *total) Resize(p *corev1.Pod, others []*corev1.Pod) (reason, message string) {
 	sum := int64(0)
@@ -285,7 +288,6 @@ func TestResizeOfDeclaredFeatures(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
-				n.room = everything{}
 				n.boot(t, with("1"))
 				n.Set([]*corev1.Pod{with("2")})
 				time.Sleep(time.Second)
@@ -401,7 +403,7 @@ func TestRoomUnwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorker(New(Config{Name: "test", Runtime: n.Runtime, Root: n.root, State: n.state}), pod(1, corev1.RestartPolicyAlways, "x"))
-	w.entry = entry{admitted: true}
+	w.guest.Ask()
 	for range 2 {
 		if err := w.enter(); err == nil || w.record.Allocated != nil {
 			t.Errorf("%v, %v", err, w.record.Allocated)

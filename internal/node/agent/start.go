@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/logs/links"
 	"fairlead.run/internal/node/outfit"
@@ -134,6 +135,22 @@ func (w *worker) link(name string, c *view.Container) {
 		w.a.cfg.Log.Warn("log shippers cannot find the log of a container", "pod", w.name, "container", name, "error", err)
 	}
 	c.Linked = id
+}
+
+// Outfitter is a Room that has devices for containers, too.
+type Outfitter interface {
+	admission.Room
+	// Outfit is what a container is given beside its spec, each time before it starts.
+	// Unlike Admit it may wait for others.
+	Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error)
+}
+
+func (w *worker) equip(ctx context.Context, ct *corev1.Container) (podspec.Given, error) {
+	room, ok := w.a.cfg.Room.(Outfitter)
+	if !ok {
+		return podspec.Given{}, nil
+	}
+	return room.Outfit(ctx, w.pod, ct)
 }
 
 // configure makes the configuration of an attempt. It goes on counting crashes of the same

@@ -206,7 +206,7 @@ func (w *worker) accept() error {
 		if status.Terminal(w.pod.Status.Phase) {
 			r.Ended = w.pod.Status.DeepCopy()
 		}
-		if w.admitted() {
+		if w.guest.Admitted() {
 			allocated := capacity.AllocationOf(w.given)
 			r.Allocated = &allocated
 		}

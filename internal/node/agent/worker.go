@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/inbox"
 	"fairlead.run/internal/node/ledger"
@@ -41,6 +43,13 @@ type worker struct {
 	holds holds.Holds
 	shown shown.Shown
 	said  shown.Detail // what a Detailed reporter was told last
+}
+
+// standing is how the pod stands among others, which may read it.
+type standing struct {
+	guest    *admission.Guest
+	retired  atomic.Bool                // it has ended for good
+	measured atomic.Pointer[volume.Set] // its volumes, once they are there
 }
 
 // pace is how it goes with what the pod needs.
@@ -93,10 +102,11 @@ const (
 
 func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), standing: standing{over: make(chan struct{})}, wish: wish{given: p, pod: p},
+		a: a, uid: p.UID, name: fullName(p), in: inbox.New(p), wish: wish{given: p, pod: p},
 		ground: ground{dirs: a.cfg.With(removal.Dirs(a.cfg.Root, a.cfg.State, string(p.UID)), p.UID)},
 		holds:  holds.Holds{},
 	}
+	w.guest = a.gate.Guest(w.uid, w.in, &w.shown)
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.outfit = outfit.New(outfit.Config{
 		Spec: w.spec, Dirs: w.dirs, Images: a.cfg.Images, Volumes: func() *volume.Set { return w.volumes }, Given: w.equip, Event: w.eventOf, Slowly: w.slowly,

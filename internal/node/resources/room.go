@@ -9,34 +9,34 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"fairlead.run/internal/node/agent"
+	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/priority"
 )
 
-// Admit implements agent.Room.
-func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (agent.Displaced, error) {
+// Admit implements admission.Room.
+func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
 	pod, running = k.weighed(pod), k.weighedAll(running)
 	if err := errors.Join(k.shutdown.Admit(pod), k.eviction.Admit(pod)); err != nil {
-		return agent.Displaced{}, k.refusal(pod, err)
+		return admission.Displaced{}, k.refusal(pod, err)
 	}
 	refused := capacity.Admit(pod, k.object(), running)
 	if refused == nil {
-		return agent.Displaced{}, nil
+		return admission.Displaced{}, nil
 	}
 	victims, err := capacity.Displace(pod, refused, running)
 	if err != nil {
-		return agent.Displaced{}, k.refusal(pod, err)
+		return admission.Displaced{}, k.refusal(pod, err)
 	}
 	var short *capacity.Refusal
 	if errors.As(refused, &short) && len(short.Short) > 0 {
 		k.stats.preemptions.Add(float64(len(victims)), string(short.Short[0].Resource))
 	}
-	why := agent.Refusal{Reason: capacity.ReasonPreempted, Message: capacity.MessagePreempted, Disrupts: capacity.TargetPreempted}
-	return agent.Displaced{Pods: victims, Why: why}, nil
+	why := admission.Refusal{Reason: capacity.ReasonPreempted, Message: capacity.MessagePreempted, Disrupts: capacity.TargetPreempted}
+	return admission.Displaced{Pods: victims, Why: why}, nil
 }
 
-// refusal is one in the words of an agent. On one machine nobody else would find a place
+// refusal is one in the words of a gate. On one machine nobody else would find a place
 // for the pod, nor would anybody for a static one, so that it is tried again.
 func (k *Keeper) refusal(pod *corev1.Pod, err error) error {
 	var r *capacity.Refusal
@@ -44,10 +44,10 @@ func (k *Keeper) refusal(pod *corev1.Pod, err error) error {
 		r = capacity.Unexpected(err)
 	}
 	k.stats.rejections.Add(1, r.Reason)
-	return &agent.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: k.cfg.Manifests || priority.Static(pod)}
+	return &admission.Refusal{Reason: r.Reason, Message: r.Message, Rejected: true, Again: k.cfg.Manifests || priority.Static(pod)}
 }
 
-// Resize implements agent.Room.
+// Resize implements admission.Room.
 func (k *Keeper) Resize(pod *corev1.Pod, others []*corev1.Pod) (reason, message string) {
 	return capacity.Resize(k.weighed(pod), k.object(), k.weighedAll(others))
 }
