@@ -293,6 +293,12 @@ func TestFailureAtEveryCall(t *testing.T) {
 }
 
 func atEveryCall(t *testing.T, how func(*tale)) {
+	t.Helper()
+	atEvery(t, how, (*tale).tell)
+}
+
+func atEvery(t *testing.T, how func(*tale), tell func(*tale) string) {
+	t.Helper()
 	for _, after := range []bool{false, true} {
 		for at, lived := 0, false; !lived; at++ {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,10 +306,44 @@ func atEveryCall(t *testing.T, how func(*tale)) {
 				s.mortal = &mortal{Runtime: s.Runtime, at: at, after: after}
 				how(s)
 				s.client = s.mortal
-				lived = s.tell() == ""
+				lived = tell(s) == ""
 			})
 		}
 	}
+}
+
+// TestKilledWhileItEvicts kills the agent, or with it the machine, before and after each call while
+// a pod is evicted: the next agent ends it, too, for the reason that was told, and starts nothing of
+// it again.
+func TestKilledWhileItEvicts(t *testing.T) {
+	for _, reboot := range []bool{false, true} {
+		atEvery(t, func(s *tale) { s.reboot = reboot }, (*tale).evict)
+	}
+}
+
+// evict has a pod evicted that would otherwise be restarted.
+func (s *tale) evict() string {
+	p := pod(1, corev1.RestartPolicyAlways, "x", "y")
+	s.pods = []*corev1.Pod{p}
+	s.boot(s.T, s.pods...)
+	s.until("the pod runs", func() bool { return s.of("p1").Phase == corev1.PodRunning })
+	started := len(s.Calls("start "))
+	s.Evict(p.UID, 3, Refusal{Reason: "Evicted", Message: "the node was low on memory", Disrupts: "the node was low on memory"})
+	s.until("the pod has failed", func() bool { return s.of("p1").Phase == corev1.PodFailed })
+	st := s.of("p1")
+	if st.Reason != "Evicted" || st.Message != "the node was low on memory" || !slices.ContainsFunc(st.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
+		s.Errorf("died at %s: %+v", s.mortal.of, st)
+	}
+	if n := len(s.Calls("start ")); n != started {
+		s.Errorf("died at %s: it was started again: %q", s.mortal.of, s.Calls(""))
+	}
+	for _, c := range s.Runtime.Containers() {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			s.Errorf("died at %s: %s runs", s.mortal.of, c.GetMetadata().GetName())
+		}
+	}
+	s.stop()
+	return s.mortal.of
 }
 
 // deaf is a runtime that starts nothing while it has an error.

@@ -113,6 +113,7 @@ func (w *worker) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	w.intend()
 	if err := w.overruled(); err != nil {
 		return err
 	}
@@ -329,6 +330,19 @@ func (w *worker) remember() error {
 		w.record.Ended = nil
 	}
 	return err
+}
+
+// intend writes down what a pod is ended for before anything of it is, so that an agent after
+// this one ends it, too. The disk may be full of just this pod: it ends all the same.
+func (w *worker) intend() {
+	if w.ending == nil || w.ending.Refusal == nil || w.stray || w.record.Ended != nil || w.record.Refusal != nil {
+		return
+	}
+	r := w.record
+	r.Refusal = w.refused
+	if err := w.a.ledger.Write(w.uid, r); err == nil {
+		w.record = r
+	}
 }
 
 // tidy removes attempts and sandboxes that nobody needs any more, with what they have
