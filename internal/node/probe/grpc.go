@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"fmt"
+	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,7 +21,15 @@ func (t *Target) tryGRPC(ctx context.Context, a *corev1.GRPCAction) Result {
 	if err != nil {
 		return Result{Unknown, err.Error()}
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	var lacks atomic.Pointer[error] // what a connection could not be made for
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil && short(err) {
+			lacks.Store(&err)
+		}
+		return conn, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithUserAgent(probing), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
@@ -32,6 +42,8 @@ func (t *Target) tryGRPC(ctx context.Context, a *corev1.GRPCAction) Result {
 	}
 	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, r)
 	switch code := status.Code(err); {
+	case err != nil && lacks.Load() != nil:
+		return failed(*lacks.Load())
 	case code == codes.Unimplemented:
 		return Result{Failure, "the server has no service grpc.health.v1.Health"}
 	case code == codes.DeadlineExceeded, code == codes.Canceled: // the server knows the deadline, too

@@ -143,7 +143,7 @@ func (t *Target) tryHTTP(ctx context.Context, a *corev1.HTTPGetAction) Result {
 	case errors.As(err, new(unasked)):
 		return Result{Unknown, err.Error()}
 	case err != nil:
-		return Result{Failure, err.Error()}
+		return failed(err)
 	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest:
 		// The body may hold what only the container's own clients should see.
 		return Result{Failure, fmt.Sprintf("the answer has the status %d", resp.StatusCode)}

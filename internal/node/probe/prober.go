@@ -5,23 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // Executor runs a command in a container and waits for its end. It is a part of
 // the CRI's client.
 type Executor interface {
 	ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, options ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error)
+}
+
+// versioned is an Executor that answers a question which costs it nothing.
+type versioned interface {
+	Version(ctx context.Context, r *runtimeapi.VersionRequest, options ...grpc.CallOption) (*runtimeapi.VersionResponse, error)
 }
 
 // Target is what is asked: one attempt at a container.
@@ -69,7 +78,7 @@ const maxAnswer = 10 << 10
 const late = "no answer in time"
 
 // Try asks once. It takes no longer than the probe's timeout, and for a command
-// a little more, as it is the runtime that ends it.
+// a while more at most, as it is the runtime that ends it.
 func (t *Target) Try(ctx context.Context, p *corev1.Probe) Result {
 	timeout := SettingsOf(p).Timeout
 	if p.Exec != nil {
@@ -93,16 +102,23 @@ func (t *Target) Try(ctx context.Context, p *corev1.Probe) Result {
 	return r
 }
 
-// overtime is how much longer than the timeout a runtime may take to say that it
-// has ended a command.
-const overtime = 2 * time.Second
+// How much longer than the timeout a runtime may take for a command, which it ends by itself:
+// where the machine has much to do, it takes its time to begin with it. And how long it may take
+// to say that it is there.
+const (
+	overtime = 30 * time.Second
+	presence = 2 * time.Second
+)
 
-// tryExec wants a command to end with 0.
+// tryExec wants a command to end with 0. What a runtime that answers nobody does not say is no
+// failure of the container.
 func (t *Target) tryExec(ctx context.Context, command []string, timeout time.Duration) Result {
-	ctx, cancel := context.WithTimeout(ctx, timeout+overtime)
+	within, cancel := context.WithTimeout(ctx, timeout+overtime)
 	defer cancel()
-	resp, err := t.Executor.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: t.ID, Cmd: command, Timeout: int64(timeout / time.Second)})
+	resp, err := t.Executor.ExecSync(within, &runtimeapi.ExecSyncRequest{ContainerId: t.ID, Cmd: command, Timeout: int64(timeout / time.Second)})
 	switch {
+	case status.Code(err) == codes.DeadlineExceeded && within.Err() != nil && !t.answers(ctx):
+		return Result{Unknown, "the command cannot be run: the runtime does not answer, neither to this nor to who asks for its version; see its log, or restart it"}
 	case status.Code(err) == codes.DeadlineExceeded:
 		return Result{Failure, fmt.Sprintf("the command did not end within %s", timeout)}
 	case err != nil:
@@ -111,6 +127,18 @@ func (t *Target) tryExec(ctx context.Context, command []string, timeout time.Dur
 		return Result{Outcome: Success}
 	}
 	return Result{Failure, DescribeExit(resp)}
+}
+
+// answers says whether the runtime does, as far as it can be asked.
+func (t *Target) answers(ctx context.Context) bool {
+	v, ok := t.Executor.(versioned)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, presence)
+	defer cancel()
+	_, err := v.Version(ctx, &runtimeapi.VersionRequest{})
+	return err == nil
 }
 
 // DescribeExit says how a command ended that failed, and what it printed, on one line.
@@ -132,10 +160,24 @@ func (t *Target) tryTCP(ctx context.Context, a *corev1.TCPSocketAction) Result {
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return Result{Failure, err.Error()}
+		return failed(err)
 	}
 	_ = conn.Close()
 	return Result{Outcome: Success}
+}
+
+// failed is the result of a try that has come to this error.
+func failed(err error) Result {
+	if short(err) {
+		return Result{Unknown, err.Error() + hostpath.Advice(err)}
+	}
+	return Result{Failure, err.Error()}
+}
+
+// short says of an error that it is the agent, or the machine, which has no more of what makes a
+// connection: descriptors, ports, memory. A container is not to end for that.
+func short(err error) bool {
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EADDRNOTAVAIL}, func(one error) bool { return errors.Is(err, one) })
 }
 
 // maxLine bounds what is said about a result.

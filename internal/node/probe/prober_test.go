@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -296,7 +299,67 @@ func TestExec(t *testing.T) {
 			t.Errorf("%s: %+v", command, got)
 		}
 	}
-	expect(t, target, &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"hang"}}}}, Result{Failure, "did not end within 1s"})
+}
+
+// stopped is a runtime that does not answer who executes a command, and may be there all the same.
+type stopped struct {
+	runtime
+	there bool
+}
+
+func (r *stopped) Version(ctx context.Context, _ *runtimeapi.VersionRequest, _ ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
+	if r.there {
+		return &runtimeapi.VersionResponse{}, nil
+	}
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+// TestExecHangs takes a command whose end the runtime does not tell for a failure, and a runtime
+// that answers nobody for none: it may have stopped for a moment.
+func TestExecHangs(t *testing.T) {
+	for want, r := range map[Result]Executor{
+		{Failure, "did not end within 1s"}:             &runtime{},
+		{Failure, "the command did not end within 1s"}: &stopped{there: true},
+		{Unknown, "the runtime does not answer"}:       &stopped{},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			expect(t, &Target{Executor: r}, &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"hang"}}}}, want)
+		})
+	}
+}
+
+// TestShort takes nothing that the agent has no descriptors left for as a failure of the
+// container, as whom it asks then would be restarted for that.
+func TestShort(t *testing.T) {
+	free, err := os.Open(os.DevNull) // the lowest number that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	var had unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &had); err != nil {
+		t.Fatal(err)
+	}
+	limit := unix.Rlimit{Cur: uint64(free.Fd()), Max: had.Max}
+	if err := errors.Join(free.Close(), unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
+		t.Fatal(err)
+	}
+	port := intstr.FromInt32(1) // where nobody is
+	results := map[string]Result{}
+	for name, p := range map[string]corev1.ProbeHandler{
+		"tcp": {TCPSocket: &corev1.TCPSocketAction{Port: port}}, "http": {HTTPGet: &corev1.HTTPGetAction{Port: port}},
+		"grpc": {GRPC: &corev1.GRPCAction{Port: 1}},
+	} {
+		results[name] = (&Target{Host: "127.0.0.1"}).Try(t.Context(), &corev1.Probe{ProbeHandler: p})
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &had, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range results {
+		if got.Outcome != Unknown || !strings.Contains(got.Message, "too many open files; raise the limit of open files of the agent") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }
 
 // watchOf runs a watch whose changes come by the channel.
