@@ -15,7 +15,6 @@ import (
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
-	"fairlead.run/internal/node/view"
 )
 
 // perform carries out a plan, wave by wave. It ends with the first wave in which
@@ -183,7 +182,7 @@ func (w *worker) runSandbox(ctx context.Context, attempt uint32) error {
 	w.slowly(func() { resp, err = w.a.cfg.Runtime.RunPodSandbox(ctx, asks) })
 	w.a.stats.Sandbox(w.place.Handler, w.place.Class, time.Since(began), err)
 	if err != nil {
-		w.holds.Put("", &holds.NotStarted{Message: view.Message(err)})
+		w.holds.Put("", &holds.NotStarted{})
 		return w.told("FailedCreatePodSandBox", err)
 	}
 	delete(w.holds, "")
@@ -210,7 +209,7 @@ func (w *worker) nameable() error {
 	if err == nil {
 		return nil
 	}
-	w.holds.Put("", &holds.NotStarted{Message: view.Message(err)})
+	w.holds.Put("", &holds.NotStarted{})
 	return w.told("FailedCreatePodSandBox", err)
 }
 
@@ -240,8 +239,8 @@ func (w *worker) resize(ctx context.Context, a plan.Action) error {
 		_, err = w.a.cfg.Runtime.UpdateContainerResources(ctx, asks)
 	}
 	if err != nil {
-		w.resizing.failed = view.Message(err)
-		w.eventOf(a.Container, corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+view.Message(err))
+		w.resizing.failed = w.wording(err)
+		w.eventOf(a.Container, corev1.EventTypeWarning, "ResizeError", "container "+a.Container+": "+w.resizing.failed)
 		return err
 	}
 	w.resizing.failed = ""

@@ -40,6 +40,7 @@ type reports struct {
 	last   map[string]corev1.PodStatus
 	events []string
 	gone   []string
+	writes int              // of statuses
 	waits  corev1.PodStatus // the last of a pod that nobody has accepted yet
 }
 
@@ -47,6 +48,7 @@ func (r *reports) Changed(p *corev1.Pod, s corev1.PodStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[p.Name] = s
+	r.writes++
 	if s.StartTime == nil {
 		r.waits = s
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/view"
 )
 
@@ -21,9 +22,24 @@ func (t *told) Unwrap() error { return t.error }
 // told has an event tell what has failed.
 func (w *worker) told(reason string, err error) error {
 	if !view.CutOff(err) {
-		w.event(corev1.EventTypeWarning, reason, view.Message(err)+hostpath.Advice(err))
+		w.event(corev1.EventTypeWarning, reason, w.wording(err)+hostpath.Advice(err))
 	}
 	return &told{err}
+}
+
+// wording is how people are told of an error, which has not the ids and times of this attempt:
+// these are in the log.
+func (w *worker) wording(err error) string {
+	return w.reworded(errtext.Full(err))
+}
+
+// reworded is wording of what an error says.
+func (w *worker) reworded(full string) string {
+	text := errtext.Stable(full)
+	if full != text {
+		w.a.cfg.Log.Info("what a pod needs has failed; its events and its status leave out what is another at each attempt", "pod", w.name, "error", full)
+	}
+	return text
 }
 
 // complain tells what keeps a pod from being as it should be, if nothing has yet. That
@@ -34,7 +50,7 @@ func (w *worker) complain(err error) {
 	if errors.As(err, &known) || view.CutOff(err) || status.Code(err) == codes.Unavailable {
 		return
 	}
-	text := view.Message(err) + hostpath.Advice(err)
+	text := w.wording(err) + hostpath.Advice(err)
 	if w.pod.Name != "" {
 		w.event(corev1.EventTypeWarning, "FailedSync", text)
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/probe"
@@ -106,9 +107,10 @@ func (w *worker) eventOf(container, kind, reason, message string) {
 func (w *worker) trouble(err error) {
 	to, ok := w.a.cfg.Reporter.(Detailed)
 	pod, st := w.shown.Get()
-	if !ok || pod == nil || w.said.Trouble == err.Error() {
+	text := errtext.Stable(err.Error())
+	if !ok || pod == nil || w.said.Trouble == text {
 		return
 	}
-	w.said.Trouble = err.Error()
+	w.said.Trouble = text
 	to.Detail(pod, *st, w.said)
 }

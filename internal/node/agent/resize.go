@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 )
@@ -46,7 +47,7 @@ func (w *worker) grant(ctx context.Context) error {
 	w.resizing = resizing{loose: true}
 	w.event(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started")
 	if err := w.a.cfg.Cgroups.Ensure(ctx, had.Larger(want).Of(w.pod)); err != nil {
-		w.resizing.failed = err.Error()
+		w.resizing.failed = errtext.Of(err)
 		return err
 	}
 	return nil
@@ -76,7 +77,7 @@ func (w *worker) tighten(ctx context.Context, p plan.Plan) error {
 		err = w.resizeSandbox(ctx)
 	}
 	if err != nil {
-		w.resizing.failed = err.Error()
+		w.resizing.failed = errtext.Of(err)
 		w.tell(p)
 		return fmt.Errorf("resize the pod: %w", err)
 	}

@@ -60,10 +60,8 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		return err
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
-		w.a.stats.Container(w.pod, ct.Name, holds.RunError)
 		w.view.Refused[id] = !view.Unheard(err) // so that the next attempt is another one
-		return &holds.NotStarted{Reason: holds.RunError, Message: view.Message(err)}
+		return w.notStarted(ct, holds.RunError, err)
 	}
 	w.a.stats.Container(w.pod, ct.Name, "")
 	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
@@ -76,12 +74,18 @@ func (w *worker) create(ctx context.Context, ct *corev1.Container, cfg *runtimea
 		PodSandboxId: w.view.Box.GetId(), Config: cfg, SandboxConfig: w.sandboxConfig(w.view.Box.GetMetadata().GetAttempt()),
 	})
 	if err != nil {
-		w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+view.Message(err)+hostpath.Advice(err))
-		w.a.stats.Container(w.pod, ct.Name, holds.CreateError)
-		return "", &holds.NotStarted{Reason: holds.CreateError, Message: view.Message(err)}
+		return "", w.notStarted(ct, holds.CreateError, err)
 	}
 	w.eventOf(ct.Name, corev1.EventTypeNormal, "Created", "Container "+ct.Name+" created")
 	return created.GetContainerId(), nil
+}
+
+// notStarted tells what a runtime has said of an attempt that it has not made, or not started.
+func (w *worker) notStarted(ct *corev1.Container, reason string, err error) error {
+	text := w.wording(err)
+	w.eventOf(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+text+hostpath.Advice(err))
+	w.a.stats.Container(w.pod, ct.Name, reason)
+	return &holds.NotStarted{Reason: reason, Message: text}
 }
 
 // tellRestart tells, once for each end, that a container is started again, and after what.

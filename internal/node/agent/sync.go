@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/inbox"
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/plan"
@@ -16,7 +17,6 @@ import (
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/status"
-	"fairlead.run/internal/node/view"
 	"fairlead.run/internal/node/volume"
 	"fairlead.run/internal/node/volume/csi"
 )
@@ -176,7 +176,7 @@ func (w *worker) mount(ctx context.Context) error {
 // refuseFull ends a pod for whose volumes the node has no room, so that another node gets its
 // successor.
 func (w *worker) refuseFull(err error) {
-	w.refused = &Refusal{Reason: "VolumeAttachmentLimitExceeded", Message: "the node takes no more volumes of a CSI driver of the pod; make the pod anew, so that it can go to another node: " + view.Message(err), Rejected: true}
+	w.refused = &Refusal{Reason: "VolumeAttachmentLimitExceeded", Message: "the node takes no more volumes of a CSI driver of the pod; make the pod anew, so that it can go to another node: " + errtext.Of(err), Rejected: true}
 	w.event(corev1.EventTypeWarning, w.refused.Reason, w.refused.Message)
 }
 

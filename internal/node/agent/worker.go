@@ -109,7 +109,7 @@ func newWorker(a *Agent, p *corev1.Pod) *worker {
 	w.guest = a.gate.Guest(w.uid, w.in, &w.shown)
 	w.spec = &podspec.Context{Pod: p, Node: a.cfg.Node, Objects: a.cfg.Objects, LogDir: w.logDir(p)}
 	w.outfit = outfit.New(outfit.Config{
-		Spec: w.spec, Dirs: w.dirs, Images: a.cfg.Images, Volumes: func() *volume.Set { return w.volumes }, Given: w.equip, Event: w.eventOf, Slowly: w.slowly,
+		Spec: w.spec, Dirs: w.dirs, Images: a.cfg.Images, Volumes: func() *volume.Set { return w.volumes }, Given: w.equip, Event: w.eventOf, Reworded: w.reworded, Slowly: w.slowly,
 	})
 	w.tend = &tend.Pod{Spec: w.spec, Runtime: a.cfg.Runtime, Slots: a.probes, Wake: w.in.Wake, Told: w.noted, Tried: w.tried}
 	w.view = view.New(view.Config{

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/images"
-	"fairlead.run/internal/node/view"
 )
 
 // image has the image of a container here, and those of the volumes that it mounts.
@@ -43,10 +43,11 @@ func (p *Pod) ensure(ctx context.Context, container string, asks images.Request)
 	var failed *images.Error
 	switch {
 	case errors.As(err, &failed):
-		p.Event(container, corev1.EventTypeWarning, "Failed", failed.Message)
-		return got, &holds.NotStarted{Reason: failed.Reason, Message: failed.Message, Until: failed.Until}
+		text := p.Reworded(failed.Message)
+		p.Event(container, corev1.EventTypeWarning, "Failed", text)
+		return got, &holds.NotStarted{Reason: failed.Reason, Message: text, Until: failed.Until}
 	case err != nil:
-		return got, &holds.NotStarted{Reason: "ErrImagePull", Message: err.Error()}
+		return got, &holds.NotStarted{Reason: "ErrImagePull", Message: p.Reworded(errtext.Full(err))}
 	case got.Pulled:
 		p.Event(container, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
 			asks.Image, got.Took.Round(time.Millisecond), (got.Waited+got.Took).Round(time.Millisecond), got.Info.GetSize()))
@@ -72,7 +73,7 @@ func (p *Pod) pullSecrets(ctx context.Context, container string) []*corev1.Secre
 		}
 	}
 	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
-		p.Event(container, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+view.Message(err))
+		p.Event(container, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "The image may not be pulled without all pull secrets: "+p.Reworded(errtext.Full(err)))
 	}
 	return out
 }

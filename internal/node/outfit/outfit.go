@@ -38,6 +38,8 @@ type Config struct {
 	Given func(context.Context, *corev1.Container) (podspec.Given, error)
 	// Event tells what happened to a container.
 	Event func(container, kind, reason, message string)
+	// Reworded is how people are told of an error that says so.
+	Reworded func(text string) string
 	// Slowly does what may take long.
 	Slowly func(func())
 }
@@ -96,6 +98,7 @@ func (p *Pod) Configure(ctx context.Context, a Attempt) (*runtimeapi.ContainerCo
 }
 
 func (p *Pod) misconfigured(ct *corev1.Container, err error) error {
-	p.Event(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+strings.TrimPrefix(err.Error(), "container "+ct.Name+": ")+hostpath.Advice(err))
-	return &holds.NotStarted{Reason: holds.ConfigError, Message: err.Error()}
+	text := p.Reworded(err.Error())
+	p.Event(ct.Name, corev1.EventTypeWarning, "Failed", "container "+ct.Name+": "+strings.TrimPrefix(text, "container "+ct.Name+": ")+hostpath.Advice(err))
+	return &holds.NotStarted{Reason: holds.ConfigError, Message: text}
 }

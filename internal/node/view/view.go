@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/lastwords"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -341,7 +342,7 @@ func DescribeExit(c *Container) string {
 	if r := c.Now.GetReason(); r != "" && r != "Completed" && r != "Error" {
 		text += " (" + r + ")"
 	}
-	if m := lastwords.OneLine(cmp.Or(c.Message, c.Now.GetMessage())); m != "" {
+	if m := lastwords.OneLine(cmp.Or(c.Message, errtext.Stable(c.Now.GetMessage()))); m != "" {
 		text += ": " + m
 	}
 	return text
@@ -359,12 +360,4 @@ func Unheard(err error) bool {
 // CutOff says that something was given up because the pod is to end, or the agent ends.
 func CutOff(err error) bool {
 	return errors.Is(err, context.Canceled) || grpcstatus.Code(err) == codes.Canceled
-}
-
-// Message is what an error of a runtime says, without grpc's frame.
-func Message(err error) string {
-	if s, ok := grpcstatus.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
 }
