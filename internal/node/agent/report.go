@@ -24,11 +24,14 @@ func (w *worker) tell(p plan.Plan) {
 		return
 	}
 	w.tellPauses(p)
-	_, before := w.shown.Get()
+	was, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
 	same := before != nil && !w.shown.Found() && status.Equal(before, &now)
 	if before != nil && before.Phase == corev1.PodPending && now.Phase == corev1.PodRunning {
 		w.a.stats.Pod(w.record.Accepted)
+	}
+	if same && was != w.pod { // something that no status has is new, as its priority
+		w.shown.Set(w.pod, before)
 	}
 	to, detailed := w.a.cfg.Reporter.(Detailed)
 	if !detailed {
