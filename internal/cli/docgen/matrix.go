@@ -18,7 +18,7 @@ var kinds = []string{
 	"v1 Pod", "apps/v1 Deployment", "extensions/v1beta1 Deployment", "apps/v1 ReplicaSet", "apps/v1 DaemonSet", "apps/v1 StatefulSet",
 	"batch/v1 Job", "batch/v1 CronJob", "v1 ConfigMap", "v1 Secret", "v1 PersistentVolumeClaim",
 	"v1 Namespace", "v1 Service", "v1 ServiceAccount",
-	"node.k8s.io/v1 RuntimeClass", "node.k8s.io/v1beta1 RuntimeClass", "node.k8s.io/v1alpha1 RuntimeClass",
+	"node.k8s.io/v1 RuntimeClass", "node.k8s.io/v1beta1 RuntimeClass", "node.k8s.io/v1alpha1 RuntimeClass", "scheduling.k8s.io/v1 PriorityClass",
 }
 
 func matrix() string {

@@ -85,6 +85,10 @@ func (p *page) pod(o *corev1.Pod, f Facts) {
 		ips = append(ips, ip.IP)
 	}
 	p.line(0, "IPs", strings.Join(ips, ", "))
+	if o.Spec.Priority != nil {
+		p.line(0, "Priority", fmt.Sprint(*o.Spec.Priority))
+	}
+	p.line(0, "Priority Class", o.Spec.PriorityClassName)
 	p.line(0, "QoS Class", string(o.Status.QOSClass))
 	p.line(0, "Runtime Class", value(o.Spec.RuntimeClassName))
 	p.line(0, "Handler", f.Handler)

@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -48,6 +49,7 @@ var kinds = append([]Kind{
 	of[corev1.Secret]("Secret", secretColumns, "secrets"),
 	of[corev1.PersistentVolumeClaim]("PersistentVolumeClaim", claimColumns, "persistentvolumeclaims", "pvc"),
 	of[nodev1.RuntimeClass]("RuntimeClass", classColumns, "runtimeclasses"),
+	of[schedulingv1.PriorityClass]("PriorityClass", priorityColumns, "priorityclasses", "pc"),
 	of[corev1.Service]("Service", serviceColumns, "services", "svc"),
 	of[corev1.ServiceAccount]("ServiceAccount", nil, "serviceaccounts", "sa"),
 	of[corev1.Namespace]("Namespace", nil, "namespaces", "ns"),
@@ -79,7 +81,7 @@ func of[T any, P interface {
 }](name string, columns []column[P], names ...string,
 ) Kind {
 	return Kind{
-		Name: name, names: names, Unspaced: name == "Node" || name == "RuntimeClass" || name == "Namespace",
+		Name: name, names: names, Unspaced: name == "Node" || name == "RuntimeClass" || name == "PriorityClass" || name == "Namespace",
 		New: func() metav1.Object { return P(new(T)) },
 		rows: func(list []metav1.Object, o Options) [][]string {
 			return rows(list, columns, o)

@@ -129,6 +129,7 @@ spec: {volumeName: default/data, accessModes: [ReadWriteOnce, ReadOnlyMany], res
 status: {phase: Bound}
 `, "NAME|STATUS|VOLUME|CAPACITY|ACCESS MODES\ndata|Bound|default/data|1Gi|RWO,ROX"},
 		"runtimeclasses": {"metadata: {name: gvisor}\nhandler: runsc\noverhead: {podFixed: {memory: 20Mi, cpu: 10m}}\n", "NAME|HANDLER|OVERHEAD\ngvisor|runsc|cpu=10m,memory=20Mi"},
+		"pc":             {"metadata: {name: gold}\nvalue: 1000\nglobalDefault: true\ndescription: d\n---\nmetadata: {name: calm}\nvalue: -1\npreemptionPolicy: Never\n", "NAME|VALUE|GLOBAL-DEFAULT|PREEMPTIONPOLICY|DESCRIPTION\ngold|1000|true|PreemptLowerPriority|d\ncalm|-1|false|Never|"},
 		"services": {`
 metadata: {name: web}
 spec: {type: ClusterIP, ports: [{port: 80, protocol: TCP}, {port: 53, protocol: UDP}], selector: {app: web}}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -265,6 +267,15 @@ var classColumns = []column[*nodev1.RuntimeClass]{
 		}
 		return resourceList(c.Overhead.PodFixed)
 	}},
+}
+
+var priorityColumns = []column[*schedulingv1.PriorityClass]{
+	{head: "VALUE", cell: func(c *schedulingv1.PriorityClass, _ time.Time) string { return count(c.Value) }},
+	{head: "GLOBAL-DEFAULT", cell: func(c *schedulingv1.PriorityClass, _ time.Time) string { return fmt.Sprint(c.GlobalDefault) }},
+	{head: "PREEMPTIONPOLICY", cell: func(c *schedulingv1.PriorityClass, _ time.Time) string {
+		return string(*cmp.Or(c.PreemptionPolicy, new(corev1.PreemptLowerPriority)))
+	}},
+	{head: "DESCRIPTION", wide: true, cell: func(c *schedulingv1.PriorityClass, _ time.Time) string { return c.Description }},
 }
 
 var serviceColumns = []column[*corev1.Service]{

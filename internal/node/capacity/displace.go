@@ -25,8 +25,24 @@ const (
 // no more than that. Nothing is freed for a pod that is not critical, nor for one
 // that something else than a resource is missing for; refused is the answer then.
 func Displace(pod *corev1.Pod, refused error, running []*corev1.Pod) ([]*corev1.Pod, error) {
+	if !priority.Critical(pod) {
+		return nil, refused
+	}
+	return displace(pod, refused, running)
+}
+
+// Preempt is as Displace, where no scheduler finds pods their places: room is made for any
+// pod that is more important than others, unless it says that it waits.
+func Preempt(pod *corev1.Pod, refused error, running []*corev1.Pod) ([]*corev1.Pod, error) {
+	if priority.Waits(pod) {
+		return nil, refused
+	}
+	return displace(pod, refused, running)
+}
+
+func displace(pod *corev1.Pod, refused error, running []*corev1.Pod) ([]*corev1.Pod, error) {
 	var r *Refusal
-	if !errors.As(refused, &r) || len(r.Short) == 0 || !priority.Critical(pod) {
+	if !errors.As(refused, &r) || len(r.Short) == 0 {
 		return nil, refused
 	}
 	missing := map[corev1.ResourceName]int64{}

@@ -18,6 +18,7 @@ import (
 	"fairlead.run/internal/atomicfile"
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/manifest"
+	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/workload"
@@ -84,6 +85,7 @@ func (k *rounds) round(objects *manifest.Objects, unread []string) (again time.T
 		}
 		k.remember(all, w.pods)
 	}
+	slices.SortStableFunc(w.pods, priority.ByImportance) // the first has its place before others
 	k.agent.Set(w.pods, unread...)
 	k.asks(objects, all.Statuses, w.asks)
 	return w.again
@@ -184,7 +186,7 @@ func (k *rounds) hold(in workload.Input) (all workload.All, unread []string) {
 // remember keeps which pods of Jobs and CronJobs were asked for.
 func (k *rounds) remember(all workload.All, asked []*corev1.Pod) {
 	k.jobs, k.planned = nil, true
-	for _, p := range source.Static(slices.Concat(all.Want, all.Keep), source.Node{Name: k.cfg.Node.Name}) {
+	for _, p := range k.static(slices.Concat(all.Want, all.Keep)) {
 		if p.OwnerKind != "StatefulSet" && slices.ContainsFunc(asked, func(a *corev1.Pod) bool { return a.UID == p.UID }) {
 			k.jobs = append(k.jobs, p)
 		}
@@ -243,8 +245,7 @@ func (w *wants) add(p *manifest.Pod) {
 func (m *Machine) wanted(objects *manifest.Objects, all workload.All) wants {
 	list := append([]*manifest.Pod(nil), objects.Pods...)
 	list = append(list, all.Want...)
-	node := source.Node{Name: m.cfg.Node.Name}
-	asked := source.Static(list, node)
+	asked := m.static(list)
 	w := wants{asks: map[types.UID]ask{}}
 	for _, p := range asked {
 		w.asks[p.UID] = askFor(p)
@@ -255,12 +256,26 @@ func (m *Machine) wanted(objects *manifest.Objects, all workload.All) wants {
 	for _, p := range m.agent.Pods() {
 		there[p.UID] = true
 	}
-	for _, p := range source.Static(all.Keep, node) {
+	for _, p := range m.static(all.Keep) {
 		if there[p.UID] || m.agent.Ended(p.UID) {
 			w.add(p)
 		}
 	}
 	return w
+}
+
+// static are pods as an API server would have them. One whose priority does not fit its
+// class is refused when it is to begin.
+func (m *Machine) static(pods []*manifest.Pod) []*manifest.Pod {
+	out, classes := source.Static(pods, source.Node{Name: m.cfg.Node.Name}), m.read().Priorities
+	for _, p := range out {
+		if priority.Resolve(&p.Spec, classes) != nil {
+			m.beside.unclassed.Store(p.UID, &p.Spec)
+		} else {
+			m.beside.unclassed.Delete(p.UID)
+		}
+	}
+	return out
 }
 
 // ask is a pod that the agent was asked for.

@@ -28,6 +28,7 @@ import (
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/manifest"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/removal"
 	"fairlead.run/internal/node/resources"
 	"fairlead.run/internal/node/shown"
@@ -89,6 +90,7 @@ type Machine struct {
 	beside struct {
 		remembered sync.Map // pods that there were before the agent was started
 		whys       sync.Map // what keeps pods from being ready; see shown.Detail
+		unclassed  sync.Map // specs of those whose priorities do not fit their classes
 		again      replacements
 	}
 
@@ -306,6 +308,10 @@ func (m *Machine) node() *corev1.Node {
 	return n
 }
 
+// priorityRefused is why a pod has failed whose priority is not that of its class, or whose
+// class is not there.
+const priorityRefused = "PriorityRefused"
+
 // fresh is how long an answer of the runtime about its handlers is good for.
 const fresh = 10 * time.Second
 
@@ -314,6 +320,9 @@ const fresh = 10 * time.Second
 func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
 	if err := volume.Unsupported(pod); err != nil {
 		return agent.Placement{}, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
+	}
+	if err := m.classed(pod.UID); err != nil {
+		return agent.Placement{}, &agent.Refusal{Reason: priorityRefused, Message: err.Error(), Again: true}
 	}
 	objects := m.read()
 	p := &manifest.Pod{Pod: pod, Origin: "pod " + pod.Namespace + "/" + pod.Name}
@@ -340,6 +349,16 @@ func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, 
 	return agent.Placement{
 		Class: choice.Class, Handler: choice.Handler, Overhead: choice.Overhead, Features: set.Features(choice.Handler), Notes: choice.Notes(),
 	}, nil
+}
+
+// classed says what of a pod's priority does not fit its class as it is now, which may be
+// newer than what the agent was asked for.
+func (m *Machine) classed(uid types.UID) error {
+	spec, ok := m.beside.unclassed.Load(uid)
+	if !ok {
+		return nil
+	}
+	return priority.Resolve(spec.(*corev1.PodSpec).DeepCopy(), m.read().Priorities)
 }
 
 // handlers asks the runtime what it can do, if nobody has done so lately.
@@ -406,6 +425,7 @@ func (r reporter) Warn(reason, message string) { r.m.warn(reason, message) }
 func (r reporter) Gone(p *corev1.Pod) {
 	r.m.beside.remembered.Delete(p.UID)
 	r.m.beside.whys.Delete(p.UID)
+	r.m.beside.unclassed.Delete(p.UID)
 	r.m.poke()
 	r.m.cfg.Gone(p)
 }

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,7 +35,7 @@ var versions = map[string]schema.GroupVersion{
 	"PersistentVolumeClaim": corev1.SchemeGroupVersion, "Service": corev1.SchemeGroupVersion, "ServiceAccount": corev1.SchemeGroupVersion,
 	"Namespace": corev1.SchemeGroupVersion, "Deployment": appsv1.SchemeGroupVersion, "ReplicaSet": appsv1.SchemeGroupVersion,
 	"DaemonSet": appsv1.SchemeGroupVersion, "StatefulSet": appsv1.SchemeGroupVersion, "Job": batchv1.SchemeGroupVersion,
-	"CronJob": batchv1.SchemeGroupVersion, "RuntimeClass": {Group: "node.k8s.io", Version: "v1"},
+	"CronJob": batchv1.SchemeGroupVersion, "RuntimeClass": {Group: "node.k8s.io", Version: "v1"}, "PriorityClass": schedulingv1.SchemeGroupVersion,
 }
 
 // List is the answer to who lists objects.
@@ -89,6 +90,10 @@ func (m *Machine) find(kind string) (out []object) {
 		}
 	case "RuntimeClass":
 		for _, c := range objects.Classes {
+			out = append(out, c.DeepCopy())
+		}
+	case "PriorityClass":
+		for _, c := range objects.Priorities {
 			out = append(out, c.DeepCopy())
 		}
 	case "Job", "CronJob", "StatefulSet":

@@ -94,7 +94,7 @@ func TestPodOfAClusterIsHeldToTheRules(t *testing.T) {
 		{"key: node.kubernetes.io/unreachable", "key: mine", ""},
 		{"emptyDir: {}", "nfs: {server: a, path: /b}", "web.yaml:51: document 1: Pod default/web: spec.volumes[0].nfs: not honoured"},
 		{"mountPath: /data", "mountPath: data", "web.yaml:26: document 1: Pod default/web: spec.containers[0].volumeMounts[0].mountPath"},
-		{"preemptionPolicy: PreemptLowerPriority", "preemptionPolicy: Never", "spec.preemptionPolicy: not honoured"},
+		{"preemptionPolicy: PreemptLowerPriority", "preemptionPolicy: Always", "spec.preemptionPolicy: \"Always\" is not one of"},
 		{"schedulerName: default-scheduler", "schedulerName: mine", "spec.schedulerName"},
 		{"name: kube-api-access-x7k2p\n    projected", "name: token\n    projected", "spec.volumes[0].projected.sources[0].serviceAccountToken: not honoured"},
 		{`creationTimestamp: "2026`, `creationTimestamp: "9`, "web.yaml:4: document 1: Pod default/web: metadata.creationTimestamp: "},

@@ -143,6 +143,7 @@ var kinds = map[string]func(d *decoder, doc *document, table []honoured.Field, v
 	"Secret":                (*decoder).secret,
 	"PersistentVolumeClaim": (*decoder).persistentVolumeClaim,
 	"RuntimeClass":          (*decoder).class,
+	"PriorityClass":         (*decoder).priorityClass,
 }
 
 // into decodes the document strictly into out, whose metadata is t.meta, and

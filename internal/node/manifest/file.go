@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fairlead.run/internal/node/manifest/template"
+	"fairlead.run/internal/node/priority"
 )
 
 // File is what one source holds, without a look at others.
@@ -57,6 +58,7 @@ func DecodeFiles(sources []Source) ([]*File, error) {
 // them the node cannot do is for the node to say.
 func DecodeStatic(s Source) (*File, error) {
 	d := decoder{objects: newObjects(), static: true, defined: definitions(s)}
+	d.objects.static = true
 	return d.file(s)
 }
 
@@ -91,6 +93,9 @@ func Decode(sources []Source) (*Objects, error) {
 		for _, p := range objects.References() {
 			all.faults = append(all.faults, p.Err)
 		}
+	}
+	for _, p := range objects.Pods {
+		_ = priority.Resolve(&p.Spec, objects.Priorities) // what is wrong with it is among the faults
 	}
 	if err := all.err(); err != nil {
 		return nil, err
@@ -155,6 +160,7 @@ func (m *merger) done() (*Objects, []Problem) {
 			}
 		}
 	}
+	m.defaults()
 	if len(o.Pods) > MaxPods {
 		m.problem(o.Pods[MaxPods].Source, invalid("the manifests ask for %d pods; the most is %d", len(o.Pods), MaxPods))
 		o.Pods = o.Pods[:MaxPods]
@@ -191,6 +197,7 @@ func (m *merger) problem(origin string, err error) {
 // add adds what no earlier file has.
 func (m *merger) add(name string, o *Objects) {
 	lost := map[string]bool{}
+	m.objects.static = m.objects.static || o.static
 	for _, id := range slices.Sorted(maps.Keys(o.claims)) {
 		if err := m.objects.claim(id, o.claims[id]); err != nil {
 			lost[id] = true
@@ -216,6 +223,7 @@ func (m *merger) add(name string, o *Objects) {
 	keep(m.objects.ConfigMaps, o.ConfigMaps, func(k Key) bool { return lost[id("ConfigMap", k)] })
 	keep(m.objects.Secrets, o.Secrets, func(k Key) bool { return lost[id("Secret", k)] })
 	keep(m.objects.Classes, o.Classes, func(name string) bool { return lost[id("RuntimeClass", Key{Name: name})] })
+	keep(m.objects.Priorities, o.Priorities, func(name string) bool { return lost[id("PriorityClass", Key{Name: name})] })
 	m.objects.Notes = append(m.objects.Notes, o.Notes...)
 }
 

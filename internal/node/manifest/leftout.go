@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func (d *decoder) ignored(doc *document, table []honoured.Field, _ string) {
 // unspaced says whether objects of a kind are in no namespace.
 func unspaced(version, kind string) bool {
 	k, _ := leftout.Find(version, kind)
-	return k.Unspaced || kind == "RuntimeClass" || kind == "Namespace"
+	return k.Unspaced || slices.Contains([]string{"Namespace", "PriorityClass", "RuntimeClass"}, kind)
 }
 
 // beside takes an object that pods do not need, so that manifests for a cluster can be used

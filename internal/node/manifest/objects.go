@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -103,6 +104,7 @@ type Objects struct {
 	ConfigMaps map[Key]*corev1.ConfigMap
 	Secrets    map[Key]*corev1.Secret
 	Claims     map[Key]*corev1.PersistentVolumeClaim
+	Priorities map[string]*schedulingv1.PriorityClass
 	// Workloads are those whose pods come and go. None are left for a run in the
 	// foreground.
 	Workloads []*Workload
@@ -113,6 +115,7 @@ type Objects struct {
 	Notes []string
 
 	claims map[string]claim // by id, to find duplicates
+	static bool             // of a node, whose cluster has the PriorityClasses
 }
 
 // Shown is an object that is shown as it is written.
@@ -137,6 +140,7 @@ func newObjects() *Objects {
 		ConfigMaps: map[Key]*corev1.ConfigMap{},
 		Secrets:    map[Key]*corev1.Secret{},
 		Claims:     map[Key]*corev1.PersistentVolumeClaim{},
+		Priorities: map[string]*schedulingv1.PriorityClass{},
 		claims:     map[string]claim{},
 	}
 }

@@ -16,6 +16,9 @@ func (o *Objects) references(pod *corev1.Pod) []string {
 	for i, s := range pod.Spec.ImagePullSecrets {
 		r.secret(fmt.Sprintf("spec.imagePullSecrets[%d].name", i), s.Name, "", nil)
 	}
+	if why := o.unclassed(pod); why != "" {
+		r.missing = append(r.missing, why)
+	}
 	r.contents(pod)
 	return r.missing
 }

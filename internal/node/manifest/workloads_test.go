@@ -68,7 +68,7 @@ func TestWorkloadsInTheForeground(t *testing.T) {
 		{"StatefulSet, update", templated("apps/v1", "StatefulSet", selector+"  updateStrategy: {rollingUpdate: {partition: 1}}\n", ""), "", "", "spec.updateStrategy.rollingUpdate.partition: not honoured"},
 		{"affinity", templated("apps/v1", "Deployment", selector, "      affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: a}}]}}\n"), "w-0", "spec.template.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution (there is one machine)", ""},
 		{"another machine", onePod + "  nodeSelector: {disk: fast}\n", "", "", "spec.nodeSelector: fairlead run does not know this machine as disk=fast"},
-		{"another class", onePod + "  priorityClassName: gold\n", "", "", `spec.priorityClassName: "gold" is not honoured by Fairlead yet, only system-cluster-critical`},
+		{"another class", onePod + "  priorityClassName: gold\n", "", "", "web.yaml:1: document 1: Pod default/web: spec.priorityClassName: there is no PriorityClass gold; add it to the manifests, or leave the field out"},
 		{"disk", strings.Replace(onePod, "image: img:1", "image: img:1\n    resources: {limits: {ephemeral-storage: 1Gi}}", 1), "", "", "spec.containers[0].resources.limits.ephemeral-storage: fairlead run ends no pod that goes past it"},
 		{"Service", onePod + "---\napiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec: {selector: {a: b}, ports: [{port: 80}]}\nstatus: {loadBalancer: {}}\n", "web", "Service default/w: is left out: names of Services are not resolved here", ""},
 		{"Namespace", onePod + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: w}\n", "web", "Namespace w: is left out", ""},

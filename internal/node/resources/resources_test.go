@@ -176,6 +176,14 @@ func TestAdmit(t *testing.T) {
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		return p
 	}
+	important := func(p *corev1.Pod, n int32) *corev1.Pod {
+		p.Spec.Priority = &n
+		return p
+	}
+	waits := func(p *corev1.Pod) *corev1.Pod {
+		p.Spec.PreemptionPolicy = new(corev1.PreemptNever)
+		return p
+	}
 	elsewhere := burstable(4, "1m")
 	elsewhere.Spec.NodeSelector = map[string]string{"disk": "slow"}
 	for name, tt := range map[string]struct {
@@ -185,11 +193,15 @@ func TestAdmit(t *testing.T) {
 		want      string
 		displaces int
 	}{
-		"fits":                   {false, burstable(1, "1"), some{burstable(2, "1")}, "", 0},
-		"does not":               {false, burstable(1, "1100m"), some{burstable(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again false", 0},
-		"does not on a machine":  {true, static(1, "1100m"), some{static(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again true", 0},
-		"a static pod displaces": {false, static(1, "1100m"), some{burstable(2, "1")}, "", 1},
-		"is for another node":    {false, elsewhere, nil, "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector, again false", 0},
+		"fits":                                 {false, burstable(1, "1"), some{burstable(2, "1")}, "", 0},
+		"does not":                             {false, burstable(1, "1100m"), some{burstable(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again false", 0},
+		"does not on a machine":                {true, static(1, "1100m"), some{static(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again true", 0},
+		"a static pod displaces":               {false, static(1, "1100m"), some{burstable(2, "1")}, "", 1},
+		"one less important goes on a machine": {true, important(static(1, "1100m"), 5), some{static(2, "1")}, "", 1},
+		"one as important does not":            {true, important(static(1, "1100m"), 5), some{important(static(2, "1"), 5)}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again true", 0},
+		"none goes for one that waits":         {true, waits(important(static(1, "1100m"), 5)), some{static(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again true", 0},
+		"in a cluster that is the scheduler's": {false, important(burstable(1, "1100m"), 5), some{burstable(2, "1")}, "OutOfcpu: Node didn't have enough resource: cpu, requested: 1100, used: 1000, capacity: 2000, again false", 0},
+		"is for another node":                  {false, elsewhere, nil, "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector, again false", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := keeper(tt.manifests)

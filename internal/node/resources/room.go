@@ -2,6 +2,7 @@ package resources
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 
@@ -24,7 +25,11 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (admission.Displa
 	if refused == nil {
 		return admission.Displaced{}, nil
 	}
-	victims, err := capacity.Displace(pod, refused, running)
+	displace := capacity.Displace
+	if k.cfg.Manifests {
+		displace = capacity.Preempt
+	}
+	victims, err := displace(pod, refused, running)
 	if err != nil {
 		return admission.Displaced{}, k.refusal(pod, err)
 	}
@@ -33,6 +38,10 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (admission.Displa
 		k.stats.preemptions.Add(float64(len(victims)), string(short.Short[0].Resource))
 	}
 	why := admission.Refusal{Reason: capacity.ReasonPreempted, Message: capacity.MessagePreempted, Disrupts: capacity.TargetPreempted}
+	if !priority.Critical(pod) {
+		why.Message = fmt.Sprintf("The pod %s/%s is more important (priority %d), and has its place", pod.Namespace, pod.Name, priority.Of(pod))
+		why.Disrupts = why.Message
+	}
 	return admission.Displaced{Pods: victims, Why: why}, nil
 }
 

@@ -129,6 +129,9 @@ func common(prefix string, pod *corev1.Pod) faults {
 	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		f.add(path+".activeDeadlineSeconds", "%d is not between 1 and %d", *d, math.MaxInt32)
 	}
+	if p := spec.PreemptionPolicy; p != nil {
+		oneOf(&f, path+".preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
 	if spec.Hostname != "" {
 		f.all(path+".hostname", spec.Hostname, validation.IsDNS1123Label(spec.Hostname))
 	}

@@ -3,16 +3,19 @@ package check
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.run/internal/node/manifest/cron"
+	"fairlead.run/internal/node/priority"
 )
 
 // maxIndexes is the most completions that an indexed Job of Kubernetes has.
@@ -152,6 +155,26 @@ func checkZone(f *faults, path, zone string) {
 	if _, err := time.LoadLocation(zone); err != nil {
 		f.add(path, "%q is not a time zone that this machine knows (%v); see /usr/share/zoneinfo", zone, err)
 	}
+}
+
+// PriorityClass checks a PriorityClass but for its metadata. Names of the system's own are
+// for its two classes alone, and so are their values.
+func PriorityClass(c *schedulingv1.PriorityClass) []string {
+	var f faults
+	value, system := priority.System()[c.Name]
+	switch {
+	case system && (c.Value != value || c.GlobalDefault):
+		f.add("value", "the class %s that every cluster has has the value %d, and is no default", c.Name, value)
+	case system:
+	case strings.HasPrefix(c.Name, "system-"):
+		f.add("metadata.name", "%q: names that begin with system- are those of classes that every cluster has", c.Name)
+	case c.Value > priority.HighestOwn:
+		f.add("value", "%d is more than %d, and priorities beyond that are those of the system", c.Value, priority.HighestOwn)
+	}
+	if p := c.PreemptionPolicy; p != nil {
+		oneOf(&f, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
+	return f
 }
 
 // Claim checks a PersistentVolumeClaim but for its metadata.

@@ -64,8 +64,9 @@ var podFields = slices.Concat(
 		{Path: "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution", Idle: oneMachine},
 		{Path: "spec.topologySpreadConstraints", Idle: oneMachine},
 		{Path: "spec.tolerations", Note: "the machine has no taints; a pod that tolerates the one for want of memory is let in then"},
-		{Path: "spec.priorityClassName", Only: []string{"system-cluster-critical", "system-node-critical"}, Note: "as spec.priority"},
-		{Path: "spec.priority", Note: "what `fairlead up` evicts, ends for more important pods and ends at a shutdown goes by it; with `fairlead run` nothing does"},
+		{Path: "spec.priorityClassName", Note: "the class must be in one of the files, or be one of the two that every cluster has; without it the default class, if there is one"},
+		{Path: "spec.priority", Note: "what `fairlead up` evicts, ends for more important pods and ends at a shutdown goes by it; with `fairlead run` nothing does. With a class it must be that of the class"},
+		{Path: "spec.preemptionPolicy", Note: "as of a PriorityClass; with a class it must be that of the class"},
 
 		{Path: "spec.securityContext.runAsUser"},
 		{Path: "spec.securityContext.runAsGroup"},

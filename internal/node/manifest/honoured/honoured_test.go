@@ -12,28 +12,30 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	nodev1alpha1 "k8s.io/api/node/v1alpha1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"fairlead.run/internal/node/manifest/fields"
 )
 
 var types = map[string]reflect.Type{
-	"v1 Pod":                            reflect.TypeFor[corev1.Pod](),
-	"v1 ConfigMap":                      reflect.TypeFor[corev1.ConfigMap](),
-	"v1 Secret":                         reflect.TypeFor[corev1.Secret](),
-	"apps/v1 Deployment":                reflect.TypeFor[appsv1.Deployment](),
-	"apps/v1 ReplicaSet":                reflect.TypeFor[appsv1.ReplicaSet](),
-	"apps/v1 DaemonSet":                 reflect.TypeFor[appsv1.DaemonSet](),
-	"apps/v1 StatefulSet":               reflect.TypeFor[appsv1.StatefulSet](),
-	"batch/v1 Job":                      reflect.TypeFor[batchv1.Job](),
-	"batch/v1 CronJob":                  reflect.TypeFor[batchv1.CronJob](),
-	"v1 PersistentVolumeClaim":          reflect.TypeFor[corev1.PersistentVolumeClaim](),
-	"v1 Namespace":                      reflect.TypeFor[corev1.Namespace](),
-	"v1 Service":                        reflect.TypeFor[corev1.Service](),
-	"v1 ServiceAccount":                 reflect.TypeFor[corev1.ServiceAccount](),
-	"extensions/v1beta1 Deployment":     reflect.TypeFor[extensionsv1beta1.Deployment](),
-	"node.k8s.io/v1 RuntimeClass":       reflect.TypeFor[nodev1.RuntimeClass](),
-	"node.k8s.io/v1beta1 RuntimeClass":  reflect.TypeFor[nodev1beta1.RuntimeClass](),
-	"node.k8s.io/v1alpha1 RuntimeClass": reflect.TypeFor[nodev1alpha1.RuntimeClass](),
+	"v1 Pod":                             reflect.TypeFor[corev1.Pod](),
+	"v1 ConfigMap":                       reflect.TypeFor[corev1.ConfigMap](),
+	"v1 Secret":                          reflect.TypeFor[corev1.Secret](),
+	"apps/v1 Deployment":                 reflect.TypeFor[appsv1.Deployment](),
+	"apps/v1 ReplicaSet":                 reflect.TypeFor[appsv1.ReplicaSet](),
+	"apps/v1 DaemonSet":                  reflect.TypeFor[appsv1.DaemonSet](),
+	"apps/v1 StatefulSet":                reflect.TypeFor[appsv1.StatefulSet](),
+	"batch/v1 Job":                       reflect.TypeFor[batchv1.Job](),
+	"batch/v1 CronJob":                   reflect.TypeFor[batchv1.CronJob](),
+	"v1 PersistentVolumeClaim":           reflect.TypeFor[corev1.PersistentVolumeClaim](),
+	"v1 Namespace":                       reflect.TypeFor[corev1.Namespace](),
+	"v1 Service":                         reflect.TypeFor[corev1.Service](),
+	"v1 ServiceAccount":                  reflect.TypeFor[corev1.ServiceAccount](),
+	"extensions/v1beta1 Deployment":      reflect.TypeFor[extensionsv1beta1.Deployment](),
+	"node.k8s.io/v1 RuntimeClass":        reflect.TypeFor[nodev1.RuntimeClass](),
+	"node.k8s.io/v1beta1 RuntimeClass":   reflect.TypeFor[nodev1beta1.RuntimeClass](),
+	"scheduling.k8s.io/v1 PriorityClass": reflect.TypeFor[schedulingv1.PriorityClass](),
+	"node.k8s.io/v1alpha1 RuntimeClass":  reflect.TypeFor[nodev1alpha1.RuntimeClass](),
 }
 
 // TestTablesNameRealFields keeps the table, and so the user guide, free of

@@ -27,6 +27,12 @@ var tables = map[string][]Field{
 	"node.k8s.io/v1 RuntimeClass":       classFields(""),
 	"node.k8s.io/v1beta1 RuntimeClass":  classFields(""),
 	"node.k8s.io/v1alpha1 RuntimeClass": classFields("spec."),
+	"scheduling.k8s.io/v1 PriorityClass": slices.Concat(headFields, labelFields, []Field{
+		{Path: "value", Note: "counts at once for all pods of the class if it is changed"},
+		{Path: "globalDefault", Note: "for pods that name no class; of several the lowest"},
+		{Path: "preemptionPolicy", Note: "with Never a pod ends no less important ones to have its place, and waits"},
+		{Path: "description"},
+	}),
 }
 
 var staticFields = []Field{{Path: "apiVersion"}, {Path: "kind"}, {Path: "metadata"}, {Path: "spec"}, {Path: "status"}}
