@@ -210,18 +210,18 @@ func (a *Agent) Ended(uid types.UID) bool {
 	return err == nil && found && r.Ended != nil
 }
 
-// Touch has pods thought of to which something may have happened that no runtime knows,
-// such as a change of an object that they refer to.
+// Touch has pods tried at once, whatever they wait for, to which something may have happened
+// that no runtime knows, such as a change of an object that they refer to.
 func (a *Agent) Touch(pods ...types.UID) {
 	for _, uid := range pods {
 		if w := a.worker(uid); w != nil {
-			w.in.Reconsider()
+			w.in.Retry()
 		}
 	}
 }
 
 // Reconsider asks once more where the pods can run that were refused, as what they
-// refer to may be there by now.
+// refer to may be there by now. What could not be started goes on waiting; see Touch.
 func (a *Agent) Reconsider() {
 	for _, w := range a.all() {
 		w.in.Reconsider()

@@ -719,6 +719,31 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// TestReconsider leaves what could not be started waiting, whatever has changed elsewhere, and
+// tries at once those pods that it has to do with.
+func TestReconsider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.Fail("create p1/x", errors.New("no"))
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		time.Sleep(10*time.Minute + time.Second) // the pause is a minute by now
+		synctest.Wait()
+		const event = "p1 Failed: container x: no"
+		tries := n.times(event)
+		n.Reconsider()
+		synctest.Wait()
+		if more := n.times(event) - tries; more != 0 {
+			t.Errorf("it was tried %d times more", more)
+		}
+		n.Touch(uid(1))
+		synctest.Wait()
+		if more := n.times(event) - tries; more != 1 {
+			t.Errorf("it was tried %d times more, want once", more)
+		}
+		n.stop()
+	})
+}
+
 // TestRefusedForGood fails a pod that is never asked about again, whatever becomes of
 // what it refers to.
 func TestRefusedForGood(t *testing.T) {

@@ -74,7 +74,7 @@ func (w *worker) take(l inbox.Letter) {
 	if l.Again {
 		clear(w.holds)
 	}
-	if l.Again && w.stray {
+	if l.Anew && w.stray {
 		w.refused, w.stray = nil, false
 		w.shown.Set(nil, nil)
 	}

@@ -23,6 +23,7 @@ type Inbox struct {
 	woken chan struct{}
 
 	mu     sync.Mutex
+	anew   bool        // it may be let run now
 	again  bool        // what it waits for may be there now
 	unseen bool        // the runtime has something new of the pod
 	next   *corev1.Pod // its newest definition
@@ -59,11 +60,19 @@ func (in *Inbox) Look() {
 	in.Wake()
 }
 
-// Reconsider has the worker try once more what was refused, or could not be started.
+// Reconsider has the worker ask once more where a pod can run that was refused.
 func (in *Inbox) Reconsider() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.again = true
+	in.anew = true
+	in.Wake()
+}
+
+// Retry is Reconsider, and has the worker try at once what could not be started.
+func (in *Inbox) Retry() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.anew, in.again = true, true
 	in.Wake()
 }
 
@@ -195,8 +204,8 @@ func (in *Inbox) Open(ctx context.Context) (context.Context, Letter) {
 		in.cut()
 	}
 	ctx, in.cut = context.WithCancel(ctx)
-	l := Letter{in.next, in.ending, in.unseen, in.again}
-	in.unseen, in.again = false, false
+	l := Letter{in.next, in.ending, in.unseen, in.anew, in.again}
+	in.unseen, in.anew, in.again = false, false, false
 	return ctx, l
 }
 
@@ -205,6 +214,7 @@ type Letter struct {
 	Pod    *corev1.Pod
 	Ending *Ending // nil as long as it is to run
 	Unseen bool    // the runtime has something new of the pod
+	Anew   bool    // it may be let run now
 	Again  bool    // what it waits for may be there now
 }
 

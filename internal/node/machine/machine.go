@@ -214,13 +214,13 @@ func (m *Machine) take(s source.Set) {
 	m.problems = s.Problems
 	var notes []string
 	var idle []manifest.Shown
+	known := m.objects
 	if s.Objects != nil { // of those sources that were read; the rest is left as it is
 		notes = s.Objects.Notes
-		if m.objects != nil {
-			known := m.objects.Notes
-			notes = slices.DeleteFunc(slices.Clone(notes), func(n string) bool { return slices.Contains(known, n) })
+		if known != nil {
+			notes = slices.DeleteFunc(slices.Clone(notes), func(n string) bool { return slices.Contains(known.Notes, n) })
 		}
-		idle = newGuards(m.objects, s.Objects)
+		idle = newGuards(known, s.Objects)
 		m.objects = s.Objects
 	}
 	m.unread = s.Unread
@@ -237,6 +237,7 @@ func (m *Machine) take(s source.Set) {
 	}
 	m.poke()
 	m.agent.Reconsider()
+	m.agent.Touch(concerned(m.agent.Pods(), known, s.Objects)...)
 }
 
 // complain tells of what is wrong with manifests now, and was not before, by events.

@@ -17,6 +17,7 @@ import (
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/podspec"
 )
 
 // Objects are those that pods of one node need.
@@ -73,9 +74,9 @@ func (o *Objects) Run(ctx context.Context) error {
 // Hold has what a pod refers to read and watched, up to Release. It may be called
 // again when the pod has changed.
 func (o *Objects) Hold(pod *corev1.Pod) {
-	r := of(pod)
-	o.configMaps.hold(pod.UID, pod.Namespace, r.configMaps)
-	o.secrets.hold(pod.UID, pod.Namespace, r.secrets)
+	r := podspec.ReferencesOf(pod)
+	o.configMaps.hold(pod.UID, pod.Namespace, r.ConfigMaps)
+	o.secrets.hold(pod.UID, pod.Namespace, r.Secrets)
 }
 
 // Release ends what only that pod needs, its tokens too.

@@ -1,15 +1,14 @@
-package objects
+package podspec
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
-// references are the names of ConfigMaps and Secrets, in its own namespace, that a
+// References are the names of ConfigMaps and Secrets, in its own namespace, that a
 // pod refers to, and that a node may read for that reason.
-type references struct{ configMaps, secrets map[string]bool }
+type References struct{ ConfigMaps, Secrets map[string]bool }
 
-func of(pod *corev1.Pod) references {
-	r := references{map[string]bool{}, map[string]bool{}}
+// ReferencesOf are those of a pod.
+func ReferencesOf(pod *corev1.Pod) References {
+	r := References{map[string]bool{}, map[string]bool{}}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		r.secret(s.Name)
 	}
@@ -28,19 +27,19 @@ func of(pod *corev1.Pod) references {
 	return r
 }
 
-func (r references) configMap(name string) {
+func (r References) configMap(name string) {
 	if name != "" {
-		r.configMaps[name] = true
+		r.ConfigMaps[name] = true
 	}
 }
 
-func (r references) secret(name string) {
+func (r References) secret(name string) {
 	if name != "" {
-		r.secrets[name] = true
+		r.Secrets[name] = true
 	}
 }
 
-func (r references) volume(v *corev1.Volume) {
+func (r References) volume(v *corev1.Volume) {
 	if v.ConfigMap != nil {
 		r.configMap(v.ConfigMap.Name)
 	}
@@ -63,7 +62,7 @@ func (r references) volume(v *corev1.Volume) {
 	}
 }
 
-func (r references) env(env []corev1.EnvVar, from []corev1.EnvFromSource) {
+func (r References) env(env []corev1.EnvVar, from []corev1.EnvFromSource) {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
 			r.configMap(e.ValueFrom.ConfigMapKeyRef.Name)
