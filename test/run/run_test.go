@@ -360,7 +360,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"missing handler", gvisor + pod("runtimeClassName: sandboxed"), 1, `asks for the runtime handler "no-such-handler", which this machine does not have; the handlers here are`},
 		{"missing class", pod("runtimeClassName: on-rnc"), 1, "did you mean on-runc?"},
-		{"field", pod("subdomain: a"), 1, "spec.subdomain: not honoured by Fairlead yet; remove it"},
+		{"field", pod("nodeName: a"), 1, "spec.nodeName: not honoured by Fairlead yet; remove it"},
 		{"nothing", "", 1, "holds no document"},
 		{"no pod", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", 2, "nothing to run"},
 	}

@@ -90,6 +90,10 @@ func (p *page) pod(o *corev1.Pod, f Facts) {
 	}
 	p.line(0, "Priority Class", o.Spec.PriorityClassName)
 	p.line(0, "QoS Class", string(o.Status.QOSClass))
+	if r := o.Spec.Resources; r != nil {
+		p.line(0, "Requests", resourceList(r.Requests))
+		p.line(0, "Limits", resourceList(r.Limits))
+	}
 	p.line(0, "Runtime Class", value(o.Spec.RuntimeClassName))
 	p.line(0, "Handler", f.Handler)
 	p.containers("Init Containers", o.Spec.InitContainers, o.Status.InitContainerStatuses)

@@ -13,6 +13,9 @@ metadata: {name: web, namespace: default, labels: {b: "2", a: "1"}}
 spec:
   nodeName: node
   runtimeClassName: gvisor
+  priority: 7
+  priorityClassName: gold
+  resources: {requests: {cpu: "1"}, limits: {cpu: "2"}}
   initContainers: [{name: prepare, image: a}]
   containers:
   - name: main
@@ -41,17 +44,21 @@ status:
 `
 
 const description = `
-Name:           web
-Namespace:      default
-Labels:         a=1, b=2
-Node:           node
-Start Time:     2026-01-02T11:00:00Z
-Status:         CrashLoopBackOff
-Why:            container main: ended with exit code 3
-IPs:            10.1.2.3, fd00::1
-QoS Class:      Burstable
-Runtime Class:  gvisor
-Handler:        runsc
+Name:            web
+Namespace:       default
+Labels:          a=1, b=2
+Node:            node
+Start Time:      2026-01-02T11:00:00Z
+Status:          CrashLoopBackOff
+Why:             container main: ended with exit code 3
+IPs:             10.1.2.3, fd00::1
+Priority:        7
+Priority Class:  gold
+QoS Class:       Burstable
+Requests:        cpu=1
+Limits:          cpu=2
+Runtime Class:   gvisor
+Handler:         runsc
 Init Containers:
   prepare:
     Image:          a

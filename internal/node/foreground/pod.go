@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/logs"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
@@ -46,6 +47,7 @@ type output struct {
 func newPod(r *Run, p Plan) *pod {
 	wanted := p.Pod.DeepCopy()
 	wanted.UID = p.UID
+	capacity.DefaultWhole(wanted)
 	sidecars := 0
 	for i := range wanted.Spec.InitContainers {
 		if plan.Sidecar(&wanted.Spec.InitContainers[i]) {

@@ -26,6 +26,7 @@ func Gather(root string) podspec.Node {
 	n.Name, _ = os.Hostname()
 	n.Name = strings.ToLower(n.Name)
 	n.IPs = lasting(nodeIPs)
+	n.PodDomain = "cluster.local" // as nearly all clusters have it
 	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
 		n.MemoryBytes, n.Swap.Bytes = sizeOf(data, "MemTotal:"), sizeOf(data, "SwapTotal:")
 	}

@@ -510,7 +510,7 @@ func TestApply(t *testing.T) {
 		{"POST", "/objects", podOf("a", "run", ""), 200, `"change":"unchanged"`},
 		{"POST", "/objects", podOf("a", "run on", ""), 200, `"change":"configured"`},
 		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("mine", "run", ""), 409, "mine.yaml"},
-		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("c", "run", "  subdomain: a\n"), 400, "spec.subdomain"},
+		{"POST", "/objects", podOf("b", "run", "") + "---\n" + podOf("c", "run", "  readinessGates: [{conditionType: a}]\n"), 400, "spec.readinessGates"},
 		{"POST", "/objects", strings.Repeat("#", 11<<20), 400, "read the manifest"},
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 200, `"change":"deleted"`},
 		{"DELETE", "/objects/Pod/a?namespace=default", "", 404, "there is no Pod default/a"},

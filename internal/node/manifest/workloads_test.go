@@ -24,6 +24,11 @@ func cronJob(spec, job string) string {
 	return "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: w}\nspec:\n" + spec + "  jobTemplate:\n    spec:\n    " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n    "), "    ")
 }
 
+// whole is a pod that asks for something itself, with a container that does, too.
+func whole(pod, container string) string {
+	return strings.Replace(onePod, "image: img:1", "image: img:1\n    resources: "+container+"\n  resources: "+pod, 1)
+}
+
 func TestWorkloadsInTheForeground(t *testing.T) {
 	job := func(spec string) string { return templated("batch/v1", "Job", spec, never) }
 	tests := []struct{ name, text, pods, note, fault string }{
@@ -70,6 +75,21 @@ func TestWorkloadsInTheForeground(t *testing.T) {
 		{"another machine", onePod + "  nodeSelector: {disk: fast}\n", "", "", "spec.nodeSelector: fairlead run does not know this machine as disk=fast"},
 		{"another class", onePod + "  priorityClassName: gold\n", "", "", "web.yaml:1: document 1: Pod default/web: spec.priorityClassName: there is no PriorityClass gold; add it to the manifests, or leave the field out"},
 		{"disk", strings.Replace(onePod, "image: img:1", "image: img:1\n    resources: {limits: {ephemeral-storage: 1Gi}}", 1), "", "", "spec.containers[0].resources.limits.ephemeral-storage: fairlead run ends no pod that goes past it"},
+		{"pod as a whole", whole("{limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 500m}}", "{requests: {cpu: 500m}, limits: {memory: 1Gi}}"), "web", "", ""},
+		{"of a template", templated("apps/v1", "Deployment", selector, "      resources: {limits: {cpu: 1}, requests: {cpu: 2}}\n"), "", "", "Deployment default/w: spec.template.spec.resources.requests.cpu: 2 is more than the limit 1"},
+		{"pod as a whole, less than its containers", whole("{requests: {cpu: 1}}", "{limits: {cpu: 1100m}}"), "", "", "web.yaml:10: document 1: Pod default/web: spec.resources.requests.cpu: 1 is less than what its containers ask for together, 1100m"},
+		{"pod as a whole, its limit and their requests", whole("{limits: {cpu: 1}}", "{requests: {cpu: 1100m}}"), "", "", "spec.resources.requests.cpu: 1100m is more than the limit 1"},
+		{"pod as a whole, a limit above it", whole("{limits: {memory: 1Mi}, requests: {memory: 1Mi}}", "{limits: {memory: 2Mi}, requests: {memory: 1Mi}}"), "", "", "spec.resources.limits.memory: 1Mi is less than the limit of container c, 2Mi"},
+		{"pod as a whole, disk", whole("{limits: {ephemeral-storage: 1Mi}}", "{}"), "", "", "spec.resources.limits.ephemeral-storage: not honoured"},
+		{"pod as a whole, pages", whole("{limits: {hugepages-2Mi: 2Mi}}", "{}"), "", "", "spec.resources: huge pages need a limit or request of cpu or memory beside them"},
+		{"pod as a whole, pages of containers", whole("{limits: {cpu: 1, hugepages-2Mi: 2Mi}}", "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}"), "", "", "is less than"},
+		{"names", onePod + "  hostname: a\n  subdomain: b\n  setHostnameAsFQDN: true\n", "web", "", ""},
+		{"another name", onePod + "  hostnameOverride: a.example.com\n", "web", "", ""},
+		{"subdomain", onePod + "  subdomain: a.b\n", "", "", `spec.subdomain: "a.b": must not contain dots`},
+		{"another name, beside", onePod + "  setHostnameAsFQDN: true\n  hostnameOverride: a\n", "", "", "spec.hostnameOverride: does not go with setHostnameAsFQDN"},
+		{"another name, of the node", onePod + "  hostNetwork: true\n  hostnameOverride: a\n", "", "", "spec.hostnameOverride: does not go with hostNetwork"},
+		{"another name, too long", onePod + "  hostnameOverride: " + strings.Repeat("a.", 32) + "a\n", "", "", "spec.hostnameOverride: has 65 characters"},
+		{"StatefulSet, service", templated("apps/v1", "StatefulSet", selector+"  serviceName: a.b\n", ""), "", "", `spec.serviceName: "a.b"`},
 		{"Service", onePod + "---\napiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec: {selector: {a: b}, ports: [{port: 80}]}\nstatus: {loadBalancer: {}}\n", "web", "Service default/w: is left out: names of Services are not resolved here", ""},
 		{"Namespace", onePod + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: w}\n", "web", "Namespace w: is left out", ""},
 		{"ServiceAccount", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: w}\nautomountServiceAccountToken: false\n---\n" + onePod + "  serviceAccountName: w\n", "web", "ServiceAccount default/w: is left out", ""},

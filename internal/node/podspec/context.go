@@ -38,7 +38,9 @@ type Node struct {
 	// cluster.local; both are empty where there is no cluster, and nobody misses it.
 	ClusterDNS    []string
 	ClusterDomain string
-	SeccompRoot   string // folder of localhost profiles
+	// PodDomain is what names of pods end in where there is no cluster, for themselves.
+	PodDomain   string
+	SeccompRoot string // folder of localhost profiles
 	// SeccompUnconfined gives containers without a profile none; else they have the
 	// handler's default.
 	SeccompUnconfined bool

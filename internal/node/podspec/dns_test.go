@@ -117,3 +117,20 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestPodDomain has what names of pods end in where there is no cluster, which misses no DNS.
+func TestPodDomain(t *testing.T) {
+	c := testContext(corev1.Container{})
+	c.Node.ClusterDNS, c.Node.ClusterDomain, c.Node.PodDomain = nil, "", "cluster.local"
+	c.Pod.Spec.Hostname, c.Pod.Spec.Subdomain, c.Pod.Spec.SetHostnameAsFQDN = "db-0", "db", ptr(true)
+	const full = "db-0.db.default.svc.cluster.local"
+	if name, err := KernelName(c); err != nil || name != full {
+		t.Errorf("%s, %v", name, err)
+	}
+	if hosts := string(Hosts(c, nil)); !strings.Contains(hosts, "\t"+full+"\tdb-0\n") {
+		t.Errorf("%s", hosts)
+	}
+	if _, warnings := ResolvConf(c); len(warnings) > 0 {
+		t.Errorf("%v", warnings)
+	}
+}

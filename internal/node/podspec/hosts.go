@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -37,8 +38,8 @@ func Domain(c *Context) string {
 		return ""
 	}
 	domain := spec.Subdomain + "." + c.Pod.Namespace + ".svc"
-	if c.Node.ClusterDomain != "" {
-		domain += "." + c.Node.ClusterDomain
+	if of := cmp.Or(c.Node.ClusterDomain, c.Node.PodDomain); of != "" {
+		domain += "." + of
 	}
 	return domain
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/manifest"
 )
 
@@ -54,6 +55,7 @@ func static(from *corev1.Pod, node Node, kind string) *corev1.Pod {
 	pod := from.DeepCopy()
 	pod.UID = UID(from, node.Name)
 	pod.Spec.NodeName = node.Name
+	capacity.DefaultWhole(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}

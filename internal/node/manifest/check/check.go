@@ -135,6 +135,10 @@ func common(prefix string, pod *corev1.Pod) faults {
 	if spec.Hostname != "" {
 		f.all(path+".hostname", spec.Hostname, validation.IsDNS1123Label(spec.Hostname))
 	}
+	if spec.Subdomain != "" {
+		f.all(path+".subdomain", spec.Subdomain, validation.IsDNS1123Label(spec.Subdomain))
+	}
+	checkOverride(&f, path+".hostnameOverride", spec)
 	if spec.RuntimeClassName != nil && *spec.RuntimeClassName != "" {
 		f.all(path+".runtimeClassName", *spec.RuntimeClassName, validation.IsDNS1123Subdomain(*spec.RuntimeClassName))
 	}
@@ -160,7 +164,27 @@ func common(prefix string, pod *corev1.Pod) faults {
 	for i := range spec.Containers {
 		c.check(fmt.Sprintf("%s.containers[%d]", path, i), &spec.Containers[i], false)
 	}
+	checkWhole(&f, path+".resources", pod)
 	return f
+}
+
+// maxHostname is what the kernel takes as the name of a host.
+const maxHostname = 64
+
+func checkOverride(f *faults, path string, spec *corev1.PodSpec) {
+	name := spec.HostnameOverride
+	if name == nil {
+		return
+	}
+	f.all(path, *name, validation.IsDNS1123Subdomain(*name))
+	switch {
+	case len(*name) > maxHostname:
+		f.add(path, "has %d characters, and at most %d are allowed", len(*name), maxHostname)
+	case spec.HostNetwork:
+		f.add(path, "does not go with hostNetwork")
+	case spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN:
+		f.add(path, "does not go with setHostnameAsFQDN")
+	}
 }
 
 func ipProblems(ip string) []string {

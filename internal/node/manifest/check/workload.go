@@ -68,6 +68,9 @@ func template(prefix string, t *corev1.PodTemplateSpec) []string {
 func StatefulSet(set *appsv1.StatefulSet) []string {
 	var f faults
 	oneOf(&f, "spec.podManagementPolicy", set.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)
+	if name := set.Spec.ServiceName; name != "" {
+		f.all("spec.serviceName", name, validation.IsDNS1123Label(name))
+	}
 	if o := set.Spec.Ordinals; o != nil && o.Start < 0 {
 		f.add("spec.ordinals.start", "%d is negative", o.Start)
 	}

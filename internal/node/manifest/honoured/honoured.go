@@ -46,6 +46,9 @@ var podFields = slices.Concat(
 		{Path: "spec.hostIPC"},
 		{Path: "spec.shareProcessNamespace"},
 		{Path: "spec.hostname"},
+		{Path: "spec.subdomain", Note: "the pod's own hosts file has its name as HOSTNAME.SUBDOMAIN.NAMESPACE.svc.cluster.local; nobody else resolves it"},
+		{Path: "spec.setHostnameAsFQDN", Note: "with a subdomain; a name of more than 64 characters keeps the pod from starting"},
+		{Path: "spec.hostnameOverride"},
 		{Path: "spec.hostAliases[].ip"},
 		{Path: "spec.hostAliases[].hostnames"},
 		{Path: "spec.imagePullSecrets[].name", Note: "Secrets of type kubernetes.io/dockerconfigjson or dockercfg in one of the files"},
@@ -67,6 +70,13 @@ var podFields = slices.Concat(
 		{Path: "spec.priorityClassName", Note: "the class must be in one of the files, or be one of the two that every cluster has; without it the default class, if there is one"},
 		{Path: "spec.priority", Note: "what `fairlead up` evicts, ends for more important pods and ends at a shutdown goes by it; with `fairlead run` nothing does. With a class it must be that of the class"},
 		{Path: "spec.preemptionPolicy", Note: "as of a PriorityClass; with a class it must be that of the class"},
+
+		{Path: "spec.resources.limits.cpu", Note: "of the pod as a whole, also of containers that have none"},
+		{Path: "spec.resources.limits.memory", Note: "as limits.cpu"},
+		{Path: "spec.resources.limits." + anyPages, Note: "as limits.cpu"},
+		{Path: "spec.resources.requests.cpu", Note: "at least what its containers ask for together"},
+		{Path: "spec.resources.requests.memory", Note: "as requests.cpu"},
+		{Path: "spec.resources.requests." + anyPages, Note: "with a limit of the same"},
 
 		{Path: "spec.securityContext.runAsUser"},
 		{Path: "spec.securityContext.runAsGroup"},

@@ -87,7 +87,7 @@ var (
 		{Path: "spec.revisionHistoryLimit", Idle: noRevisions},
 	})
 	statefulFields = []Field{
-		{Path: "spec.serviceName", Note: "names are not resolved"},
+		{Path: "spec.serviceName", Note: "is the subdomain of its pods; names of others are not resolved"},
 		{Path: "spec.podManagementPolicy", Note: "`fairlead run` starts all pods at once"},
 		{Path: "spec.ordinals.start"},
 		{Path: "spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Only: []string{"Retain"}},

@@ -56,7 +56,7 @@ func Claims(set *appsv1.StatefulSet) []*corev1.PersistentVolumeClaim {
 }
 
 // StatefulSet makes the pods of a StatefulSet, in order. Each has its own name as
-// its host name.
+// its host name, and the StatefulSet's service as its subdomain, whatever the template says.
 func StatefulSet(set *appsv1.StatefulSet) []*corev1.Pod {
 	first := 0
 	if set.Spec.Ordinals != nil {
@@ -65,9 +65,7 @@ func StatefulSet(set *appsv1.StatefulSet) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range Number(set.Spec.Replicas, 1) {
 		p := pod(&set.ObjectMeta, &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first+i))
-		if p.Spec.Hostname == "" {
-			p.Spec.Hostname = p.Name
-		}
+		p.Spec.Hostname, p.Spec.Subdomain = p.Name, set.Spec.ServiceName
 		AddClaims(&p.Spec, set, p.Name)
 		label(p, appsv1.StatefulSetPodNameLabel, p.Name)
 		label(p, appsv1.PodIndexLabel, strconv.Itoa(first+i))

@@ -23,14 +23,14 @@ func TestStatefulSet(t *testing.T) {
 	two := int32(2)
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "n"},
-		Spec:       appsv1.StatefulSetSpec{Replicas: &two, Ordinals: &appsv1.StatefulSetOrdinals{Start: 3}, Template: of()},
+		Spec:       appsv1.StatefulSetSpec{ServiceName: "front", Replicas: &two, Ordinals: &appsv1.StatefulSetOrdinals{Start: 3}, Template: of()},
 	}
 	pods := StatefulSet(set)
 	if len(pods) != 2 {
 		t.Fatalf("%d pods", len(pods))
 	}
 	p := pods[1]
-	if p.Name != "db-4" || p.Namespace != "n" || p.Spec.Hostname != "db-4" || p.Labels["app"] != "a" ||
+	if p.Name != "db-4" || p.Namespace != "n" || p.Spec.Hostname != "db-4" || p.Spec.Subdomain != "front" || p.Labels["app"] != "a" ||
 		p.Labels["statefulset.kubernetes.io/pod-name"] != "db-4" || p.Labels["apps.kubernetes.io/pod-index"] != "4" {
 		t.Errorf("%+v", p)
 	}
