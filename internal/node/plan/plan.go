@@ -223,12 +223,18 @@ func (p *planner) mayRestart() bool {
 func (p *planner) restartsAll() *corev1.Container {
 	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
 		for i := range list {
-			if got := p.here(&list[i]); got != nil && got.State == Exited && ended(p.Pod, &list[i], false, got) == everything {
+			if p.causes(&list[i]) {
 				return &list[i]
 			}
 		}
 	}
 	return nil
+}
+
+// causes says that a container ended in a way that restarts all of them.
+func (p *planner) causes(c *corev1.Container) bool {
+	got := p.here(c)
+	return got != nil && got.State == Exited && ended(p.Pod, c, false, got) == everything
 }
 
 // renewSandbox makes a sandbox, and what comes first in it. What still runs of the old

@@ -207,7 +207,9 @@ func TestNext(t *testing.T) {
 		{"rule, another code", wanted("a", never, ruled("a", restart, in, 42)), "sandbox a:1", "StopSandbox", "Failed"},
 		{"rule, not in", wanted("a", never, ruled("a", restart, notIn, 0)), "sandbox a:7", "Start a5", "Running"},
 		{"rule, the container's own policy", wanted("a b", ruled("a", restart, in, 42)), "sandbox a:1 b:up", "", "Running"},
-		{"rule, everything", wanted("i1 s1 a b", never, ruled("a", restartAll, in, 42)), "sandbox i1:0 s1:up a:42 b:up", "Stop b | Stop s1 | Remove i1 Remove s1 Remove a Remove b", "Running"},
+		{"rule, everything", wanted("i1 s1 a b", never, ruled("a", restartAll, in, 42)), "sandbox i1:0 s1:up a:42 b:up", "Stop b | Stop s1 | Remove i1 Remove s1 Remove b | Remove a", "Running"},
+		{"rule, everything, for two of them", wanted("i1 a b c", never, ruled("a", restartAll, in, 42), ruled("c", restartAll, in, 7)), "sandbox i1:0 a:42 b:1 c:7", "Remove i1 Remove b | Remove a Remove c", "Running"},
+		{"rule, everything, and an ephemeral container", wanted("a b e1", never, ruled("a", restartAll, in, 42)), "sandbox a:42 b:up e1:running", "Stop b | Remove b | Remove a", "Running"},
 		{"rule, everything, again and again", wanted("i1 s1 a b", never, ruled("a", restartAll, in, 42)), "sandbox i1:0 s1:up a:42x2 b:up", "Stop b | Stop s1", "Running"},
 		{"rule, the pod has its sandbox though its policy is Never", wanted("a", never, ruled("a", restart, in, 137)), "sandbox:gone a:137", "StopSandbox | RunSandbox3 | Start a5", "Running"},
 

@@ -17,12 +17,17 @@ func (p *planner) terminate(why string) {
 
 // stopContainers ends all that runs, in order.
 func (p *planner) stopContainers(why string) {
-	spec := &p.Pod.Spec
-	var first []corev1.Container
-	for i := range spec.EphemeralContainers {
-		first = append(first, corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon))
+	for i := range p.Pod.Spec.EphemeralContainers {
+		c := corev1.Container(p.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		p.stop(&c, why)
 	}
-	first = append(first, spec.Containers...)
+	p.stopLasting(why)
+}
+
+// stopLasting ends all that runs but ephemeral containers, in order.
+func (p *planner) stopLasting(why string) {
+	spec := &p.Pod.Spec
+	first := slices.Clone(spec.Containers)
 	var sidecars []*corev1.Container
 	for i := range spec.InitContainers {
 		if c := &spec.InitContainers[i]; Sidecar(c) {
@@ -56,17 +61,23 @@ func (p *planner) stop(c *corev1.Container, why string) {
 
 // startOver ends all containers and removes them, so that the pod begins again in
 // its sandbox, after the pause of the one that is the cause. Whoever removes them
-// keeps the numbers of their attempts and of their crashes.
+// keeps the numbers of their attempts and of their crashes. Ephemeral containers go on:
+// nobody could start them again.
+//
+// Those that are the cause go last, and only once the others have: as long as one of them is
+// there, whoever is asked next finds again that all start over.
 func (p *planner) startOver(because *corev1.Container) {
-	p.stopContainers("container " + because.Name + " ended in a way that restarts all of them")
+	p.stopLasting("container " + because.Name + " ended in a way that restarts all of them")
 	if p.pauses(because, p.here(because)) {
 		return
 	}
-	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
-		for i := range list {
-			if got := p.Containers[list[i].Name]; got != nil {
-				p.do(Action{Verb: Remove, Container: list[i].Name, ID: got.ID})
+	all := slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers)
+	for _, causes := range []bool{false, true} {
+		for i := range all {
+			if got := p.Containers[all[i].Name]; got != nil && p.causes(&all[i]) == causes {
+				p.do(Action{Verb: Remove, Container: all[i].Name, ID: got.ID})
 			}
 		}
+		p.next()
 	}
 }
