@@ -126,19 +126,23 @@ func head(path, earlier string) string {
 	return string(data)
 }
 
-// tail is the last lines of a log.
+// tail is the last lines of a log, as far as they fit: a line may be as large as the log.
 func tail(path string) string {
-	var b strings.Builder
+	var text []byte
+	add := func(b []byte) {
+		if text = append(text, b...); len(text) > 2*maxLog {
+			text = append(text[:0], text[len(text)-maxLog:]...)
+		}
+	}
 	err := logs.Read(context.Background(), path, logs.Options{Tail: maxLines}, func(l logs.Line) error {
-		b.Write(l.Text)
+		add(l.Text[max(0, len(l.Text)-maxLog):])
 		if !l.Partial { // the words themselves, and no more
-			b.WriteByte('\n')
+			add([]byte{'\n'})
 		}
 		return nil
 	})
 	if err != nil {
 		return ""
 	}
-	text := b.String()
-	return text[max(0, len(text)-maxLog):]
+	return string(text[max(0, len(text)-maxLog):])
 }

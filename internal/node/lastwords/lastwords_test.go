@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -83,5 +84,26 @@ func TestRead(t *testing.T) {
 				t.Errorf("it is not forgotten: %v", err)
 			}
 		})
+	}
+}
+
+// TestTailOfALongLine reads a line as long as a log may be, and keeps no more of it than is told.
+func TestTailOfALongLine(t *testing.T) {
+	log, n := filepath.Join(t.TempDir(), "log"), Note{Container: &corev1.Container{TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError}}
+	part, size := record(strings.Repeat("x", 16<<10)), 32<<20
+	if err := os.WriteFile(log, []byte(strings.Repeat(part, size/len(part))+record("the end\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := n.Read(1, log)
+	runtime.ReadMemStats(&after)
+	if len(got) != maxLog || !strings.HasSuffix(got, "xthe end\n") {
+		t.Errorf("%d bytes: %q", len(got), got[max(0, len(got)-20):])
+	}
+	// To read lines of a megabyte takes five times the log, one after the other; to have all of it
+	// in one text takes as much again.
+	if took := after.TotalAlloc - before.TotalAlloc; took > 7*uint64(size) {
+		t.Errorf("it takes %d bytes to read a log of %d", took, size)
 	}
 }
