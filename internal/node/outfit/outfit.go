@@ -86,7 +86,7 @@ func (p *Pod) Configure(ctx context.Context, a Attempt) (*runtimeapi.ContainerCo
 		return nil, p.misconfigured(ct, err)
 	}
 	cfg, err := podspec.Container(ctx, p.Spec, podspec.Attempt{
-		Container: ct, Number: a.Number, Image: image.Ref, Mounts: mounts, Given: given, Target: a.Target, Record: a.Record,
+		Container: ct, Number: a.Number, Image: image.Ref, Info: image.Info, Mounts: mounts, Given: given, Target: a.Target, Record: a.Record,
 	})
 	if err != nil {
 		return nil, p.misconfigured(ct, err)

@@ -17,8 +17,10 @@ type Attempt struct {
 	Container *corev1.Container
 	Number    uint32 // 0 for the first
 	Image     string // what PullImage answered
-	Mounts    []*runtimeapi.Mount
-	Given     Given
+	// Info is what the runtime says of the image; nil if nobody has asked.
+	Info   *runtimeapi.Image
+	Mounts []*runtimeapi.Mount
+	Given  Given
 	// Target is the id of the container whose processes an ephemeral container
 	// shares; empty if it names none.
 	Target string
@@ -56,6 +58,7 @@ func Container(ctx context.Context, c *Context, a Attempt) (*runtimeapi.Containe
 		},
 		StopSignal: stopSignal(ct),
 	}
+	ofImage(cfg.Linux.SecurityContext, a.Info)
 	if a.Target != "" {
 		n := cfg.Linux.SecurityContext.NamespaceOptions
 		n.Pid, n.TargetId = runtimeapi.NamespaceMode_TARGET, a.Target
@@ -128,6 +131,18 @@ func security(c *Context, ct *corev1.Container) *runtimeapi.LinuxContainerSecuri
 	}
 	out.SelinuxOptions = selinux(options)
 	return out
+}
+
+// ofImage names the user of the image where only a group is asked for, as runtimes take none
+// without a user.
+func ofImage(sc *runtimeapi.LinuxContainerSecurityContext, image *runtimeapi.Image) {
+	switch {
+	case sc.RunAsGroup == nil || sc.RunAsUser != nil:
+	case image.GetUid() == nil && image.GetUsername() != "":
+		sc.RunAsUsername = image.GetUsername()
+	default:
+		sc.RunAsUser = &runtimeapi.Int64Value{Value: image.GetUid().GetValue()} // root, if it names none
+	}
 }
 
 // RunAs is the user and group that the manifest asks for; nil means the image's.

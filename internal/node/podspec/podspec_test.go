@@ -271,6 +271,36 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// TestGroupAlone has a user beside the group: no runtime takes a group without one.
+func TestGroupAlone(t *testing.T) {
+	group := &corev1.SecurityContext{RunAsGroup: ptr[int64](7)}
+	for name, tt := range map[string]struct {
+		pod   *corev1.PodSecurityContext
+		own   *corev1.SecurityContext
+		image *runtimeapi.Image
+		want  string
+	}{
+		"no group":                 {nil, nil, &runtimeapi.Image{Username: "www"}, "0  0"},
+		"of the container":         {nil, group, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 9}}, "9  7"},
+		"of the pod":               {&corev1.PodSecurityContext{RunAsGroup: ptr[int64](7)}, nil, &runtimeapi.Image{Username: "www"}, "0 www 7"},
+		"the image names no user":  {nil, group, &runtimeapi.Image{}, "0  7"},
+		"nobody knows the image":   {nil, group, nil, "0  7"},
+		"and a user is asked for":  {&corev1.PodSecurityContext{RunAsUser: ptr[int64](5)}, group, &runtimeapi.Image{Username: "www"}, "5  7"},
+		"the image's user is root": {nil, group, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, "0  7"},
+	} {
+		c := testContext(corev1.Container{Name: "c", SecurityContext: tt.own})
+		c.Pod.Spec.SecurityContext = tt.pod
+		cfg, err := Container(t.Context(), c, Attempt{Container: &c.Pod.Spec.Containers[0], Info: tt.image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc := cfg.Linux.SecurityContext
+		if got := fmt.Sprintf("%v %v %v", sc.RunAsUser.GetValue(), sc.RunAsUsername, sc.RunAsGroup.GetValue()); got != tt.want || sc.RunAsGroup != nil && sc.RunAsUser == nil && sc.RunAsUsername == "" {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 func TestCheckNonRoot(t *testing.T) {
 	yes := &corev1.PodSecurityContext{RunAsNonRoot: ptr(true)}
 	tests := []struct {
