@@ -27,6 +27,10 @@ type Attempt struct {
 	Record
 }
 
+// MountPath is where a container has a volume. Kubernetes takes a path without a slash before
+// it, and means one from the root.
+func MountPath(m corev1.VolumeMount) string { return filepath.Join("/", m.MountPath) }
+
 // LogPath is where the attempt's log is, below the pod's log folder.
 func (a Attempt) LogPath() string {
 	return filepath.Join(a.Container.Name, strconv.FormatUint(uint64(a.Number), 10)+".log")

@@ -324,7 +324,7 @@ func volumeMounts(ct *corev1.Container, now *runtimeapi.ContainerStatus) []corev
 		s := corev1.VolumeMountStatus{Name: v.Name, MountPath: v.MountPath, ReadOnly: v.ReadOnly}
 		if v.ReadOnly {
 			mode := corev1.RecursiveReadOnlyDisabled
-			if recursive[v.MountPath] {
+			if recursive[podspec.MountPath(v)] {
 				mode = corev1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode

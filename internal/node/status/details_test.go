@@ -35,7 +35,7 @@ func TestContainer(t *testing.T) {
 	pod := wanted("a")
 	requests := corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: requests}
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}, {Name: "w", MountPath: "/w"}, {Name: "r", MountPath: "/r", ReadOnly: true}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}, {Name: "w", MountPath: "/w"}, {Name: "r", MountPath: "r/", ReadOnly: true}}
 	seen := has("a=+#2")["a"]
 	seen.Now.Resources = &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000}}
 	seen.Now.StopSignal = runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3
@@ -56,7 +56,7 @@ func TestContainer(t *testing.T) {
 		VolumeMounts: []corev1.VolumeMountStatus{
 			{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyDisabled)},
 			{Name: "w", MountPath: "/w"},
-			{Name: "r", MountPath: "/r", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled)},
+			{Name: "r", MountPath: "r/", ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled)},
 		},
 		StopSignal: ptr(corev1.Signal("SIGRTMIN+3")),
 	}

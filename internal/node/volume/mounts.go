@@ -95,7 +95,7 @@ func names(text string) []string {
 // between now and the runtime's own look at it. One in an image is the runtime's to
 // find.
 func (s *Set) mount(ctx context.Context, at place, m corev1.VolumeMount) (*runtimeapi.Mount, error) {
-	path := filepath.Clean(m.MountPath)
+	path := podspec.MountPath(m)
 	v, is := s.volume(m.Name), s.volumes[m.Name]
 	if v == nil || is == nil {
 		return nil, fmt.Errorf("the pod has no such volume: %w", errdefs.ErrInvalidArgument)

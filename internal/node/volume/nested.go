@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume/files"
 )
 
@@ -21,10 +22,10 @@ import (
 func inside(all []corev1.VolumeMount, outer int) map[int]string {
 	out := map[int]string{}
 	for i := range all {
-		rel, in := below(all[outer].MountPath, all[i].MountPath)
+		rel, in := below(all[outer], all[i])
 		for j := range all {
-			_, deeper := below(all[outer].MountPath, all[j].MountPath)
-			_, hidden := below(all[j].MountPath, all[i].MountPath)
+			_, deeper := below(all[outer], all[j])
+			_, hidden := below(all[j], all[i])
 			in = in && !(deeper && hidden)
 		}
 		if in {
@@ -34,9 +35,9 @@ func inside(all []corev1.VolumeMount, outer int) map[int]string {
 	return out
 }
 
-// below is the path from a folder to what is in it.
-func below(dir, path string) (string, bool) {
-	rel, err := filepath.Rel(dir, path)
+// below is the path from a mount to one in it.
+func below(dir, path corev1.VolumeMount) (string, bool) {
+	rel, err := filepath.Rel(podspec.MountPath(dir), podspec.MountPath(path))
 	return rel, err == nil && rel != "." && filepath.IsLocal(rel)
 }
 

@@ -27,7 +27,7 @@ func TestPlacesInVolumesOfObjects(t *testing.T) {
 		{Name: "dir", MountPath: "/etc/v/conf.d"},
 		{Name: "dir", MountPath: "/etc/v/conf.d-2/x"},
 		{Name: "file", MountPath: "/etc/v/one/file"},
-		{Name: "image", MountPath: "/etc/v/image"},
+		{Name: "image", MountPath: "etc/v/image"}, // Kubernetes takes that, and means the same
 		{Name: "dir", MountPath: "/etc/vv"},
 		{Name: "dir", MountPath: "/etc/v/a"},
 		{Name: "dir", MountPath: "/etc/v/..data"},
@@ -36,8 +36,12 @@ func TestPlacesInVolumesOfObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Mounts(t.Context(), &c.Pod.Spec.Containers[0]); err != nil {
+	mounts, err := s.Mounts(t.Context(), &c.Pod.Spec.Containers[0])
+	if err != nil {
 		t.Fatal(err)
+	}
+	if at := mounts[5].GetContainerPath(); at != "/etc/v/image" {
+		t.Errorf("it is mounted on %s", at)
 	}
 	dir := s.volumes["v"].path
 	places := map[string]os.FileInfo{}
