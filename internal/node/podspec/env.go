@@ -353,9 +353,10 @@ func (v *variables) expand(s string) string {
 			s = s[i+2:]
 		case '(':
 			end := strings.IndexByte(s[i:], ')')
-			if end < 0 {
-				b.WriteString(s[i:])
-				return b.String()
+			if end < 0 { // it is no reference, and what follows is as anywhere
+				b.WriteString("$(")
+				s = s[i+2:]
+				continue
 			}
 			if value, ok := v.known(s[i+2 : i+end]); ok {
 				b.WriteString(value)

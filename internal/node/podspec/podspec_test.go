@@ -59,7 +59,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	ct := corev1.Container{
 		Name:      "c",
-		Command:   []string{"run", "$(A)", "$$(A)", "$(NONE)", "$", "$(open"},
+		Command:   []string{"run", "$(A)", "$$(A)", "$(NONE)", "$", "$(open $$(A"},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("1500m")}},
 		EnvFrom: []corev1.EnvFromSource{
 			{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}}},
@@ -94,7 +94,7 @@ func TestEnvironment(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"run", "a", "$(A)", "$(NONE)", "$", "$(open"}, cfg.Command); d != "" {
+	if d := cmp.Diff([]string{"run", "a", "$(A)", "$(NONE)", "$", "$(open $(A"}, cfg.Command); d != "" {
 		t.Error(d)
 	}
 	if cfg.LogPath != "c/2.log" || cfg.Image.UserSpecifiedImage != "" || cfg.Labels[LabelContainerName] != "c" {
@@ -128,6 +128,7 @@ func TestResources(t *testing.T) {
 		{"limits alone are requests", nil, list("500m", "1Gi"), 512, 50_000, 1 << 30, -997, corev1.PodQOSGuaranteed},
 		{"burstable", list("250m", "4Gi"), list("1", ""), 256, 100_000, 0, 500, corev1.PodQOSBurstable},
 		{"tiny", list("1m", ""), list("1m", ""), 2, 1000, 0, 999, corev1.PodQOSBurstable},
+		{"a limit, and a request for nothing", list("0", ""), list("1", ""), 2, 100_000, 0, 999, corev1.PodQOSBurstable},
 		{"all of the memory", list("", "8Gi"), nil, 2, 0, 0, 3, corev1.PodQOSBurstable},
 		{"absurd", nil, list("1E", ""), 262144, 1_000_000_000 * 100, 0, 999, corev1.PodQOSBurstable},
 	}

@@ -168,7 +168,7 @@ func class(lists ...[]corev1.Container) corev1.PodQOSClass {
 			ct := &list[i]
 			limits := ct.Resources.Limits
 			cpu, memory := milli(limits.Cpu()), limits.Memory().Value()
-			any = any || cpuRequest(ct) > 0 || memoryRequest(ct) > 0
+			any = any || cpuRequest(ct) > 0 || memoryRequest(ct) > 0 || cpu > 0 || memory > 0
 			guaranteed = guaranteed && cpu > 0 && memory > 0 && cpu == cpuRequest(ct) && memory == memoryRequest(ct)
 		}
 	}
