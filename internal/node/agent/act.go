@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,15 +133,28 @@ func (w *worker) act(ctx context.Context, a plan.Action) error {
 	case plan.PreStop, plan.Stop:
 		return nil
 	case plan.Remove:
-		if err := removal.RemoveContainer(ctx, w.a.cfg.Runtime, a.ID); err != nil {
-			return err
-		}
-		w.view.Containers[a.Container].Removed = true
-		return nil
+		return w.purge(ctx, a)
 	case plan.Resize:
 		return w.resize(ctx, a)
 	}
 	return fmt.Errorf("nobody knows how to %s", a.Verb)
+}
+
+// purge removes all attempts at a container, the latest one last: one that is left would be
+// taken for it.
+func (w *worker) purge(ctx context.Context, a plan.Action) error {
+	c := w.view.Containers[a.Container]
+	attempts := slices.Clone(w.view.Extra) // of this container, or of others that have no use for them
+	if c.Last != nil {
+		attempts = append(attempts, c.Last.GetId())
+	}
+	for _, id := range append(attempts, a.ID) {
+		if err := removal.RemoveContainer(ctx, w.a.cfg.Runtime, id); err != nil {
+			return err
+		}
+	}
+	w.view.Extra, c.Removed = nil, true
+	return nil
 }
 
 // slot waits until something may start.

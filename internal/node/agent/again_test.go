@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ofOne is a pod with an init container whose containers all begin again when the first has
+// ended with 42.
+func ofOne() *corev1.Pod {
+	p := pod(1, corev1.RestartPolicyOnFailure, "a", "b")
+	p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i"}}
+	own := corev1.ContainerRestartPolicyOnFailure
+	p.Spec.Containers[0].RestartPolicy = &own
+	p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	return p
+}
+
+// TestAllStartOver has a pod begin again from its first init container, whatever attempts at
+// its containers there are (KEP-5532).
+func TestAllStartOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, ofOne())
+		pass := func() {
+			time.Sleep(6 * time.Minute) // the pauses of crashes
+			synctest.Wait()
+		}
+		n.Exit("p1/i", 0)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		for _, name := range []string{"a", "b", "a", "b"} { // so that there are attempts before the latest
+			n.Exit("p1/"+name, 1)
+			pass()
+		}
+		n.expect(t, "p1", corev1.PodRunning, true)
+		before := len(n.Calls("start"))
+		n.Exit("p1/a", 42)
+		pass()
+		if got := n.Calls("start")[before:]; !slices.Equal(got, []string{"start p1/i"}) || len(n.Runtime.Containers()) != 1 {
+			t.Fatalf("%q is started, and there are %v", got, n.Runtime.Containers())
+		}
+		n.Exit("p1/i", 0)
+		pass()
+		n.expect(t, "p1", corev1.PodRunning, true)
+		if got := n.Calls("start")[before:]; !slices.Equal(got, []string{"start p1/i", "start p1/a", "start p1/b"}) {
+			t.Errorf("%q is started", got)
+		}
+		if s := n.of("p1").ContainerStatuses; s[0].RestartCount != 3 || s[1].RestartCount != 3 || s[0].LastTerminationState.Terminated.ExitCode != 42 {
+			t.Errorf("%+v", s)
+		}
+		n.stop()
+	})
+}
+
+// TestAllStartOverKilled has an agent end that with which the one before it has begun.
+func TestAllStartOverKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.boot(t, ofOne())
+		n.Exit("p1/i", 0)
+		synctest.Wait()
+		n.Fail("remove p1/b", errors.New("busy"))
+		n.Exit("p1/a", 42)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n.kill()
+		n.Fail("remove p1/b", nil)
+		before := len(n.Calls("start"))
+		n.boot(t, ofOne())
+		if got := n.Calls("start")[before:]; !slices.Equal(got, []string{"start p1/i"}) || len(n.Runtime.Containers()) != 1 {
+			t.Errorf("%q is started, and there are %v", got, n.Runtime.Containers())
+		}
+		n.stop()
+	})
+}
