@@ -2,12 +2,15 @@ package agent
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/logs/rotate"
 )
 
 // ofOne is a pod with an init container whose containers all begin again when the first has
@@ -78,6 +81,35 @@ func TestAllStartOverKilled(t *testing.T) {
 		n.boot(t, ofOne())
 		if got := n.Calls("start")[before:]; !slices.Equal(got, []string{"start p1/i"}) || len(n.Runtime.Containers()) != 1 {
 			t.Errorf("%q is started, and there are %v", got, n.Runtime.Containers())
+		}
+		n.stop()
+	})
+}
+
+// TestCountsOn has a runtime lose all it had, as at a reboot: what runs then is another attempt
+// than what ran before, with a log of its own, which is the one that is rotated.
+func TestCountsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyAlways, "x")
+		n.boot(t, p)
+		for want := range int32(3) {
+			c := n.Runtime.Containers()[0]
+			if s := n.of("p1").ContainerStatuses[0]; s.RestartCount != want || int32(c.GetMetadata().GetAttempt()) != want {
+				t.Errorf("it counts %d restarts, and the runtime has %v; want %d", s.RestartCount, c, want)
+			}
+			if list, err := n.Running(t.Context()); err != nil || !slices.Equal(list, []rotate.Container{{ID: c.GetId(), Path: c.GetLogPath()}}) {
+				t.Errorf("the logs of %v are rotated, want that of %v", list, c)
+			}
+			if err := os.WriteFile(c.GetLogPath(), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n.kill()
+			n.Reboot()
+			if want == 0 {
+				p.Status = n.of("p1")
+			} // else the API server was away and does not have the latest
+			n.boot(t, p)
 		}
 		n.stop()
 	})

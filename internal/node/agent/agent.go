@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -423,17 +422,8 @@ func poke(c chan struct{}) {
 func (a *Agent) Running(context.Context) ([]rotate.Container, error) {
 	var out []rotate.Container
 	for _, w := range a.all() {
-		p := w.shown.WithStatus()
-		if p == nil {
-			continue
-		}
-		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses) {
-			_, id, ok := strings.Cut(c.ContainerID, "://")
-			if !ok || c.State.Running == nil {
-				continue
-			}
-			log := podspec.Attempt{Container: &corev1.Container{Name: c.Name}, Number: uint32(c.RestartCount)}.LogPath()
-			out = append(out, rotate.Container{ID: id, Path: filepath.Join(w.logDir(p), log)})
+		if logs := w.logs.Load(); logs != nil {
+			out = append(out, *logs...)
 		}
 	}
 	return out, nil

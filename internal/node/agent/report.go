@@ -24,6 +24,8 @@ func (w *worker) tell(p plan.Plan) {
 		return
 	}
 	w.tellPauses(p)
+	running := w.view.Running()
+	w.logs.Store(&running)
 	was, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
 	same := before != nil && !w.shown.Found() && status.Equal(before, &now)

@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
+	"fairlead.run/internal/node/status"
 	"fairlead.run/internal/node/view"
 )
 
@@ -99,12 +100,13 @@ func (w *worker) tellRestart(name string) {
 }
 
 // attempt is the number of the next one, also for a container that was removed for a
-// fresh start.
+// fresh start, or that the runtime has lost: it counts on, and writes into no log of another.
 func (w *worker) attempt(ct *corev1.Container, a plan.Action) uint32 {
 	if c := w.view.Containers[ct.Name]; c != nil && c.Now != nil {
 		return max(a.Attempt, c.Now.GetMetadata().GetAttempt()+1)
 	}
-	return a.Attempt
+	_, told := w.shown.Get()
+	return max(a.Attempt, status.Restarts(told, ct.Name), w.outfit.NextLog(ct.Name))
 }
 
 // adopt takes a container over that has just been started, so that its hook and

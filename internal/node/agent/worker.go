@@ -14,6 +14,7 @@ import (
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/inbox"
 	"fairlead.run/internal/node/ledger"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/outfit"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/removal"
@@ -48,8 +49,9 @@ type worker struct {
 // standing is how the pod stands among others, which may read it.
 type standing struct {
 	guest    *admission.Guest
-	retired  atomic.Bool                // it has ended for good
-	measured atomic.Pointer[volume.Set] // its volumes, once they are there
+	retired  atomic.Bool                        // it has ended for good
+	measured atomic.Pointer[volume.Set]         // its volumes, once they are there
+	logs     atomic.Pointer[[]rotate.Container] // of the containers that run
 }
 
 // pace is how it goes with what the pod needs.

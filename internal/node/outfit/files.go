@@ -102,3 +102,9 @@ func (p *Pod) DropBefore(name string, attempt uint32) error {
 	log := podspec.Attempt{Container: ct}.LogPath()
 	return errors.Join(rotate.RemoveBefore(filepath.Join(p.Spec.LogDir, filepath.Dir(log)), attempt), p.note(ct, attempt).RemoveBefore())
 }
+
+// NextLog is the number of the first attempt at a container that has no log yet.
+func (p *Pod) NextLog(name string) uint32 {
+	log := podspec.Attempt{Container: &corev1.Container{Name: name}}.LogPath()
+	return rotate.Next(filepath.Join(p.Spec.LogDir, filepath.Dir(log)))
+}

@@ -185,6 +185,19 @@ func (m *maker) keep(out, before *corev1.ContainerStatus, ct *corev1.Container, 
 	}
 }
 
+// Restarts is how often a container was restarted, as a status says it.
+func Restarts(s *corev1.PodStatus, name string) uint32 {
+	if s == nil {
+		return 0
+	}
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		if c := statusOf(list, name); c != nil {
+			return uint32(max(c.RestartCount, 0))
+		}
+	}
+	return 0
+}
+
 func restarts(s *runtimeapi.ContainerStatus) int32 {
 	return int32(min(s.GetMetadata().GetAttempt(), 1<<31-1))
 }

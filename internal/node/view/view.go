@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/lastwords"
+	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/plan"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/status"
@@ -303,6 +305,18 @@ func (p *Pod) Statuses() map[string]status.Container {
 		}
 		out[name] = status.Container{
 			Now: c.Now, Last: c.Last, Probed: c.Probed, Ready: seen.Ready, Started: seen.Up && !seen.Starting, Message: c.Message, LastMessage: c.LastWords,
+		}
+	}
+	return out
+}
+
+// Running are the containers that run, with their logs. By the number of an attempt nobody
+// would find these: a runtime that has lost all it had counts anew.
+func (p *Pod) Running() []rotate.Container {
+	var out []rotate.Container
+	for _, name := range slices.Sorted(maps.Keys(p.Containers)) {
+		if now := p.Containers[name].Now; now != nil && StateOf(now.GetState()) == plan.Running {
+			out = append(out, rotate.Container{ID: now.GetId(), Path: now.GetLogPath()})
 		}
 	}
 	return out

@@ -221,11 +221,29 @@ func RemoveBefore(dir string, attempt uint32) error {
 	}
 	errs := []error{err}
 	for _, f := range files {
-		number, rest, _ := strings.Cut(f.Name(), ".")
-		n, err := strconv.ParseUint(number, 10, 32)
-		if err == nil && uint32(n) < attempt && (rest == "log" || strings.HasPrefix(rest, "log.")) {
+		if n, is := attemptOf(f.Name()); is && n < attempt {
 			errs = append(errs, remove(filepath.Join(dir, f.Name())))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Next is the number of the first attempt that has no log in a container's folder, nor one
+// after it. What cannot be read has none.
+func Next(dir string) uint32 {
+	files, _ := os.ReadDir(dir)
+	next := uint32(0)
+	for _, f := range files {
+		if n, is := attemptOf(f.Name()); is && n < 1<<31 {
+			next = max(next, n+1)
+		}
+	}
+	return next
+}
+
+// attemptOf is whose log a file is, or was before it was rotated away.
+func attemptOf(name string) (attempt uint32, is bool) {
+	number, rest, _ := strings.Cut(name, ".")
+	n, err := strconv.ParseUint(number, 10, 32)
+	return uint32(n), err == nil && (rest == "log" || strings.HasPrefix(rest, "log."))
 }
