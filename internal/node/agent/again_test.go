@@ -114,3 +114,26 @@ func TestCountsOn(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestNeverTwice has no pod with the policy Never run again after a reboot, of which nothing is
+// left but what the agent has written down. One that had not begun does.
+func TestNeverTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		ran, waits, other := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyNever, "y"), pod(3, corev1.RestartPolicyOnFailure, "z")
+		n.pictures.Store("y", errors.New("it cannot be pulled"))
+		n.boot(t, ran, waits, other)
+		n.expect(t, "p1", corev1.PodRunning, true)
+		n.kill()
+		n.Reboot()
+		n.pictures.Delete("y")
+		n.boot(t, ran, waits, other)
+		n.expect(t, "p1", corev1.PodFailed, false)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		n.expect(t, "p3", corev1.PodRunning, true)
+		if got := n.Calls("start p1/x"); len(got) != 1 {
+			t.Errorf("it was started %d times", len(got))
+		}
+		n.stop()
+	})
+}

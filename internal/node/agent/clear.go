@@ -15,7 +15,13 @@ func (w *worker) leftOver() bool { return len(w.pod.Spec.Containers) == 0 }
 // resume makes room for a worker that runs the pod anew: its sandboxes go, and its volumes
 // stay, as after a reboot.
 func (w *worker) resume(ctx context.Context) error {
-	if err := w.removeSandboxes(ctx); err != nil {
+	err := w.removeSandboxes(ctx)
+	if err == nil && w.record.Ran {
+		r := w.record
+		r.Ran = false // it is to run once more
+		err = w.a.ledger.Write(w.uid, r)
+	}
+	if err != nil {
 		return fmt.Errorf("run the pod again: %w", err)
 	}
 	w.end()

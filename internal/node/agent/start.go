@@ -57,7 +57,7 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 		}
 	}
 	w.view.Made[id] = true
-	if err := w.intendHook(ct, id); err != nil {
+	if err := errors.Join(w.intendRun(), w.intendHook(ct, id)); err != nil {
 		return err
 	}
 	if _, err := w.a.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
@@ -67,6 +67,21 @@ func (w *worker) launch(ctx context.Context, ct *corev1.Container, a plan.Action
 	w.a.stats.Container(w.pod, ct.Name, "")
 	w.eventOf(ct.Name, corev1.EventTypeNormal, "Started", "Container "+ct.Name+" started")
 	return w.adopt(ctx, ct, id, cfg)
+}
+
+// intendRun notes that a pod runs which is never to run twice. The machine may be rebooted, and
+// nothing of it be left by which to tell.
+func (w *worker) intendRun() error {
+	if plan.Policy(w.pod) != corev1.RestartPolicyNever || w.record.Ran {
+		return nil
+	}
+	r := w.record
+	r.Ran = true
+	if err := w.a.ledger.Write(w.uid, r); err != nil {
+		return err
+	}
+	w.record = r
+	return nil
 }
 
 // create makes an attempt and gives its id.

@@ -91,7 +91,7 @@ func (w *worker) plan() plan.Plan {
 
 func (w *worker) input() plan.Input {
 	in := plan.Input{
-		Pod: w.pod, Observed: w.view.Observed(), Now: time.Now(), Began: w.record.Accepted,
+		Pod: w.pod, Observed: w.view.Observed(), Now: time.Now(), Began: w.record.Accepted, Ran: w.record.Ran,
 		Hash: func(ct *corev1.Container) string { return podspec.Hash(w.pod, ct) }, LongestPause: w.a.cfg.Node.LongestPause,
 	}
 	switch {

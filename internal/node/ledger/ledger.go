@@ -53,6 +53,9 @@ type Record struct {
 	Allocated *capacity.Allocation `json:"allocated,omitempty"`
 	// Place is where it was first run; nil before that.
 	Place *Place `json:"place,omitempty"`
+	// Ran says that a container of a pod that is never to run twice was started, or was about
+	// to be.
+	Ran bool `json:"ran,omitempty"`
 	// Hooks are the containers, by name, whose postStart hook is not known to have ended:
 	// the id of the attempt.
 	Hooks map[string]string `json:"hooks,omitempty"`

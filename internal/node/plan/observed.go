@@ -14,6 +14,9 @@ type Input struct {
 	// Began is when the pod was first seen here, for activeDeadlineSeconds; zero
 	// if it has no deadline.
 	Began time.Time
+	// Ran says that a container of a pod with the policy Never was started, by whichever agent,
+	// though the runtime may have nothing of it.
+	Ran bool
 	// Ending is why the whole pod is to end: it was deleted, or evicted. Empty if
 	// it is not.
 	Ending string

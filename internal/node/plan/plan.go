@@ -201,10 +201,11 @@ func (p *planner) initialized() bool {
 
 // lost says that the sandbox of a pod is gone which must not run twice.
 func (p *planner) lost() bool {
-	if p.Sandbox == nil || p.Sandbox.Ready || Policy(p.Pod) != corev1.RestartPolicyNever {
+	if p.Sandbox != nil && p.Sandbox.Ready || Policy(p.Pod) != corev1.RestartPolicyNever {
 		return false
 	}
-	return len(p.Containers) > 0 && !p.mayRestart() && !p.allDone()
+	ran := p.Ran || p.Sandbox != nil && len(p.Containers) > 0
+	return ran && !p.mayRestart() && !p.allDone()
 }
 
 // mayRestart says that a container has a policy or rules of its own, by which it
