@@ -8,8 +8,8 @@ import (
 )
 
 // After a reboot nothing of any pod is left but what is on the disk. The pods that are
-// to run do so again, those that have ended do not, and one that was deleted while the
-// machine was off goes.
+// to run do so again, those that have ended do not, nor one that is to run once and had begun,
+// and one that was deleted while the machine was off goes.
 func TestAgentReboot(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "")
@@ -25,6 +25,7 @@ func TestAgentReboot(t *testing.T) {
 		p.Spec.Containers[0].Command = []string{"sh", "-c", "echo started >>/kept/starts; trap exit TERM; sleep 1000000 & wait"}
 	})
 	c.put("goes")
+	c.put("once", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 	c.put("done", once("0"))
 	c.put("failed", once("3"))
 	ended := func(name string, phase corev1.PodPhase) bool {
@@ -34,7 +35,7 @@ func TestAgentReboot(t *testing.T) {
 	all := func() bool {
 		return c.ready("stays") && ended("done", corev1.PodSucceeded) && ended("failed", corev1.PodFailed)
 	}
-	c.eventually("the pods run", func() bool { return all() && c.ready("goes") })
+	c.eventually("the pods run", func() bool { return all() && c.ready("goes") && c.ready("once") })
 	before := c.all()
 
 	c.killAgent()
@@ -48,7 +49,7 @@ func TestAgentReboot(t *testing.T) {
 
 	c.eventually("the pods run again", func() bool {
 		after := c.all()
-		return all() && runs(after["stays"]) != runs(before["stays"]) && after["goes"] == nil
+		return all() && runs(after["stays"]) != runs(before["stays"]) && after["goes"] == nil && ended("once", corev1.PodFailed)
 	})
 	after := c.all()
 	for _, name := range []string{"done", "failed"} {
