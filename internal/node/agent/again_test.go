@@ -137,3 +137,34 @@ func TestNeverTwice(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestDoneStaysDone starts nothing after a reboot that was done before, of a pod that goes on: a
+// container that has succeeded, and an ephemeral one.
+func TestDoneStaysDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyOnFailure, "x", "y")
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "e"}}}
+		n.boot(t, p)
+		n.Exit("p1/x", 0)
+		synctest.Wait()
+		n.kill()
+		n.Reboot()
+		p.Status = n.of("p1")
+		n.boot(t, p)
+		s := n.of("p1")
+		x, y, e := s.ContainerStatuses[0], s.ContainerStatuses[1], s.EphemeralContainerStatuses[0]
+		if x.State.Terminated == nil || x.RestartCount != 0 || y.State.Running == nil || e.State.Terminated == nil || e.State.Terminated.Reason != "ContainerStatusUnknown" || e.RestartCount != 0 {
+			t.Errorf("%+v, %+v", s.ContainerStatuses, e)
+		}
+		for name, want := range map[string]int{"p1/x": 1, "p1/y": 2, "p1/e": 1} {
+			if got := n.Calls("start " + name); len(got) != want {
+				t.Errorf("%s was started %d times, want %d", name, len(got), want)
+			}
+		}
+		n.Exit("p1/y", 0)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.stop()
+	})
+}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,8 @@ func (w *worker) input() plan.Input {
 		Pod: w.pod, Observed: w.view.Observed(), Now: time.Now(), Began: w.record.Accepted, Ran: w.record.Ran,
 		Hash: func(ct *corev1.Container) string { return podspec.Hash(w.pod, ct) }, LongestPause: w.a.cfg.Node.LongestPause,
 	}
+	_, told := w.shown.Get()
+	status.Remember(in.Containers, w.pod, cmp.Or(told, &w.given.Status))
 	switch {
 	case w.ending != nil:
 		in.Ending = w.ending.Why

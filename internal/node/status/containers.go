@@ -83,11 +83,15 @@ func (m *maker) told(name string, k kind) *corev1.ContainerStatus {
 func (m *maker) container(ct *corev1.Container, k kind) corev1.ContainerStatus {
 	seen, before := m.Containers[ct.Name], m.told(ct.Name, k)
 	out := corev1.ContainerStatus{Name: ct.Name, Image: ct.Image, RestartCount: before.RestartCount}
-	if seen.Now == nil {
-		m.absent(&out, before)
-	} else {
+	switch {
+	case seen.Now != nil:
 		m.present(&out, before)
 		m.describe(&out, ct)
+	case k == ephemeral && before.State.Running != nil: // nobody starts it again
+		out.State.Terminated = lost(before.State.Running, before.ContainerID)
+		out.Image, out.ImageID, out.ContainerID = cmp.Or(before.Image, out.Image), before.ImageID, before.ContainerID
+	default:
+		m.absent(&out, before)
 	}
 	m.keep(&out, before, ct, k)
 	readiness(&out, seen, k)

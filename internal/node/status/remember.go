@@ -1,0 +1,38 @@
+package status
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/plan"
+)
+
+// Remember adds the containers to what a runtime has of which it has nothing, and of which was
+// told that they are done: those that have ended for good by their policy, and ephemeral ones
+// that were started, as nobody starts them twice. After a reboot they would else run again.
+func Remember(has map[string]*plan.Container, pod *corev1.Pod, told *corev1.PodStatus) {
+	for i := range pod.Spec.EphemeralContainers {
+		name := pod.Spec.EphemeralContainers[i].Name
+		if s := statusOf(told.EphemeralContainerStatuses, name); s != nil && has[name] == nil && (s.State.Running != nil || s.State.Terminated != nil) {
+			has[name] = done(s)
+		}
+	}
+	if plan.RestartsAll(pod) {
+		return // they were removed to run again
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		s := statusOf(told.ContainerStatuses, c.Name)
+		if s == nil || has[c.Name] != nil || s.State.Terminated == nil || plan.Restarts(pod, c, s.State.Terminated.ExitCode) {
+			continue
+		}
+		has[c.Name] = done(s)
+	}
+}
+
+func done(s *corev1.ContainerStatus) *plan.Container {
+	out := &plan.Container{State: plan.Exited, Attempt: uint32(max(s.RestartCount, 0)), ExitCode: unknownCode}
+	if end := s.State.Terminated; end != nil {
+		out.ExitCode, out.Finished = end.ExitCode, end.FinishedAt.Time
+	}
+	return out
+}
