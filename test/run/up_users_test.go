@@ -24,8 +24,15 @@ spec:
   containers:
   - name: main
     image: IMAGE
-    command: [sh, -c, "touch /data/mine /memory/mine; trap 'exit 0' TERM; while :; do sleep 0.1; done"]
-    volumeMounts: [{name: data, mountPath: /data}, {name: memory, mountPath: /memory}, {name: conf, mountPath: /conf}]
+    command: [sh, -c, "touch /data/mine /memory/mine /part/mine; trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+    securityContext: {runAsGroup: 9}
+    volumeMounts:
+    - {name: data, mountPath: /data}
+    - {name: memory, mountPath: /memory}
+    - {name: conf, mountPath: /conf}
+    - {name: data, mountPath: /part, subPath: a/b}
+    - {name: memory, mountPath: /fast, subPath: c}
+    - {name: conf, mountPath: /one, subPath: greeting}
     readinessProbe: {periodSeconds: 1, exec: {command: [test, -e, /memory/mine]}}
 `
 
@@ -83,11 +90,14 @@ func TestUpUsers(t *testing.T) {
 			if len(ids) != 3 || ids[0] != "0" || ids[1] == "0" || ids[2] != "65536" {
 				t.Errorf("%s: the users are mapped by %q", name, ids)
 			}
-			if got := m.want(0, "exec", name, "--", "stat", "-c", "%n %u:%g", "/data", "/data/mine", "/memory", "/memory/mine").out; got != "/data 0:7\n/data/mine 0:7\n/memory 0:7\n/memory/mine 0:7\n" {
+			if got := m.want(0, "exec", name, "--", "stat", "-c", "%n %u:%g", "/data", "/data/mine", "/memory", "/memory/mine", "/part", "/part/mine", "/fast", "/one").out; got != "/data 0:7\n/data/mine 0:7\n/memory 0:7\n/memory/mine 0:7\n/part 0:7\n/part/mine 0:7\n/fast 0:7\n/one 0:7\n" {
 				t.Errorf("%s: volumes are of %q", name, got)
 			}
-			if got := m.want(0, "exec", name, "--", "cat", "/conf/greeting").out; got != "hello" {
+			if got := m.want(0, "exec", name, "--", "cat", "/conf/greeting", "/one").out; got != "hellohello" {
 				t.Errorf("%s: it reads %q", name, got)
+			}
+			if got := m.want(0, "exec", name, "--", "sh", "-c", "id -u; id -G").out; got != "0\n9 7\n" { // a group alone, of the image's user
+				t.Errorf("%s: its user and groups are %q", name, got)
 			}
 			return strings.Join(ids, " ")
 		}
