@@ -50,6 +50,9 @@ func TestRun(t *testing.T) {
 		switch r.URL.Path {
 		case "/hang":
 			<-stop
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("bye"))
 		case "/ill":
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -78,6 +81,7 @@ func TestRun(t *testing.T) {
 		"no command":             {command("other"), "the command cannot be run: no such command"},
 		"http":                   {get("/", number), ""},
 		"http, any status":       {get("/ill", number), ""},
+		"http, cut off":          {get("/cut", number), ""},
 		"http, nobody there":     {get("/", 1), "connection refused"},
 		"http hangs":             {get("/hang", number), "it did not end in time"},
 		"a pause":                {pause(0), ""},

@@ -59,7 +59,10 @@ func sameHost(r *http.Request, before []*http.Request) error {
 // whatever their scheme in old releases of Kubernetes, and some are left that rely on it.
 func (t *Target) Hook(ctx context.Context, a *corev1.HTTPGetAction) error {
 	_, err := t.get(ctx, a, hooking)
-	if !errors.Is(err, http.ErrSchemeMismatch) {
+	switch {
+	case errors.As(err, new(cutOff)): // it may have ended its server, as it was to
+		return nil
+	case !errors.Is(err, http.ErrSchemeMismatch):
 		return err
 	}
 	plain := a.DeepCopy()
@@ -68,7 +71,7 @@ func (t *Target) Hook(ctx context.Context, a *corev1.HTTPGetAction) error {
 		return http.CanonicalHeaderKey(h.Name) == "Authorization"
 	})
 	resp, failed := t.get(ctx, plain, hooking)
-	if failed != nil {
+	if failed != nil && !errors.As(failed, new(cutOff)) {
 		return err
 	}
 	if t.Plain != nil {
@@ -97,11 +100,17 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction, agent string)
 	defer func() { _ = resp.Body.Close() }()
 	begins, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return resp, cutOff{fmt.Errorf("read the answer: %w", err)}
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(begins))
 	return resp, nil
 }
+
+// cutOff says that an answer has begun and not ended.
+type cutOff struct{ error }
+
+// Unwrap is what has happened.
+func (c cutOff) Unwrap() error { return c.error }
 
 // unasked says that a request could not be made.
 type unasked struct{ error }
