@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,11 @@ func TestNeverTwice(t *testing.T) {
 		n.expect(t, "p3", corev1.PodRunning, true)
 		if got := n.Calls("start p1/x"); len(got) != 1 {
 			t.Errorf("it was started %d times", len(got))
+		}
+		n.kill()
+		n.boot(t, ran, waits, other) // and nobody is told again
+		if told := strings.Count(strings.Join(n.events, "\n"), " SandboxLost: "); told != 1 || !n.saw("p1 SandboxLost: ") {
+			t.Errorf("%d events tell why it has failed: %q", told, n.events)
 		}
 		n.stop()
 	})

@@ -257,6 +257,9 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 		return again, w.resume(ctx)
 	}
 	if p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed || w.refused != nil {
+		if p.Lost && w.record.Ended == nil {
+			w.event(corev1.EventTypeWarning, "SandboxLost", "The sandbox of the pod is gone, as after a reboot, and its restartPolicy is Never, so that it has failed and is not run a second time; make it anew if it is to run, or let it have another restartPolicy")
+		}
 		return again, w.retire(ctx)
 	}
 	if err := w.tidy(ctx); err != nil {

@@ -44,6 +44,8 @@ type Plan struct {
 	// Waiting is why containers do not run, by name: CrashLoopBackOff with the
 	// pause, PodInitializing.
 	Waiting map[string]Waiting
+	// Lost says that the pod has failed as its sandbox is gone, and it must not run twice.
+	Lost bool
 	// StartsOver is the container whose end has all of them end and start again, from then
 	// until they are removed (KEP-5532); empty if none does.
 	StartsOver string
@@ -91,6 +93,7 @@ func (p *planner) decide() {
 		p.plan.Reason = DeadlineExceeded
 		p.terminate("the pod was active longer than its activeDeadlineSeconds allow")
 	case p.finished():
+		p.plan.Lost = p.lost()
 		p.terminate("")
 	case p.restartsAll() != nil:
 		because := p.restartsAll()
