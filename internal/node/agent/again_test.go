@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,27 @@ func TestDoneStaysDone(t *testing.T) {
 		n.Exit("p1/y", 0)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.stop()
+	})
+}
+
+// TestNeverTwiceWithoutRecord goes by the pod's status where what was written down is lost.
+func TestNeverTwiceWithoutRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyNever, "x")
+		n.boot(t, p)
+		n.kill()
+		n.Reboot()
+		p.Status = n.of("p1")
+		if err := os.Truncate(filepath.Join(n.root, "agent", string(p.UID)+".json"), 0); err != nil {
+			t.Fatal(err)
+		}
+		n.boot(t, p)
+		n.expect(t, "p1", corev1.PodFailed, false)
+		if got := n.Calls("start p1/x"); len(got) != 1 {
+			t.Errorf("it was started %d times", len(got))
+		}
 		n.stop()
 	})
 }

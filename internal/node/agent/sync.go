@@ -210,6 +210,7 @@ func (w *worker) accept() error {
 		if status.Terminal(w.pod.Status.Phase) {
 			r.Ended = w.pod.Status.DeepCopy()
 		}
+		r.Ran = plan.Policy(w.pod) == corev1.RestartPolicyNever && status.Began(&w.pod.Status)
 		if w.guest.Admitted() {
 			allocated := capacity.AllocationOf(w.given)
 			r.Allocated = &allocated

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/plan"
@@ -35,4 +37,11 @@ func done(s *corev1.ContainerStatus) *plan.Container {
 		out.ExitCode, out.Finished = end.ExitCode, end.FinishedAt.Time
 	}
 	return out
+}
+
+// Began says that a status tells of a container that was started.
+func Began(s *corev1.PodStatus) bool {
+	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+	})
 }
