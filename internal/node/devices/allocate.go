@@ -121,7 +121,7 @@ func (m *Manager) grant(ctx context.Context, w want) (grant, error) {
 	}
 	if !has {
 		g.Prepare = p.options.GetPreStartRequired()
-		if g.Devices, err = m.reserve(w, g, m.preferred(ctx, p, w)); err != nil {
+		if g, err = m.reserve(w, g, m.preferred(ctx, p, w)); err != nil {
 			return g, err
 		}
 	}
@@ -176,8 +176,8 @@ func (m *Manager) stock(w want) stock {
 		}
 	}
 	var out stock
-	for id, works := range m.plugins[w.resource].devices {
-		if !works || taken[id] {
+	for id, d := range m.plugins[w.resource].devices {
+		if !d.works || taken[id] {
 			continue
 		}
 		out.free = append(out.free, id)
@@ -237,18 +237,19 @@ func (s stock) choose(n int, preferred []string) []string {
 	return out
 }
 
-// reserve keeps devices for a container.
-func (m *Manager) reserve(w want, g grant, preferred []string) ([]string, error) {
+// reserve keeps devices for a container, and says which.
+func (m *Manager) reserve(w want, g grant, preferred []string) (grant, error) {
 	m.mu.Lock()
 	if m.plugins[w.resource] == nil {
 		m.mu.Unlock()
-		return nil, fmt.Errorf("%s: %w: %w", w.resource, errAway, errdefs.ErrUnavailable)
+		return g, fmt.Errorf("%s: %w: %w", w.resource, errAway, errdefs.ErrUnavailable)
 	}
 	s := m.stock(w)
 	g.Devices = s.choose(w.n, preferred)
+	g.Nodes = m.plugins[w.resource].nodes(g.Devices)
 	if len(g.Devices) < w.n {
 		m.mu.Unlock()
-		return nil, capacity.Unexpected(fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, w.n, len(s.free)))
+		return g, capacity.Unexpected(fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, w.n, len(s.free)))
 	}
 	before := m.pods[w.pod.UID]
 	m.pods[w.pod.UID] = before.with(w.ct.Name, w.resource, g)
@@ -260,9 +261,9 @@ func (m *Manager) reserve(w want, g grant, preferred []string) ([]string, error)
 			delete(m.pods, w.pod.UID)
 		}
 		m.mu.Unlock()
-		return nil, err
+		return g, err
 	}
-	return g.Devices, nil
+	return g, nil
 }
 
 // record writes what a container has. One goroutine at a time works for a pod.

@@ -17,12 +17,15 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/plugins"
+	"fairlead.run/internal/node/sockets"
 )
 
 // Config is what a Manager works with. All fields are required.
@@ -77,7 +80,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { m.insist(ctx) })
+	running.Go(func() { m.serve(ctx) })
 	for {
 		for _, p := range m.unattended(ctx) {
 			running.Go(func() { m.attend(p) })
@@ -90,27 +93,19 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// serveRetry is when a socket that could not be served is tried again.
-const serveRetry = 5 * time.Second
-
-// insist serves the node's socket until ctx ends. A disk without room for a socket must
-// not end the agent, which is who makes room there.
-func (m *Manager) insist(ctx context.Context) {
-	for told := ""; ; {
-		err := m.serve(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if text := err.Error(); text != told {
-			m.cfg.Warn(plugins.FailedRegistration, fmt.Sprintf("No device plugin can register, which is tried again: %s%s", text, hostpath.Advice(err)))
-			told = text
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(serveRetry):
-		}
-	}
+// serve has plugins register at the node's own socket until ctx ends.
+func (m *Manager) serve(ctx context.Context) {
+	sockets.Socket{
+		Path: filepath.Join(m.cfg.Sockets, socketName), Clear: clearSockets,
+		Server: func() *grpc.Server {
+			server := grpc.NewServer()
+			api.RegisterRegistrationServer(server, registration{m: m})
+			return server
+		},
+		Failed: func(err error) {
+			m.cfg.Warn(plugins.FailedRegistration, fmt.Sprintf("No device plugin can register, which is tried again: %s%s", err, hostpath.Advice(err)))
+		},
+	}.Serve(ctx)
 }
 
 // clearSockets takes away what an agent before this one has left, as a kubelet does:
@@ -156,8 +151,8 @@ func (p *plugin) count() (all, work int) {
 	if p == nil {
 		return 0, 0
 	}
-	for _, works := range p.devices {
-		if works && p.connected {
+	for _, d := range p.devices {
+		if d.works && p.connected {
 			work++
 		}
 	}

@@ -231,6 +231,41 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
+// TestTold tells of the devices that containers have and that work, with their NUMA nodes, also
+// while the plugin is away and after the agent was started anew.
+func TestTold(t *testing.T) {
+	m := newMachine(t)
+	plugin := devicetest.New(gpu, "a", "b", "c")
+	plugin.Nodes = map[string][]int64{"a": {1, 0}, "c": {1}}
+	m.serve(t, plugin)
+	m.await(t, 3, 3)
+	a, b, c := Device{gpu, "a", []int64{0, 1}}, Device{gpu, "b", nil}, Device{gpu, "c", []int64{1}}
+	same := func(what string, got []Device, want ...Device) {
+		t.Helper()
+		if !slices.EqualFunc(got, want, func(a, b Device) bool {
+			return a.Resource == b.Resource && a.ID == b.ID && slices.Equal(a.Nodes, b.Nodes)
+		}) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	p := pod(1, container("x", 2), corev1.Container{Name: "y"})
+	m.admit(t, p)
+	same("given", m.Given(p.UID, "x"), a, b)
+	same("given to who asks for none", m.Given(p.UID, "y"))
+	same("given to nobody", m.Given("other", "x"))
+	same("that work", m.Working(), a, b, c)
+	plugin.Set("c", false)
+	m.await(t, 3, 2)
+	same("that work", m.Working(), a, b)
+	m.stop()
+	plugin.Stop()
+	m.boot(t)
+	same("given by the agent before", m.Given(p.UID, "x"), a, b)
+	same("that work without a plugin", m.Working())
+	m.end(p.UID)
+	same("given to a pod that has ended", m.Given(p.UID, "x"))
+}
+
 // TestHealth counts those that work, also when the plugin goes and comes again.
 func TestHealth(t *testing.T) {
 	m := newMachine(t)

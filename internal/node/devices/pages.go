@@ -29,6 +29,8 @@ type page struct {
 // grant is the devices of one resource that a container has.
 type grant struct {
 	Devices []string `json:"devices"`
+	// Nodes are the NUMA nodes of those devices of which the plugin had told any.
+	Nodes map[string][]int64 `json:"nodes,omitempty"`
 	// Answer is what the plugin has said of them; nil until it was asked.
 	Answer *answer `json:"answer,omitempty"`
 	// Prepare says that the plugin wants to be told each time before they are used.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +40,13 @@ type plugin struct {
 	stopped   bool
 	connected bool
 	lost      time.Time       // since when it is not
-	devices   map[string]bool // by id: whether it works
+	devices   map[string]unit // by id
+}
+
+// unit is one device, as its plugin tells of it.
+type unit struct {
+	works bool
+	nodes []int64 // the NUMA nodes that it is at, sorted; none if the plugin does not say
 }
 
 const (
@@ -53,32 +58,6 @@ const (
 	// PreStartContainer.
 	patience = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 )
-
-// serve has plugins register at the node's own socket. It ends with ctx, or by an error.
-func (m *Manager) serve(ctx context.Context) error {
-	if err := os.MkdirAll(m.cfg.Sockets, 0o750); err != nil {
-		return fmt.Errorf("make the folder of device plugins: %w", err)
-	}
-	if err := clearSockets(m.cfg.Sockets); err != nil {
-		return fmt.Errorf("clear the folder of device plugins: %w", err)
-	}
-	l, err := net.Listen("unix", filepath.Join(m.cfg.Sockets, socketName))
-	if err != nil {
-		return fmt.Errorf("serve device plugins: %w", err)
-	}
-	server := grpc.NewServer()
-	api.RegisterRegistrationServer(server, registration{m: m})
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	select {
-	case <-ctx.Done():
-		server.Stop()
-		<-ended
-		return nil
-	case err := <-ended:
-		return fmt.Errorf("serve device plugins: %w", err)
-	}
-}
 
 type registration struct {
 	api.UnimplementedRegistrationServer
@@ -175,7 +154,7 @@ func (m *Manager) add(name, socket string, options *api.DevicePluginOptions) err
 	if err != nil {
 		return err
 	}
-	p := &plugin{resource: name, socket: socket, options: options, conn: conn, client: api.NewDevicePluginClient(conn), devices: map[string]bool{}, lost: time.Now()}
+	p := &plugin{resource: name, socket: socket, options: options, conn: conn, client: api.NewDevicePluginClient(conn), devices: map[string]unit{}, lost: time.Now()}
 	m.mu.Lock()
 	if old := m.plugins[name]; old != nil {
 		m.end(old)
@@ -284,9 +263,14 @@ func (m *Manager) follow(ctx context.Context, p *plugin) error {
 		if err != nil {
 			return fmt.Errorf("listen for devices: %w", err)
 		}
-		devices := map[string]bool{}
+		devices := map[string]unit{}
 		for _, d := range list.GetDevices() {
-			devices[d.GetID()] = d.GetHealth() == api.Healthy
+			u := unit{works: d.GetHealth() == api.Healthy}
+			for _, n := range d.GetTopology().GetNodes() {
+				u.nodes = append(u.nodes, n.GetID())
+			}
+			slices.Sort(u.nodes)
+			devices[d.GetID()] = u
 		}
 		m.mu.Lock()
 		if !p.stopped {

@@ -1,12 +1,17 @@
 package join
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"fairlead.run/internal/node/devices/devicetest"
 )
@@ -89,6 +94,9 @@ func TestDevices(t *testing.T) {
 	if len(cfg.Devices) != 1 || cfg.Devices[0].HostPath != "/dev/host-a" || cfg.CDIDevices[0].Name != "example.com/gpu=a" || has["DEVICES"] != "a" || cfg.Annotations["example.com/devices"] != "a" {
 		t.Errorf("%v %v %v %v, mounts %v", cfg.Devices, cfg.CDIDevices, has, cfg.Annotations, mounts)
 	}
+	if got := asked(t, filepath.Join(short, "pod-resources", "kubelet.sock")); got != "a/c has a; a, b there" {
+		t.Errorf("the pod resources API says: %s", got)
+	}
 	bind("greedy", 2)
 	s.await("the refusal", func() bool { return s.status("greedy").Phase == corev1.PodFailed })
 	if st := s.status("greedy"); st.Reason != "UnexpectedAdmissionError" || len(s.fake.Calls("run greedy")) > 0 {
@@ -121,4 +129,35 @@ func TestDevices(t *testing.T) {
 		left, _ := filepath.Glob(filepath.Join(s.dir, "lib/agent-devices/0*.json"))
 		return len(left) == 0
 	})
+}
+
+// asked is what the pod resources API says of the devices that pods have, and that there are.
+func asked(t *testing.T, socket string) string {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	client := podresources.NewPodResourcesListerClient(conn)
+	given, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := client.GetAllocatableResources(t.Context(), &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pods, there []string
+	for _, p := range given.GetPodResources() {
+		for _, ct := range p.GetContainers() {
+			for _, d := range ct.GetDevices() {
+				pods = append(pods, fmt.Sprintf("%s/%s has %s", p.GetName(), ct.GetName(), strings.Join(d.GetDeviceIds(), ",")))
+			}
+		}
+	}
+	for _, d := range has.GetDevices() {
+		there = append(there, d.GetDeviceIds()...)
+	}
+	return strings.Join(pods, ", ") + "; " + strings.Join(there, ", ") + " there"
 }

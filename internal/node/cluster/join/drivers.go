@@ -19,6 +19,7 @@ import (
 	"fairlead.run/internal/node/cluster/storage"
 	"fairlead.run/internal/node/devices"
 	"fairlead.run/internal/node/plugins"
+	"fairlead.run/internal/node/podresources"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/resources"
@@ -36,6 +37,7 @@ const (
 	stagingFolder  = "plugins/kubernetes.io/csi"
 	podsFolder     = "pods"
 	devicesFolder  = "device-plugins"
+	toldFolder     = "pod-resources"
 )
 
 // drivers are the programs of others that serve the node.
@@ -43,6 +45,7 @@ type drivers struct {
 	registry *plugins.Registry
 	volumes  *csi.Client
 	devices  *devices.Manager
+	told     *podresources.Server
 }
 
 // newDrivers makes them. The cluster is there, and nothing is called before Run.
@@ -56,9 +59,17 @@ func (n *Node) newDrivers() {
 	if err := n.drivers.volumes.Load(); err != nil {
 		n.Warn("VolumeRecordsIgnored", "It is not known of all volumes of CSI drivers whether they are mounted, so that they may be detached too early; delete their pods, and then what cannot be read: "+err.Error()+hostpath.Advice(err))
 	}
+	ended := func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) }
 	n.drivers.devices = devices.New(devices.Config{
 		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Warn: n.Warn, Log: n.cfg.Log,
-		Ended: func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) },
+		Ended: ended,
+	})
+	n.drivers.told = podresources.New(podresources.Config{
+		Folder: filepath.Join(n.cfg.Shared, toldFolder), Pods: func() []*corev1.Pod { return n.agent.Pods() }, Ended: ended,
+		Given: n.drivers.devices.Given, Working: n.drivers.devices.Working,
+		Failed: func(err error) {
+			n.Warn("PodResourcesNotServed", fmt.Sprintf("No program can ask which devices pods have, which is tried again: %s%s", err, hostpath.Advice(err)))
+		},
 	})
 	n.drivers.registry = plugins.New(plugins.Config{
 		Folder: filepath.Join(n.cfg.Shared, registryFolder), Kinds: map[string]plugins.Kind{csi.PluginType: known, devices.PluginType: n.drivers.devices}, Warn: n.Warn, Log: n.cfg.Log,

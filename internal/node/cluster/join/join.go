@@ -248,7 +248,7 @@ func (n *Node) about() *zpages.About {
 
 // metrics are what the node tells beside its API.
 func (n *Node) metrics() []func(io.Writer) error {
-	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, telemetry.Process()}
+	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process()}
 	if c := n.cfg.Certificates; c != nil {
 		out = append(out, c.Write)
 	}
@@ -306,7 +306,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	parts := []func(context.Context) error{
-		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers, n.drivers.devices.Run,
+		logs.Run, n.garbage.Run, n.sources.Run, n.agent.Run, n.cluster.Run, n.facts.run, n.runDrivers, n.drivers.devices.Run, n.drivers.told.Run,
 		func(ctx context.Context) error { return n.keeper.Run(ctx, n.agent, n.garbage) },
 		func(ctx context.Context) error { return n.server.Serve(ctx, l, config) }, n.healthz,
 	}

@@ -27,6 +27,8 @@ type Plugin struct {
 	Options  *api.DevicePluginOptions
 	// Prefers are the devices that it would rather give.
 	Prefers []string
+	// Nodes are the NUMA nodes that it tells of devices.
+	Nodes map[string][]int64
 
 	mu      sync.Mutex
 	devices map[string]bool
@@ -143,6 +145,9 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatch
 			d := &api.Device{ID: id, Health: api.Unhealthy}
 			if p.devices[id] {
 				d.Health = api.Healthy
+			}
+			for _, node := range p.Nodes[id] {
+				d.Topology = &api.TopologyInfo{Nodes: append(d.GetTopology().GetNodes(), &api.NUMANode{ID: node})}
 			}
 			r.Devices = append(r.Devices, d)
 		}
