@@ -310,7 +310,7 @@ func (m *Machine) seen() []workload.Seen {
 	})
 	var out []workload.Seen
 	for _, p := range pods {
-		s := workload.Seen{Namespace: p.Namespace, Name: p.Name, Phase: p.Status.Phase, Ready: status.Ready(&p.Status) && p.DeletionTimestamp == nil}
+		s := workload.Seen{Namespace: p.Namespace, Name: p.Name, Phase: p.Status.Phase, Ready: status.Ready(&p.Status) && p.DeletionTimestamp == nil, Status: p.Status}
 		for _, c := range p.Status.ContainerStatuses {
 			s.Restarts += int(c.RestartCount)
 			if t := c.State.Terminated; t != nil && status.Terminal(p.Status.Phase) && t.FinishedAt.After(s.Ended) {

@@ -156,7 +156,7 @@ func (o *Objects) foreground() []error {
 			if pods, why = atOnce(w.Job); why != "" {
 				add(w.Origin, "%s", why)
 			}
-			if w.Job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyNever && template.Number(w.Job.Spec.BackoffLimit, 0) > 0 {
+			if w.Job.Spec.Template.Spec.RestartPolicy == corev1.RestartPolicyNever && (template.Number(w.Job.Spec.BackoffLimit, 0) > 0 || w.Job.Spec.PodFailurePolicy != nil) {
 				o.Notes = append(o.Notes, w.Origin+": fairlead run does not replace a pod that failed; fairlead up does, up to the backoffLimit")
 			}
 		case w.StatefulSet != nil:

@@ -38,10 +38,11 @@ type JobRecord struct {
 	Message string      `json:"message,omitempty"`
 	Started time.Time   `json:"started"` // or resumed
 	Ended   time.Time   `json:"ended"`
-	Done    Numbers     `json:"done"`             // slots that have succeeded
-	Tries   map[int]int `json:"tries,omitempty"`  // how many pods of a slot have failed
-	Streak  int         `json:"streak,omitempty"` // pods that failed since one has succeeded
-	Fell    time.Time   `json:"fell"`             // when the last one of them failed
+	Done    Numbers     `json:"done"`              // slots that have succeeded
+	Tries   map[int]int `json:"tries,omitempty"`   // how many pods of a slot have failed
+	Ignored int         `json:"ignored,omitempty"` // of these, as its podFailurePolicy says
+	Streak  int         `json:"streak,omitempty"`  // pods that failed since one has succeeded
+	Fell    time.Time   `json:"fell"`              // when the last one of them failed
 }
 
 // job decides about one Job.
@@ -53,6 +54,7 @@ type job struct {
 	slots  int  // in all
 	queue  bool // without completions: one success is enough, and the rest ends by itself
 	pods   []jobPod
+	fatal  string // why a pod that has failed is the end of all, by its podFailurePolicy
 }
 
 // jobPod is a pod of the Job that is seen.
@@ -83,7 +85,11 @@ func newJob(spec *batchv1.Job, r *JobRecord, pods Pods) *job {
 
 // jobHash is one of what an API server does not let anybody change.
 func jobHash(j *batchv1.Job) string {
-	text, err := json.Marshal([]any{j.Namespace, j.Name, j.Spec.Completions, template.Indexed(j), j.Spec.Template})
+	what := []any{j.Namespace, j.Name, j.Spec.Completions, template.Indexed(j), j.Spec.Template}
+	if p := j.Spec.PodFailurePolicy; p != nil {
+		what = append(what, p)
+	}
+	text, err := json.Marshal(what)
 	if err != nil {
 		panic(err) // it was JSON before
 	}
@@ -159,6 +165,12 @@ func (j *job) count(p jobPod, now time.Time) {
 		}
 		r.Tries[p.slot]++
 		r.Streak++
+		switch action, why := j.judged(p); action {
+		case batchv1.PodFailurePolicyActionIgnore:
+			r.Ignored++
+		case batchv1.PodFailurePolicyActionFailJob:
+			j.fatal = why
+		}
 		if at.After(r.Fell) || r.Fell.After(now) {
 			r.Fell = at.UTC()
 		}
@@ -170,7 +182,7 @@ func (j *job) failed() int {
 	for _, tries := range j.record.Tries {
 		n += tries
 	}
-	return n
+	return n - j.record.Ignored
 }
 
 // end says whether the Job is over, and records how.
@@ -189,6 +201,8 @@ func (j *job) end(now time.Time) bool {
 		deadline = r.Started.Add(time.Duration(*d) * time.Second)
 	}
 	switch {
+	case j.fatal != "":
+		r.State, r.Reason, r.Message = Failed, batchv1.JobReasonPodFailurePolicy, j.fatal
 	case j.queue && r.Done.Len() > 0 && running == 0, !j.queue && r.Done.Len() >= j.slots:
 		r.State = Complete
 	case j.failed() > limit, inPlace && restarts > 0 && restarts >= limit:

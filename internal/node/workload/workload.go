@@ -20,6 +20,8 @@ type Seen struct {
 	Ready     bool
 	Restarts  int       // of its containers, in all
 	Ended     time.Time // when it reached Succeeded or Failed
+	// Status is all of it, of which a Job that has a podFailurePolicy looks at more.
+	Status corev1.PodStatus
 }
 
 func (s Seen) ended() bool { return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed }

@@ -113,6 +113,7 @@ func Job(prefix string, spec *batchv1.JobSpec, most int) []string {
 			f.add(path+".completions", "is required by completionMode Indexed")
 		}
 	}
+	checkFailurePolicy(&f, path, spec)
 	switch p := spec.Template.Spec.RestartPolicy; p {
 	case corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure:
 	case "":
