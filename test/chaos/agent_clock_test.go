@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/test/hostprep"
 )
 
 // The system's clock jumps ahead, then back before all that was started, and ahead to
 // where it would be: nothing is restarted because of that, what ends just then is
-// restarted and told of, pods come and go, and the node goes on telling that it lives.
+// restarted and told of, pods come and go, one whose time is over ends, and the node goes on
+// telling that it lives.
 func TestAgentClock(t *testing.T) {
 	if !hostprep.OwnMachine() {
 		t.Skip("it sets the clock of the system, which others go by, too: make test-guest IN=./test/chaos RUN='^TestAgentClock$' runs it")
@@ -24,6 +26,7 @@ func TestAgentClock(t *testing.T) {
 	const victim = "ends"
 	c.put(victim, c.switched(victim))
 	c.put("probed", probed)
+	c.put("limited", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(7200)) })
 	names := []string{victim, "probed"}
 	for i := range 3 {
 		names = append(names, fmt.Sprintf("stays-%d", i))
@@ -51,6 +54,8 @@ func TestAgentClock(t *testing.T) {
 		c.eventually(what+": an event tells of its end", func() bool {
 			return slices.Contains(c.told(), victim+" Restarting: Container main ended with exit code 3; restarting it")
 		})
+		// Its timer goes by another clock.
+		c.eventually(what+": a pod whose time is over has ended", func() bool { return c.all()["limited"].Status.Reason == "DeadlineExceeded" })
 		fresh := fmt.Sprintf("fresh-%d", i)
 		c.put(fresh)
 		c.eventually(what+": a new pod runs", func() bool { return c.ready(fresh) })

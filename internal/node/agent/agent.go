@@ -19,6 +19,7 @@ import (
 
 	"fairlead.run/internal/node/admission"
 	"fairlead.run/internal/node/changes"
+	"fairlead.run/internal/node/clock"
 	"fairlead.run/internal/node/ledger"
 	"fairlead.run/internal/node/logs/rotate"
 	"fairlead.run/internal/node/outfit"
@@ -238,6 +239,13 @@ func (a *Agent) Evict(uid types.UID, grace int64, why Refusal) bool {
 	return true
 }
 
+// again has the pods do what has come due by a clock that was set.
+func (a *Agent) again() {
+	for _, w := range a.all() {
+		w.in.Wake()
+	}
+}
+
 // Resume has the pods run again that were evicted for a reason with Again: what they had to
 // end for is over.
 func (a *Agent) Resume() {
@@ -294,7 +302,8 @@ func (a *Agent) RunLocked(ctx context.Context) error {
 	a.pulse.Beat()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
 	all.Go(func() { watcher.Run(ctx) })
-	all.Go(func() { _ = a.volumes.Run(ctx) }) // it ends with ctx alone
+	all.Go(func() { _ = clock.Watch(ctx, a.again) }) // it ends with ctx alone, too
+	all.Go(func() { _ = a.volumes.Run(ctx) })        // it ends with ctx alone
 	found, err := a.survey(ctx)
 	for err == nil {
 		a.tellQueue(a.arrange(ctx, &all, found))

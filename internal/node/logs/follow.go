@@ -47,11 +47,7 @@ func Read(ctx context.Context, path string, o Options, each func(Line) error) er
 	r := &reader{path: path, options: o, each: each}
 	defer r.close()
 	if o.Follow {
-		w, err := newWatch(path)
-		if err != nil {
-			return fmt.Errorf("watch log %s: %w", path, err)
-		}
-		r.watch = w
+		r.watch = newWatch(path)
 	}
 	for {
 		// Whether the log has ended is asked before reading: what was written

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/node/watchtest"
 )
 
 const stamp = "2026-01-02T03:04:05.000000006Z "
@@ -192,6 +194,40 @@ func TestFollow(t *testing.T) {
 	}
 	if len(lines) != 0 {
 		t.Errorf("a line too many: %q", <-lines)
+	}
+}
+
+// TestFollowUnwatched follows a log where the user has no inotify instance left.
+func TestFollowUnwatched(t *testing.T) {
+	if watchtest.Unwatched(t) == nil {
+		return
+	}
+	if _, err := unix.InotifyInit1(0); err == nil {
+		t.Fatal("there are inotify instances left")
+	}
+	path := filepath.Join(t.TempDir(), "0.log")
+	lines, ended := make(chan string), make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		result <- Read(t.Context(), path, Options{Tail: -1, Follow: true, Ended: ended}, func(l Line) error {
+			lines <- string(l.Text)
+			return nil
+		})
+	}()
+	for _, text := range []string{"one", "two"} {
+		write(t, path, stamp+"stdout F "+text+"\n")
+		select {
+		case got := <-lines:
+			if got != text {
+				t.Errorf("got %q, want %q", got, text)
+			}
+		case err := <-result:
+			t.Fatalf("it has ended: %v", err)
+		}
+	}
+	close(ended)
+	if err := <-result; err != nil {
+		t.Error(err)
 	}
 }
 

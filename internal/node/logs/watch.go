@@ -15,19 +15,31 @@ import (
 const settle = 10 * time.Millisecond
 
 // recheck is how long to trust in being woken: file systems exist that send no
-// events, and a folder may be replaced.
-const recheck = 5 * time.Second
+// events, and a folder may be replaced. Who is never woken looks more often.
+const (
+	recheck = 5 * time.Second
+	unheard = 200 * time.Millisecond
+)
 
 // watch waits for changes in the log's folder.
 type watch struct {
-	file *os.File
+	file *os.File      // nil if nobody wakes it
 	wake chan struct{} // holds one
 	done chan struct{}
 }
 
-// newWatch starts to watch. The folder is made by the runtime; until it exists
+// newWatch starts to watch. Where the machine has no watches left it does without.
+func newWatch(path string) *watch {
+	w, err := listen(path)
+	if err != nil {
+		return &watch{}
+	}
+	return w
+}
+
+// listen has a watch woken. The folder is made by the runtime; until it exists
 // the watch looks again from time to time.
-func newWatch(path string) (*watch, error) {
+func listen(path string) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -58,13 +70,20 @@ func (w *watch) run() {
 }
 
 func (w *watch) close() {
+	if w.file == nil {
+		return
+	}
 	_ = w.file.Close()
 	<-w.done
 }
 
 // wait blocks until something may have changed, or the log has ended.
 func (w *watch) wait(ctx context.Context, ended <-chan struct{}) error {
-	timer := time.NewTimer(recheck)
+	often := recheck
+	if w.file == nil {
+		often = unheard
+	}
+	timer := time.NewTimer(often)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/clock"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume/files"
 )
@@ -331,7 +332,7 @@ func (s *Set) fresh(ctx context.Context, r request) (token, error) {
 	if s.around.Tokens == nil {
 		return token{}, fmt.Errorf("there are no service accounts without a cluster: %w", errdefs.ErrUnimplemented)
 	}
-	if t, ok := s.tokens[r]; ok && time.Now().Before(t.refreshAt) {
+	if t, ok := s.tokens[r]; ok && !clock.Over(t.refreshAt, time.Now()) {
 		return t, nil
 	}
 	text, at, err := s.around.Tokens.Token(ctx, s.spec.Pod, r.audience, r.seconds, r.path)

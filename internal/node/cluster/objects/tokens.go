@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"fairlead.run/internal/cluster"
+	"fairlead.run/internal/node/clock"
 	"fairlead.run/internal/node/cluster/pace"
 )
 
@@ -69,7 +70,7 @@ func (t *tokens) get(ctx context.Context, a Account) (got *authenticationv1.Toke
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if k.status != nil && now.Before(k.renew) {
+	if k.status != nil && !clock.Over(k.renew, now) {
 		return k.status, k.renew, nil
 	}
 	err = t.request(ctx, a, k)

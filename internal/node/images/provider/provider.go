@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/keylock"
+	"fairlead.run/internal/node/clock"
 	"fairlead.run/internal/node/images"
 )
 
@@ -219,7 +220,7 @@ func (p *plugin) kept(keys map[string]string, came time.Time) (answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, kind := range []string{forImage, forRegistry, forAll} {
-		if a, ok := p.answers[keys[kind]]; ok && (time.Now().Before(a.until) || a.at.After(came)) {
+		if a, ok := p.answers[keys[kind]]; ok && (!clock.Over(a.until, time.Now()) || a.at.After(came)) {
 			return a, true
 		}
 	}

@@ -56,6 +56,7 @@ type Source struct {
 	only    string // the one file that is read; empty for all
 	most    int    // files
 	watch   *watch
+	deaf    error // why there is no watch
 	place   place // that was read last
 	known   bool  // whether the files are those of the folder, or of an earlier agent
 	problem error // with the folder as a whole
@@ -156,7 +157,7 @@ func (s *Source) look(ctx context.Context) time.Duration {
 	again := audit
 	var problem error
 	if s.watch == nil {
-		problem, again = fmt.Errorf("manifest folder %s: changes are noticed late, as it cannot be watched (see the sysctls fs.inotify)", s.path), retry
+		problem, again = fmt.Errorf("manifest folder %s: changes are noticed late, as it cannot be watched: %w", s.path, s.deaf), retry
 	}
 	if len(names) > s.most {
 		problem = fmt.Errorf("manifest folder %s: it holds %d manifests, and only the first %d by name are read; put several objects into one file", s.path, len(names), s.most)
@@ -206,8 +207,10 @@ func (s *Source) names() ([]string, error) {
 	here := place{st.Dev, st.Ino}
 	if s.watch == nil || here != s.place {
 		s.unwatch()
-		if s.watch, err = newWatch(dir); err != nil {
-			s.log.Warn("a manifest folder is not watched", "folder", s.path, "error", err)
+		before := s.deaf
+		s.watch, s.deaf = newWatch(dir)
+		if s.deaf != nil && (before == nil || before.Error() != s.deaf.Error()) { // it is tried each second
+			s.log.Warn("a manifest folder is not watched", "folder", s.path, "error", s.deaf)
 		}
 	}
 	entries, err := dir.Readdirnames(-1)

@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"fairlead.run/internal/node/source"
 	"fairlead.run/internal/node/source/changeset"
 	"fairlead.run/internal/node/source/keep"
+	"fairlead.run/internal/node/watchtest"
 )
 
 func pod(name string) string {
@@ -336,6 +338,33 @@ func TestFolderIsGone(t *testing.T) {
 	r.wait("")
 	r.write("b.yaml", pod("b")) // the new one is followed
 	r.wait("b")
+}
+
+// TestUnwatched follows a folder where the user has no inotify instance left, which it says, and
+// logs once.
+func TestUnwatched(t *testing.T) {
+	mend := watchtest.Unwatched(t)
+	if mend == nil {
+		return
+	}
+	var log bytes.Buffer
+	const late = "changes are noticed late, as it cannot be watched: watch: too many open files (see the sysctl fs.inotify.max_user_instances)"
+	r, stop := startWith(t, Config{Path: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r.wait("", late)
+	r.write("a.yaml", pod("a"))
+	r.wait("a", late)
+	r.write("a.yaml", pod("b"))
+	r.wait("b", late)
+	r.do(os.Remove(filepath.Join(r.dir, "a.yaml")))
+	r.wait("", late)
+	r.do(mend())
+	r.wait("")
+	r.write("a.yaml", pod("a"))
+	r.wait("a")
+	stop()
+	if n := strings.Count(log.String(), "is not watched"); n != 1 {
+		t.Errorf("the log says it %d times: %s", n, &log)
+	}
 }
 
 // TestUnmounted takes a file system away under a source.
