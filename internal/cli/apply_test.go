@@ -20,3 +20,15 @@ func TestApplyNotes(t *testing.T) {
 		t.Errorf("%d\n%s%s", code, out, errs)
 	}
 }
+
+// TestApplyUnspaced names an object that is in no namespace as it is.
+func TestApplyUnspaced(t *testing.T) {
+	a, state, out, errs := upWith(t, map[string]any{"/objects": []any{map[string]any{"kind": "PriorityClass", "name": "gold", "change": "created"}}})
+	file := filepath.Join(t.TempDir(), "gold.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: gold}\nvalue: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := a.run(context.Background(), []string{"--config", state, "--state", state, "apply", "-f", file}); code != 0 || out.String() != "priorityclass/gold created\n" {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}

@@ -82,7 +82,7 @@ func (a *app) statusTable(w io.Writer, list []foreground.Status) {
 
 // podName leaves the default namespace out.
 func podName(namespace, name string) string {
-	if namespace == "default" {
+	if namespace == "default" || namespace == "" {
 		return name
 	}
 	return namespace + "/" + name
