@@ -261,14 +261,13 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 
 // adopt makes the process with this pid p's own. It may have ended already.
 func (in *Inner) adopt(p *process, pid int, since time.Time) error {
-	who := record.Ident{PID: pid}
-	var pidfd *os.File
-	if s, err := linux.ReadStat(pid); err == nil {
-		who.Start = s.Start
+	s, err := linux.ReadStat(pid)
+	who, pidfd := record.Ident{PID: pid, Start: s.Start}, (*os.File)(nil)
+	if err == nil {
 		pidfd, err = linux.OpenProcess(pid, s.Start)
-		if err != nil && err != os.ErrProcessDone {
-			return fmt.Errorf("open process %d: %w", pid, err)
-		}
+	}
+	if err != nil && err != os.ErrProcessDone && !linux.NoProcess(err) {
+		return fmt.Errorf("open process %d: %w", pid, err) // it may well live
 	}
 	if pidfd == nil && who.Start == 0 {
 		if e, ok := in.records.ExitSince(pid, since); ok {

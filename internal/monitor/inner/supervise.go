@@ -90,7 +90,7 @@ func (in *Inner) awaitEnd(ctx context.Context, p *process) {
 		}
 		// As long as it is a zombie, its parent will record it. This process does so
 		// before it frees a child.
-		if s, err := linux.ReadStat(who.PID); (err != nil || s.Start != who.Start) && !p.hasEnded() {
+		if s, err := linux.ReadStat(who.PID); (linux.NoProcess(err) || err == nil && s.Start != who.Start) && !p.hasEnded() {
 			in.resolve(p, pidfd, at)
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/monitor/handover"
 	"fairlead.run/internal/monitor/linux"
@@ -141,7 +139,7 @@ func (o *Old) Await(ctx context.Context, who record.Ident) error {
 	}
 	// Recorded before it is reaped, which its parent does at once.
 	for range 100 {
-		if s, err := linux.ReadStat(who.PID); errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && s.Start != who.Start {
+		if s, err := linux.ReadStat(who.PID); linux.NoProcess(err) || err == nil && s.Start != who.Start {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)

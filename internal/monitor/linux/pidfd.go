@@ -23,9 +23,15 @@ func OpenProcess(pid int, start uint64) (*os.File, error) {
 	}
 	// Compared after the open: from now on the descriptor cannot change its
 	// meaning, and while it was the right one the pid was not free.
-	if s, err := ReadStat(pid); start != 0 && (err != nil || s.Start != start) {
-		_ = unix.Close(fd)
-		return nil, os.ErrProcessDone
+	if start != 0 {
+		s, err := ReadStat(pid)
+		if err == nil && s.Start != start || NoProcess(err) {
+			err = os.ErrProcessDone
+		}
+		if err != nil {
+			_ = unix.Close(fd)
+			return nil, err
+		}
 	}
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }

@@ -2,10 +2,13 @@ package linux
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stat is the part of /proc/PID/stat that identifies a process and its place.
@@ -26,6 +29,12 @@ func ReadStat(pid int) (Stat, error) {
 		return Stat{}, err
 	}
 	return parseStat(data)
+}
+
+// NoProcess says of an error of ReadStat that nobody has the pid. Any other, as that there are no
+// descriptors left, says nothing of the process.
+func NoProcess(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
 // parseStat takes the fields after the last ')', because the name before it is

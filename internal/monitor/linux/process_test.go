@@ -1,8 +1,11 @@
 package linux
 
 import (
+	"errors"
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStat(t *testing.T) {
@@ -39,5 +42,39 @@ func TestOpenProcessComparesTheStart(t *testing.T) {
 	_ = f.Close()
 	if _, err := OpenProcess(s.PID, s.Start+1); err != os.ErrProcessDone {
 		t.Errorf("another start: %v", err)
+	}
+}
+
+// TestOpenProcessWithoutDescriptors takes no process for one that has ended, of which it cannot
+// be seen that it is there.
+func TestOpenProcessWithoutDescriptors(t *testing.T) {
+	self, err := ReadStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := os.Open(os.DevNull) // the lowest number that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	var had unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &had); err != nil {
+		t.Fatal(err)
+	}
+	lowest := uint64(free.Fd())
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for more := range uint64(2) { // none, and one: for the process, and not for its status
+		limit := unix.Rlimit{Cur: lowest + more, Max: had.Max}
+		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenProcess(self.PID, self.Start)
+		if back := unix.Prlimit(0, unix.RLIMIT_NOFILE, &had, nil); back != nil {
+			t.Fatal(back)
+		}
+		if !errors.Is(err, unix.EMFILE) {
+			t.Errorf("with %d left: %v, %v", more, f, err)
+		}
 	}
 }
