@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -17,11 +18,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The agent has no descriptor left: what runs goes on, also where a probe needs one. When
-// there are some, what has ended meanwhile runs again, new pods begin, and an event says why
-// they did not; what was to go is gone.
+// The agent, or the runtime with its monitor, has no descriptor left: what runs goes on, also
+// where a probe needs one. When there are some, what has ended meanwhile runs again, new pods
+// begin, of which an event has said why they did not; what was to go is gone.
 func TestAgentWithoutDescriptors(t *testing.T) {
-	t.Parallel()
+	t.Run("agent", func(t *testing.T) {
+		t.Parallel()
+		withoutDescriptors(t, func(c *cluster) []int { return []int{c.agent.Process.Pid} }, "raise the limit of open files of the agent", "stays-0", "stays-1")
+	})
+	t.Run("runtime", func(t *testing.T) {
+		t.Parallel()
+		withoutDescriptors(t, func(c *cluster) []int { return slices.Collect(maps.Values(askSelf(c.Node).pids())) }, "too many open files", "stays-2")
+	})
+}
+
+// withoutDescriptors is that story for some processes, which cannot probe some of the pods then.
+func withoutDescriptors(t *testing.T, who func(*cluster) []int, advice string, blind ...string) {
 	c := startCluster(t, "")
 	var names []string
 	for i, h := range []corev1.ProbeHandler{
@@ -38,26 +50,26 @@ func TestAgentWithoutDescriptors(t *testing.T) {
 	c.eventually("the pods run", func() bool { return c.ready(append(names, victim, "goes")...) })
 	before, unknown := c.lives(), c.unknownProbes()
 	unknown() // by a connection that is there from now on
-	has := limitDescriptors(t, c.agent.Process.Pid, 3)
+	mend := limitDescriptors(t, who(c))
 	c.put("fresh")
 	c.remove("goes")
 	c.trouble(trouble{"no descriptors", func(*cluster) {}, func(*cluster) {}}, victim)
 	c.eventually("the probes cannot be made", func() bool {
 		tries := unknown()
-		return tries["stays-0"] > 1 && tries["stays-1"] > 1
+		return !slices.ContainsFunc(blind, func(name string) bool { return tries[name] < 2 })
+	})
+	c.eventually("an event says why the new pod does not run", func() bool {
+		return slices.ContainsFunc(c.told(), func(e string) bool {
+			return strings.HasPrefix(e, "fresh Failed") && strings.Contains(e, "too many open files") && strings.Contains(e, advice)
+		})
 	})
 	select {
 	case <-c.ended:
 		t.Fatal("the agent ended")
 	default:
 	}
-	limitDescriptors(t, c.agent.Process.Pid, has)
+	mend()
 	c.eventually("the new pod runs", func() bool { return c.ready("fresh") })
-	c.eventually("an event says why it did not", func() bool {
-		return slices.ContainsFunc(c.told(), func(e string) bool {
-			return strings.HasPrefix(e, "fresh Failed") && strings.Contains(e, "too many open files") && strings.Contains(e, "raise the limit of open files of the agent")
-		})
-	})
 	c.eventually("what was to go is gone", func() bool { return c.all()["goes"] == nil })
 	c.eventually("the one that ended runs again", func() bool { return c.ready(victim) && runs(c.all()[victim]) != before[victim].said })
 	c.eventually("all that ran is Ready", func() bool { return c.ready(names...) })
@@ -78,19 +90,26 @@ func serves(h corev1.ProbeHandler) func(*corev1.Pod) {
 	}
 }
 
-// limitDescriptors has a process open no descriptor from some number on, and gives the number
-// from which it could not before.
-func limitDescriptors(t *testing.T, pid int, from uint64) (before uint64) {
+// limitDescriptors has processes open no descriptor more until it is mended.
+func limitDescriptors(t *testing.T, pids []int) (mend func()) {
 	t.Helper()
-	var had unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &had)
-	if err == nil {
-		err = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: from, Max: had.Max}, nil)
+	had := make([]unix.Rlimit, len(pids))
+	set := func(i int, to *unix.Rlimit) {
+		if err := unix.Prlimit(pids[i], unix.RLIMIT_NOFILE, to, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
+	for i, pid := range pids {
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &had[i]); err != nil {
+			t.Fatal(err)
+		}
+		set(i, &unix.Rlimit{Cur: 3, Max: had[i].Max})
 	}
-	return had.Cur
+	return func() {
+		for i := range pids {
+			set(i, &had[i])
+		}
+	}
 }
 
 // unknownProbes counts the probes of each pod that counted neither way, and makes one connection
