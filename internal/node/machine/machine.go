@@ -37,6 +37,7 @@ import (
 	"fairlead.run/internal/node/source/gather"
 	"fairlead.run/internal/node/stock"
 	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/unsupported"
 	"fairlead.run/internal/node/workload"
 )
 
@@ -319,8 +320,8 @@ const fresh = 10 * time.Second
 // place finds the handler of a pod by the RuntimeClass rules. What cannot be helped by
 // waiting is a refusal.
 func (m *Machine) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, error) {
-	if err := volume.Unsupported(pod); err != nil {
-		return agent.Placement{}, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
+	if err := unsupported.Pod(pod); err != nil {
+		return agent.Placement{}, &agent.Refusal{Reason: unsupported.Reason, Message: err.Error()}
 	}
 	if err := m.classed(pod.UID); err != nil {
 		return agent.Placement{}, &agent.Refusal{Reason: priorityRefused, Message: err.Error(), Again: true}

@@ -22,6 +22,7 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/volume/csi"
+	"fairlead.run/internal/node/volume/unsupported"
 )
 
 // claim makes what a PersistentVolumeClaim is bound to.
@@ -128,8 +129,8 @@ func (s *Set) boundTo(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*
 	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
 		return nil, fmt.Errorf("it is not bound to a volume (yet): %w", errdefs.ErrUnavailable)
 	}
-	if isBlock(pvc.Spec.VolumeMode) {
-		return nil, errBlock
+	if unsupported.IsBlock(pvc.Spec.VolumeMode) {
+		return nil, unsupported.ErrBlock
 	}
 	pv, err := s.around.Claims.Volume(ctx, pvc.Spec.VolumeName)
 	if err != nil {
@@ -141,8 +142,8 @@ func (s *Set) boundTo(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*
 	if r := pv.Spec.ClaimRef; r == nil || r.UID != pvc.UID {
 		return nil, fmt.Errorf("PersistentVolume %s is bound to another claim: %w", pv.Name, errdefs.ErrPrecondition)
 	}
-	if isBlock(pv.Spec.VolumeMode) {
-		return nil, errBlock
+	if unsupported.IsBlock(pv.Spec.VolumeMode) {
+		return nil, unsupported.ErrBlock
 	}
 	return pv, s.reaches(pv)
 }
@@ -182,7 +183,7 @@ func (s *Set) persistent(ctx context.Context, pv *corev1.PersistentVolume, readO
 		m, err := s.persistentCSI(ctx, pv, readOnly)
 		return s.keep(m, err, mounted{path: s.target(pv.Name), readOnly: readOnly || pv.Spec.CSI.ReadOnly})
 	}
-	return nil, fmt.Errorf("only PersistentVolumes of the kinds hostPath, local and csi are supported; %s: %w", insteadCSI, errdefs.ErrUnimplemented)
+	return nil, fmt.Errorf("only PersistentVolumes of the kinds hostPath, local and csi are supported; %s: %w", unsupported.InsteadCSI, errdefs.ErrUnimplemented)
 }
 
 // local is a folder of the node, which outlives the pod and is given to its group.

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/node/clock"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume/files"
+	"fairlead.run/internal/node/volume/unsupported"
 )
 
 // The modes of Kubernetes' documentation.
@@ -144,7 +145,7 @@ func (s *Set) project(ctx context.Context, c *collector, p corev1.VolumeProjecti
 	case p.ServiceAccountToken != nil:
 		return s.token(ctx, c, p.ServiceAccountToken)
 	}
-	return unsupportedSource(p)
+	return unsupported.Source(p)
 }
 
 // object is the data of an object, or nil if there is none. An immutable one is

@@ -16,6 +16,7 @@ import (
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume/csi"
 	"fairlead.run/internal/node/volume/growth"
+	"fairlead.run/internal/node/volume/unsupported"
 )
 
 // Dirs are a pod's own folders.
@@ -202,7 +203,7 @@ func (s *Set) prepare(ctx context.Context, v *corev1.Volume) (*mounted, error) {
 	case v.CSI != nil:
 		return s.inline(ctx, v)
 	}
-	if err := unsupportedKind(v); err != nil {
+	if err := unsupported.Kind(v); err != nil {
 		return nil, err
 	}
 	return nil, fmt.Errorf("it names no kind of volume: %w", errdefs.ErrInvalidArgument)

@@ -17,7 +17,7 @@ import (
 	"fairlead.run/internal/node/handlers"
 	"fairlead.run/internal/node/priority"
 	"fairlead.run/internal/node/sysctl"
-	"fairlead.run/internal/node/volume"
+	"fairlead.run/internal/node/volume/unsupported"
 )
 
 // lookup finds what pods refer to. What cannot be had in time is an error: the pod waits
@@ -145,8 +145,8 @@ func (n *Node) place(ctx context.Context, pod *corev1.Pod) (agent.Placement, err
 	if err := n.cfg.Sysctls.Check(pod); err != nil {
 		return p, &agent.Refusal{Reason: sysctl.Forbidden, Message: err.Error()}
 	}
-	if err := volume.Unsupported(pod); err != nil {
-		return p, &agent.Refusal{Reason: volume.ReasonUnsupported, Message: err.Error()}
+	if err := unsupported.Pod(pod); err != nil {
+		return p, &agent.Refusal{Reason: unsupported.Reason, Message: err.Error()}
 	}
 	if names := resourceClaims(pod); len(names) > 0 {
 		return p, &agent.Refusal{Reason: reasonClaims, Message: fmt.Sprintf("the pod has resource claims (%s), and this node has no dynamic resource allocation: "+

@@ -1,4 +1,6 @@
-package volume
+// Package unsupported names the volumes of pods that no node of Fairlead makes, and says what to
+// use in their place. It does not look at what is made.
+package unsupported
 
 import (
 	"errors"
@@ -10,10 +12,11 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// instead says what to use in the place of kinds of volumes that are not there.
+// InsteadCSI is what to use in the place of most kinds of volumes that are not there.
 // They were taken out of Kubernetes for CSI drivers, or are about to be.
+const InsteadCSI = "use a PersistentVolumeClaim of a CSI driver"
+
 const (
-	insteadCSI      = "use a PersistentVolumeClaim of a CSI driver"
 	insteadNFS      = "mount it on the node and use a local PersistentVolume, or the CSI driver for NFS"
 	insteadGit      = "use an emptyDir and an init container that clones it"
 	insteadFlex     = "FlexVolume is deprecated; use a CSI driver"
@@ -27,26 +30,26 @@ func refused(s corev1.VolumeSource) map[string]string {
 		set     bool
 		instead string
 	}{
-		{"gcePersistentDisk", s.GCEPersistentDisk != nil, insteadCSI},
-		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil, insteadCSI},
+		{"gcePersistentDisk", s.GCEPersistentDisk != nil, InsteadCSI},
+		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil, InsteadCSI},
 		{"gitRepo", s.GitRepo != nil, insteadGit},
 		{"nfs", s.NFS != nil, insteadNFS},
-		{"iscsi", s.ISCSI != nil, insteadCSI},
-		{"glusterfs", s.Glusterfs != nil, insteadCSI},
-		{"rbd", s.RBD != nil, insteadCSI},
+		{"iscsi", s.ISCSI != nil, InsteadCSI},
+		{"glusterfs", s.Glusterfs != nil, InsteadCSI},
+		{"rbd", s.RBD != nil, InsteadCSI},
 		{"flexVolume", s.FlexVolume != nil, insteadFlex},
-		{"cinder", s.Cinder != nil, insteadCSI},
-		{"cephfs", s.CephFS != nil, insteadCSI},
-		{"flocker", s.Flocker != nil, insteadCSI},
-		{"fc", s.FC != nil, insteadCSI},
-		{"azureFile", s.AzureFile != nil, insteadCSI},
-		{"vsphereVolume", s.VsphereVolume != nil, insteadCSI},
-		{"quobyte", s.Quobyte != nil, insteadCSI},
-		{"azureDisk", s.AzureDisk != nil, insteadCSI},
-		{"photonPersistentDisk", s.PhotonPersistentDisk != nil, insteadCSI},
-		{"portworxVolume", s.PortworxVolume != nil, insteadCSI},
-		{"scaleIO", s.ScaleIO != nil, insteadCSI},
-		{"storageos", s.StorageOS != nil, insteadCSI},
+		{"cinder", s.Cinder != nil, InsteadCSI},
+		{"cephfs", s.CephFS != nil, InsteadCSI},
+		{"flocker", s.Flocker != nil, InsteadCSI},
+		{"fc", s.FC != nil, InsteadCSI},
+		{"azureFile", s.AzureFile != nil, InsteadCSI},
+		{"vsphereVolume", s.VsphereVolume != nil, InsteadCSI},
+		{"quobyte", s.Quobyte != nil, InsteadCSI},
+		{"azureDisk", s.AzureDisk != nil, InsteadCSI},
+		{"photonPersistentDisk", s.PhotonPersistentDisk != nil, InsteadCSI},
+		{"portworxVolume", s.PortworxVolume != nil, InsteadCSI},
+		{"scaleIO", s.ScaleIO != nil, InsteadCSI},
+		{"storageos", s.StorageOS != nil, InsteadCSI},
 	}
 	out := map[string]string{}
 	for _, k := range all {
@@ -57,14 +60,16 @@ func refused(s corev1.VolumeSource) map[string]string {
 	return out
 }
 
-func unsupportedKind(v *corev1.Volume) error {
+// Kind says that a volume is of a kind that is not supported.
+func Kind(v *corev1.Volume) error {
 	for kind, instead := range refused(v.VolumeSource) {
 		return fmt.Errorf("volumes of kind %s are not supported; %s: %w", kind, instead, errdefs.ErrUnimplemented)
 	}
 	return nil
 }
 
-func unsupportedSource(p corev1.VolumeProjection) error {
+// Source says that of a part of a projected volume.
+func Source(p corev1.VolumeProjection) error {
 	switch {
 	case p.ClusterTrustBundle != nil:
 		return fmt.Errorf("projected source clusterTrustBundle is not supported; put the certificates into a ConfigMap: %w", errdefs.ErrUnimplemented)
@@ -76,12 +81,12 @@ func unsupportedSource(p corev1.VolumeProjection) error {
 	return nil
 }
 
-// ReasonUnsupported is why a pod is refused that has such a volume.
-const ReasonUnsupported = "UnsupportedVolume"
+// Reason is why a pod is refused that has such a volume.
+const Reason = "UnsupportedVolume"
 
-// Unsupported lists every volume of a pod that can never be made here, with what
+// Pod lists every volume of a pod that can never be made here, with what
 // to use instead, so that the pod is refused when it is admitted.
-func Unsupported(pod *corev1.Pod) error {
+func Pod(pod *corev1.Pod) error {
 	var errs []error
 	add := func(v *corev1.Volume, err error) {
 		if err != nil {
@@ -90,26 +95,28 @@ func Unsupported(pod *corev1.Pod) error {
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		add(v, unsupportedKind(v))
+		add(v, Kind(v))
 		if v.Projected != nil {
 			for _, p := range v.Projected.Sources {
-				add(v, unsupportedSource(p))
+				add(v, Source(p))
 			}
 		}
-		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil && isBlock(e.VolumeClaimTemplate.Spec.VolumeMode) {
-			add(v, errBlock)
+		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil && IsBlock(e.VolumeClaimTemplate.Spec.VolumeMode) {
+			add(v, ErrBlock)
 		}
 	}
 	for _, ct := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if len(ct.VolumeDevices) > 0 {
-			errs = append(errs, fmt.Errorf("container %s: volumeDevices: %w", ct.Name, errBlock))
+			errs = append(errs, fmt.Errorf("container %s: volumeDevices: %w", ct.Name, ErrBlock))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-var errBlock = fmt.Errorf("%s: %w", insteadOfBlocks, errdefs.ErrUnimplemented)
+// ErrBlock is that a volume is a device and no file system.
+var ErrBlock = fmt.Errorf("%s: %w", insteadOfBlocks, errdefs.ErrUnimplemented)
 
-func isBlock(m *corev1.PersistentVolumeMode) bool {
+// IsBlock says that a volume is a device.
+func IsBlock(m *corev1.PersistentVolumeMode) bool {
 	return m != nil && *m == corev1.PersistentVolumeBlock
 }
