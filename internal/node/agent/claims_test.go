@@ -94,6 +94,10 @@ func (h *hanging) Publish(context.Context, csi.Volume) (csi.Published, error) {
 func (h *hanging) Unpublish(context.Context, string) error { return nil }
 func (h *hanging) Holds(string) bool                       { return true }
 
+func (h *hanging) Size(string) int64 { return 0 }
+
+func (h *hanging) NoteSize(string, int64) error { return nil }
+
 func (h *hanging) Expand(context.Context, csi.Volume, int64) (bool, error) { return true, nil }
 
 // TestClaimOfAServerThatHangs has containers restarted, and told of, while nobody says whether a

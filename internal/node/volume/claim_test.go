@@ -538,6 +538,37 @@ func TestClaimsThatGrow(t *testing.T) {
 	expect(0)
 }
 
+// TestGrowthOutlivesTheAgent makes what is mounted larger if another node has done so while no
+// agent was there, once.
+func TestGrowthOutlivesTheAgent(t *testing.T) {
+	m := newDrivers(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_EXPAND_VOLUME}})
+	has := csiClaims()
+	has.claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	m.around.Claims, m.around.Growth = has, &growing{}
+	dirs, pod := m.pod(t, "pod-uid"), claimPod(false)
+	for i, tt := range []struct {
+		size string
+		want int
+	}{{"1Gi", 0}, {"1Gi", 0}, {"2Gi", 1}, {"2Gi", 0}} {
+		now := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(tt.size)}
+		has.claim.Spec.Resources.Requests, has.claim.Status.Capacity, has.pv.Spec.Capacity = now, now, now
+		before := len(m.Calls())
+		if _, err := Prepare(t.Context(), pod, dirs, m.around); err != nil {
+			t.Fatal(err)
+		}
+		m.around.Runs = true
+		grown := 0
+		for _, c := range m.Calls()[before:] {
+			if r, ok := c.(*spec.NodeExpandVolumeRequest); ok && r.GetCapacityRange().GetRequiredBytes() == 2<<30 {
+				grown++
+			}
+		}
+		if grown != tt.want {
+			t.Errorf("agent %d, with a claim of %s: the driver made it larger %d times, want %d", i, tt.size, grown, tt.want)
+		}
+	}
+}
+
 func TestInlineVolumeOfADriver(t *testing.T) {
 	m := newDrivers(t, &csitest.Driver{})
 	c := podContext(source(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{

@@ -31,9 +31,22 @@ type Growth interface {
 }
 
 // grow has a driver make a volume that is mounted as large as its PersistentVolume is, if
-// the claim says that it is not.
+// the claim says that it is not. How large it is on this node outlives the agent: the claim may
+// say meanwhile what another node has done.
 func (s *Set) grow(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, m *mounted) error {
-	step := m.grown.Next(pvc, pv)
+	noted := s.around.CSI.Size(m.driven.Target)
+	if m.grown.Is.IsZero() {
+		m.grown.Is = *resource.NewQuantity(noted, resource.BinarySI)
+	}
+	err := s.growBy(ctx, m.grown.Next(pvc, pv), pvc, pv, m)
+	if is := m.grown.Is.Value(); is != noted {
+		err = errors.Join(err, s.around.CSI.NoteSize(m.driven.Target, is))
+	}
+	return err
+}
+
+// growBy takes a step, if there is one.
+func (s *Set) growBy(ctx context.Context, step *growth.Step, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, m *mounted) error {
 	if step == nil {
 		return nil
 	}

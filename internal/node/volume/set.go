@@ -106,6 +106,10 @@ type Plugin interface {
 	Expand(ctx context.Context, v csi.Volume, size int64) (bool, error)
 	// Holds says whether the target was published and is mounted.
 	Holds(target string) bool
+	// Size is how large what is mounted there was when that was noted last, also by an agent
+	// before this one; 0 if nobody has.
+	Size(target string) int64
+	NoteSize(target string, size int64) error
 }
 
 // Set is the volumes of one pod. One goroutine at a time uses it, but Usage may

@@ -49,7 +49,9 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 		if was.Driver != v.Driver || was.Handle != v.Handle {
 			return Published{}, fmt.Errorf("volume %s of CSI driver %s has its place, and the pod's is another one now; create the pod anew: %w", was.Handle, was.Driver, errdefs.ErrPrecondition)
 		}
-		r.Begun, r.Done = true, c.Holds(v.Target)
+		if r.Begun, r.Done = true, c.Holds(v.Target); r.Done {
+			r.Size = was.Size
+		}
 	}
 	if err := c.write(v.Target, r); err != nil {
 		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)

@@ -25,6 +25,8 @@ type record struct {
 	Staged   bool `json:"staged,omitempty"`
 	Begun    bool `json:"begun,omitempty"` // the driver was asked to mount it
 	Done     bool `json:"done,omitempty"`  // it was published once
+	// Size is how large it is on this node, as it was noted last; 0 if nobody has.
+	Size int64 `json:"size,omitempty"`
 }
 
 const recordName = "volume.json"
@@ -108,6 +110,29 @@ func (c *Client) write(target string, r record) error {
 	c.mu.Unlock()
 	if had.Attached != r.Attached {
 		c.cfg.Changed()
+	}
+	return nil
+}
+
+// Size is how large what is mounted was, in bytes, as it was noted last; 0 if nobody has since
+// it was mounted.
+func (c *Client) Size(target string) int64 {
+	r, err := readRecord(target)
+	if err != nil {
+		return 0
+	}
+	return r.Size
+}
+
+// NoteSize notes how large what is mounted is.
+func (c *Client) NoteSize(target string, size int64) error {
+	r, err := readRecord(target)
+	if err == nil {
+		r.Size = size
+		err = c.write(target, r)
+	}
+	if err != nil {
+		return fmt.Errorf("note the size of volume %s: %w", r.Handle, err)
 	}
 	return nil
 }
