@@ -203,7 +203,7 @@ func (w *worker) accept() error {
 		w.event(corev1.EventTypeWarning, "RecordLost", "The pod is taken for one that has just come. When it came before, and whether it has ended, is not known any more; see whether that disk is full or broken: "+err.Error())
 	}
 	if !found {
-		r = ledger.Record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now(), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
+		r = ledger.Record{Namespace: w.pod.Namespace, Name: w.pod.Name, Accepted: time.Now().Round(0), Agent: w.a.cfg.Name, Source: w.pod.Annotations[source.SourceAnnotation]}
 		if t := w.pod.Status.StartTime; t != nil {
 			r.Accepted = t.Time
 		}

@@ -43,9 +43,11 @@ func (r *Refusal) Error() string { return r.Message }
 
 // Record is what is known of a pod.
 type Record struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	Accepted  time.Time `json:"accepted"` // status.startTime
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Accepted is status.startTime, by the clock of the system alone: a deadline that counts from
+	// it is over by that, whatever timers say.
+	Accepted time.Time `json:"accepted"`
 	// Agent is the name of the agent whose pod it is, and Source where that has it from.
 	Agent  string `json:"agent,omitempty"`
 	Source string `json:"source,omitempty"`
