@@ -14,7 +14,7 @@ type layer struct {
 
 var groups = map[string][]string{
 	"@leaves": {
-		"internal/undo", "internal/keylock", "internal/atomicfile",
+		"internal/undo", "internal/keylock", "internal/atomicfile", "internal/fdtest",
 		"internal/failpoint", "internal/errdefs", "internal/telemetry",
 		"internal/inroot", "internal/stage", "internal/hostpath", "internal/filelock",
 		"internal/sealed", "internal/filelabel", "internal/userns", "internal/sentry", "internal/taskapi", "internal/resident", "internal/inprocess", "internal/osimage", "internal/threads", "internal/dirwatch",
@@ -39,6 +39,7 @@ var layers = []layer{
 	{place: "internal/undo"},
 	{place: "internal/keylock"},
 	{place: "internal/atomicfile"},
+	{place: "internal/fdtest"},
 	{place: "internal/failpoint"},
 	{place: "internal/errdefs"},
 	{place: "internal/osimage"},

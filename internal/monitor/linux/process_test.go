@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/fdtest"
 )
 
 func TestParseStat(t *testing.T) {
@@ -52,27 +54,10 @@ func TestOpenProcessWithoutDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := os.Open(os.DevNull) // the lowest number that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	var had unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &had); err != nil {
-		t.Fatal(err)
-	}
-	lowest := uint64(free.Fd())
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for more := range uint64(2) { // none, and one: for the process, and not for its status
-		limit := unix.Rlimit{Cur: lowest + more, Max: had.Max}
-		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
-			t.Fatal(err)
-		}
+		back := fdtest.Left(t, more)
 		f, err := OpenProcess(self.PID, self.Start)
-		if back := unix.Prlimit(0, unix.RLIMIT_NOFILE, &had, nil); back != nil {
-			t.Fatal(back)
-		}
+		back()
 		if !errors.Is(err, unix.EMFILE) {
 			t.Errorf("with %d left: %v, %v", more, f, err)
 		}

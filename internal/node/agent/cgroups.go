@@ -5,6 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/errtext"
 )
 
 // Cgroups keeps the cgroups that pods are in. All may be called for different pods at
@@ -45,7 +48,7 @@ func (w *worker) house(ctx context.Context) error {
 	w.vacant = false
 	err := w.a.cfg.Cgroups.Ensure(ctx, w.pod)
 	if err != nil && ctx.Err() == nil {
-		w.event(corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
+		w.event(corev1.EventTypeWarning, "FailedCreatePodContainer", "The cgroup of the pod cannot be made, so that it is not started, which is tried again; see whether the node's cgroups are mounted for writing, and are those of --cgroup-driver and --cgroup-root: "+errtext.Of(err)+hostpath.Advice(err))
 	}
 	return err
 }

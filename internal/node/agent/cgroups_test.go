@@ -102,7 +102,7 @@ func TestNoCgroup(t *testing.T) {
 		n := newNode(t)
 		n.tree.fail = errors.New("no space left")
 		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
-		if !n.saw("p1 FailedCreatePodContainer: unable to ensure pod container exists: no space left") || len(n.Calls("run")) > 0 {
+		if !n.saw("p1 FailedCreatePodContainer: The cgroup of the pod cannot be made, so that it is not started, which is tried again; see whether the node's cgroups are mounted for writing, and are those of --cgroup-driver and --cgroup-root: no space left") || len(n.Calls("run")) > 0 {
 			t.Errorf("%q %q", n.events, n.Calls(""))
 		}
 		n.stop()

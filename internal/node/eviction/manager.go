@@ -39,7 +39,7 @@ type Node interface {
 	// node runs short, else those that have limits of their own.
 	Pods(ctx context.Context, short bool) ([]Pod, error)
 	// Evict ends a pod and returns when it has ended, or when ctx ends, with an
-	// error if the pod has not. The pod's status is that of Eviction.Mark from then
+	// error if the pod has not; ErrGone is that there is no such pod any more. The pod's status is that of Eviction.Mark from then
 	// on.
 	Evict(context.Context, Eviction) error
 	// RemoveContainers removes what is left of containers that have ended for good.
@@ -51,6 +51,9 @@ type Node interface {
 	// Event is about the node, and a warning.
 	Event(reason, message string)
 }
+
+// ErrGone is that a pod was to end that has already.
+var ErrGone = errors.New("it is gone already")
 
 // Config is what a Manager goes by.
 type Config struct {
@@ -130,7 +133,7 @@ func (m *Manager) round(ctx context.Context) (evicted bool, err error) {
 	}
 	t := verdict.Due[0]
 	m.cfg.Log.Warn("the node runs short", "signal", t.Signal, "available", seen[t.Signal].Available, "threshold", t.Value.Of(seen[t.Signal].Capacity))
-	m.node.Event("EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", starved[t.Signal]))
+	m.node.Event("EvictionThresholdMet", reclaiming(t.Signal, m.cfg.Layout))
 	if enough, failed := m.reclaim(ctx, t); failed != nil || enough {
 		return false, errors.Join(err, failed)
 	}
@@ -237,6 +240,10 @@ func (m *Manager) evict(ctx context.Context, e Eviction) {
 	defer cancel()
 	if err := m.node.Evict(ctx, e); err != nil {
 		m.cfg.Log.Error("a pod could not be evicted", "pod", e.Pod.Namespace+"/"+e.Pod.Name, "error", err)
+		if !errors.Is(err, ErrGone) {
+			m.node.Event("EvictionNotDone", fmt.Sprintf("Pod %s/%s was told to end for what it uses, and has not ended within %s beyond its grace period, so that the next one is looked for; its own events say what holds it, and kubectl delete --force gives it up",
+				e.Pod.Namespace, e.Pod.Name, beyond))
+		}
 	}
 }
 

@@ -44,7 +44,7 @@ func (f *fake) Pods(context.Context, bool) ([]Pod, error) { return f.pods, nil }
 
 func (f *fake) Evict(ctx context.Context, e Eviction) error {
 	if e.Pod.Name == f.refuse {
-		return errors.New("it does not end")
+		return ErrGone
 	}
 	if e.Pod.Name == f.hangs {
 		<-ctx.Done()
@@ -78,7 +78,14 @@ func (f *fake) RemoveImages(context.Context) error {
 }
 
 func (f *fake) SetConditions(has []corev1.NodeConditionType) { f.note("%v", has) }
-func (f *fake) Event(reason, message string)                 { f.note("%s: %s", reason, message) }
+
+// Event notes one. What is done about a signal is a matter of TestReclaiming.
+func (f *fake) Event(reason, message string) {
+	if reason == "EvictionThresholdMet" {
+		message, _, _ = strings.Cut(message, ":")
+	}
+	f.note("%s: %s", reason, message)
+}
 
 // runs is what a Manager does within a time.
 func runs(t *testing.T, f *fake, cfg Config, d time.Duration) {
@@ -100,6 +107,7 @@ func expect(t *testing.T, name string, f *fake, want ...string) {
 }
 
 func TestManager(t *testing.T) {
+	const late = "EvictionNotDone: Pod default/a was told to end for what it uses, and has not ended within 30s beyond its grace period, so that the next one is looked for; its own events say what holds it, and kubectl delete --force gives it up"
 	freesMemory := func(f *fake, p Pod) {
 		o := f.left[MemoryAvailable]
 		o.Available += p.Memory
@@ -181,7 +189,7 @@ func TestManager(t *testing.T) {
 			},
 		},
 		{
-			"the next one if one cannot be evicted",
+			"the next one if one is gone",
 			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, refuse: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
 			[]string{
@@ -196,13 +204,13 @@ func TestManager(t *testing.T) {
 				pods: []Pod{pod("a", memory(500)), pod("b", memory(400))},
 			},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
-			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory"},
+			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "31 " + late},
 		},
 		{
 			"and if one hangs",
 			fake{left: Observations{MemoryAvailable: {50, 1000}}, freesPod: freesMemory, hangs: "a", pods: []Pod{pod("a", memory(500)), pod("b", memory(400))}},
 			Config{Thresholds: []Threshold{hard}, Transition: time.Hour},
-			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "32 EvictionThresholdMet: Attempting to reclaim memory", "32 evict b in 1s: The node was low on resource: memory"},
+			[]string{"0 []", "0 [MemoryPressure]", "0 EvictionThresholdMet: Attempting to reclaim memory", "31 " + late, "32 EvictionThresholdMet: Attempting to reclaim memory", "32 evict b in 1s: The node was low on resource: memory"},
 		},
 		{
 			"a pod beyond its own limit, though nothing is short",
@@ -224,6 +232,25 @@ func TestManager(t *testing.T) {
 			runs(t, &f, tt.cfg, 38*time.Second)
 			expect(t, tt.name, &f, tt.want...)
 		})
+	}
+}
+
+// TestReclaiming tells what is done about each signal, and what somebody can do.
+func TestReclaiming(t *testing.T) {
+	for _, tt := range []struct {
+		signal Signal
+		layout Layout
+		want   string
+	}{
+		{MemoryAvailable, OneDisk, "Attempting to reclaim memory: pods are evicted, until memory.available is above its threshold again. See what uses it"},
+		{NodefsAvailable, OneDisk, "Attempting to reclaim ephemeral-storage: ended containers and unused images go first, and if that is not enough pods are evicted"},
+		{NodefsInodesFree, OnlyImagesApart, "Attempting to reclaim inodes: ended containers go first, and if"},
+		{ImagefsAvailable, OnlyImagesApart, "Attempting to reclaim ephemeral-storage: unused images go first, and if"},
+		{PIDAvailable, OneDisk, "Attempting to reclaim pids: pods are evicted, until pid.available is"},
+	} {
+		if got := reclaiming(tt.signal, tt.layout); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
 	}
 }
 

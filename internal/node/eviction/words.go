@@ -27,6 +27,19 @@ type Eviction struct {
 	Annotations map[string]string
 }
 
+// reclaiming says what is done about a signal that is short, and what somebody can do.
+func reclaiming(s Signal, l Layout) string {
+	first := ""
+	if containers, images := reclaims(s, l); containers && images {
+		first = "ended containers and unused images go first, and if that is not enough "
+	} else if containers {
+		first = "ended containers go first, and if that is not enough "
+	} else if images {
+		first = "unused images go first, and if that is not enough "
+	}
+	return fmt.Sprintf("Attempting to reclaim %s: %spods are evicted, until %s is above its threshold again. See what uses it, as other programs of the node may, and give pods requests and limits that fit", starved[s], first, s)
+}
+
 func binary(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
 // low says why a pod is evicted because the node runs short.

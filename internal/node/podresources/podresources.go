@@ -119,16 +119,21 @@ func (s *stable) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPod
 	return out, nil
 }
 
-// Get tells of one pod, by its name.
+// Get tells of one pod that has not ended, by its name. Of two the younger has it, as the other
+// one ends.
 func (s *stable) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	s.asked(get, "v1")
-	for _, p := range s.cfg.Pods() {
-		if p.Name == r.GetPodName() && p.Namespace == r.GetPodNamespace() {
-			return &v1.GetPodResourcesResponse{PodResources: s.of(p)}, nil
+	var found *corev1.Pod
+	for _, p := range s.active() {
+		if p.Name == r.GetPodName() && p.Namespace == r.GetPodNamespace() && (found == nil || found.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			found = p
 		}
 	}
+	if found != nil {
+		return &v1.GetPodResourcesResponse{PodResources: s.of(found)}, nil
+	}
 	s.errors[get].Add(1, "v1")
-	return nil, status.Errorf(codes.NotFound, "pod %q in namespace %q is not on this node", r.GetPodName(), r.GetPodNamespace())
+	return nil, status.Errorf(codes.NotFound, "pod %q in namespace %q is not on this node, or has ended", r.GetPodName(), r.GetPodNamespace())
 }
 
 // GetAllocatableResources tells of the devices that work, whoever has them.

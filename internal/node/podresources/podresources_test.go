@@ -26,7 +26,7 @@ import (
 
 const gpu = "example.com/gpu"
 
-// serve serves three pods, of which "done" has ended, and "a" has devices.
+// serve serves four pods: "done" has ended, "a" has devices, and there are two of the name "b".
 func serve(t *testing.T, failed func(error)) (*Server, *grpc.ClientConn, string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "told") // a path of a socket is short
@@ -45,11 +45,15 @@ func serve(t *testing.T, failed func(error)) (*Server, *grpc.ClientConn, string)
 		}
 	}
 	given := map[string][]devices.Device{
-		"a/init": {{Resource: gpu, ID: "0"}}, "a/side": {{Resource: gpu, ID: "1", Nodes: []int64{0}}},
+		"young/c": {{Resource: gpu, ID: "4"}},
+		"a/init":  {{Resource: gpu, ID: "0"}}, "a/side": {{Resource: gpu, ID: "1", Nodes: []int64{0}}},
 		"a/c": {{Resource: gpu, ID: "2", Nodes: []int64{0, 1}}, {Resource: "example.com/nic", ID: "x"}},
 	}
+	young, old := pod("b"), pod("b")
+	young.UID, young.CreationTimestamp = "young", metav1.Unix(2, 0)
+	old.CreationTimestamp = metav1.Unix(1, 0)
 	s := New(Config{
-		Folder: filepath.Join(folder, "pod-resources"), Pods: func() []*corev1.Pod { return []*corev1.Pod{pod("a"), pod("b"), pod("done")} },
+		Folder: filepath.Join(folder, "pod-resources"), Pods: func() []*corev1.Pod { return []*corev1.Pod{pod("a"), young, old, pod("done")} },
 		Ended: func(uid types.UID) bool { return uid == "done" },
 		Given: func(uid types.UID, ct string) []devices.Device { return given[string(uid)+"/"+ct] },
 		Working: func() []devices.Device {
@@ -117,14 +121,17 @@ func TestAnswers(t *testing.T) {
 		got = append(got, of(p))
 	}
 	const a = "default/a side[example.com/gpu=1@0] c[example.com/gpu=2@0 example.com/gpu=2@1 example.com/nic=x]"
-	if all := strings.Join(got, "; "); all != a+"; default/b side[] c[]" {
+	if all := strings.Join(got, "; "); all != a+"; default/b side[] c[example.com/gpu=4]; default/b side[] c[]" {
 		t.Errorf("List: %s", all)
 	}
 	one, err := client.Get(t.Context(), &v1.GetPodResourcesRequest{PodNamespace: "default", PodName: "a"})
 	if err != nil || of(one.GetPodResources()) != a {
 		t.Errorf("Get: %s, %v", of(one.GetPodResources()), err)
 	}
-	for _, r := range []*v1.GetPodResourcesRequest{{PodNamespace: "default", PodName: "c"}, {PodNamespace: "other", PodName: "a"}, {}} {
+	if one, err = client.Get(t.Context(), &v1.GetPodResourcesRequest{PodNamespace: "default", PodName: "b"}); err != nil || of(one.GetPodResources()) != "default/b side[] c[example.com/gpu=4]" {
+		t.Errorf("Get of two: %s, %v", of(one.GetPodResources()), err)
+	}
+	for _, r := range []*v1.GetPodResourcesRequest{{PodNamespace: "default", PodName: "c"}, {PodNamespace: "other", PodName: "a"}, {PodNamespace: "default", PodName: "done"}, {}} {
 		if _, err := client.Get(t.Context(), r); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "is not on this node") {
 			t.Errorf("%v: %v", r, err)
 		}
@@ -134,7 +141,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("GetAllocatableResources: %v, %v", has, err)
 	}
 	old, err := v1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &v1alpha1.ListPodResourcesRequest{})
-	if err != nil || len(old.GetPodResources()) != 2 || len(old.GetPodResources()[0].GetContainers()) != 1 || len(old.GetPodResources()[0].GetContainers()[0].GetDevices()) != 2 {
+	if err != nil || len(old.GetPodResources()) != 3 || len(old.GetPodResources()[0].GetContainers()) != 1 || len(old.GetPodResources()[0].GetContainers()[0].GetDevices()) != 2 {
 		t.Errorf("v1alpha1: %v, %v", old, err)
 	}
 	var counted bytes.Buffer
@@ -142,8 +149,8 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`requests_total{server_api_version="v1"} 6`, `requests_total{server_api_version="v1alpha1"} 1`, `requests_list{server_api_version="v1"} 1`,
-		`requests_get{server_api_version="v1"} 4`, `errors_get{server_api_version="v1"} 3`, `requests_get_allocatable{server_api_version="v1"} 1`,
+		`requests_total{server_api_version="v1"} 8`, `requests_total{server_api_version="v1alpha1"} 1`, `requests_list{server_api_version="v1"} 1`,
+		`requests_get{server_api_version="v1"} 6`, `errors_get{server_api_version="v1"} 4`, `requests_get_allocatable{server_api_version="v1"} 1`,
 	} {
 		if !strings.Contains(counted.String(), "kubelet_pod_resources_endpoint_"+want+"\n") {
 			t.Errorf("no %s in\n%s", want, counted.String())

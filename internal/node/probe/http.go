@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -54,11 +55,24 @@ func sameHost(r *http.Request, before []*http.Request) error {
 	return nil
 }
 
+// shortPause is when a hook is tried again that the node had no descriptors for.
+const shortPause = time.Second
+
 // Hook sends the request of a hook. Any answer will do. A server that does not speak HTTPS is
 // asked once more by HTTP and without credentials, as by a kubelet: hooks were sent by HTTP
 // whatever their scheme in old releases of Kubernetes, and some are left that rely on it.
+//
+// What the node lacks to ask, as descriptors, is waited for until ctx ends: nobody was asked yet.
 func (t *Target) Hook(ctx context.Context, a *corev1.HTTPGetAction) error {
 	_, err := t.get(ctx, a, hooking)
+	for err != nil && short(err) {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(shortPause):
+		}
+		_, err = t.get(ctx, a, hooking)
+	}
 	switch {
 	case errors.As(err, new(cutOff)): // it may have ended its server, as it was to
 		return nil

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -27,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/fdtest"
 	"fairlead.run/internal/node/slots"
 )
 
@@ -332,18 +331,7 @@ func TestExecHangs(t *testing.T) {
 // TestShort takes nothing that the agent has no descriptors left for as a failure of the
 // container, as whom it asks then would be restarted for that.
 func TestShort(t *testing.T) {
-	free, err := os.Open(os.DevNull) // the lowest number that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	var had unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &had); err != nil {
-		t.Fatal(err)
-	}
-	limit := unix.Rlimit{Cur: uint64(free.Fd()), Max: had.Max}
-	if err := errors.Join(free.Close(), unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
-		t.Fatal(err)
-	}
+	back := fdtest.Left(t, 0)
 	port := intstr.FromInt32(1) // where nobody is
 	results := map[string]Result{}
 	for name, p := range map[string]corev1.ProbeHandler{
@@ -352,14 +340,33 @@ func TestShort(t *testing.T) {
 	} {
 		results[name] = (&Target{Host: "127.0.0.1"}).Try(t.Context(), &corev1.Probe{ProbeHandler: p})
 	}
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &had, nil); err != nil {
-		t.Fatal(err)
-	}
+	back()
 	for name, got := range results {
 		if got.Outcome != Unknown || !strings.Contains(got.Message, "too many open files; raise the limit of open files of the agent") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+}
+
+// TestHookShort has a hook wait for a descriptor of the agent, and then ask.
+func TestHookShort(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
+	defer server.Close()
+	port := portOf(t, server.Listener.Addr().String())
+	back := fdtest.Left(t, 0)
+	mended := make(chan struct{})
+	go func() {
+		defer close(mended)
+		time.Sleep(100 * time.Millisecond) // for the first try
+		back()
+	}()
+	err := (&Target{Host: "127.0.0.1"}).Hook(t.Context(), &corev1.HTTPGetAction{Port: intstr.FromInt32(port)})
+	<-mended
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
 }
 
 // watchOf runs a watch whose changes come by the channel.

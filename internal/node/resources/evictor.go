@@ -2,7 +2,6 @@ package resources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -147,7 +146,7 @@ func takes(p *eviction.Pod, list []volume.Usage) {
 func (e evictor) Evict(ctx context.Context, v eviction.Eviction) error {
 	why := agent.Refusal{Reason: eviction.Reason, Message: v.Message, Disrupts: v.Message}
 	if !e.k.pods.Evict(v.Pod.UID, int64(v.Grace/time.Second), why) {
-		return errors.New("it is gone already")
+		return eviction.ErrGone
 	}
 	e.k.stats.evictions.Add(1, string(v.Signal))
 	e.k.cfg.Tell.Evicted(v.Pod, v.Message, v.Annotations)

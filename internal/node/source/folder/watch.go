@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // event is something that happened to a file of the folder. Without a name it is
@@ -32,7 +34,11 @@ const folderEvents = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | uni
 func newWatch(dir *os.File) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w (see the sysctl fs.inotify.max_user_instances)", err)
+		if own, failed := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0); failed == nil { // else it is the agent that has no descriptors
+			_ = unix.Close(own)
+			return nil, fmt.Errorf("watch: %w (see the sysctl fs.inotify.max_user_instances)", err)
+		}
+		return nil, fmt.Errorf("watch: %w%s", err, hostpath.Advice(err))
 	}
 	w := &watch{file: os.NewFile(uintptr(fd), "inotify"), events: make(chan event), done: make(chan struct{}), stop: make(chan struct{})}
 	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), folderEvents); err != nil {
