@@ -41,6 +41,7 @@ type host struct {
 	labels   map[string][]string             // that drivers were told, by container
 	untried  bool                            // nobody has asked for a handler that works yet
 	together bool                            // all containers of a pod run in its own process
+	deleted  []string                        // by handlers, in order
 	able     bool                            // handlers can make checkpoints
 	kept     Checkpoints                     // nil for a core that makes none
 	restored []string                        // folders that processes were started from
@@ -468,6 +469,7 @@ func (f fakeHandler) Delete(_ context.Context, id string) error {
 	if err := f.step("delete"); err != nil {
 		return err
 	}
+	f.set(func() { f.deleted = append(f.deleted, id) })
 	f.die(id, pod.Exit{Code: 137, Signal: 9})
 	return nil
 }

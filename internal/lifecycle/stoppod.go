@@ -161,6 +161,9 @@ func (c *Core) removePod(ctx context.Context, id pod.ID) error {
 			return err
 		}
 	}
+	if err := c.deleteAgain(ctx, r); err != nil {
+		return err
+	}
 	if err := failpoint.Hit(removePodEmpty); err != nil {
 		return err
 	}

@@ -60,3 +60,14 @@ func checkTogether(h Handler, old, updated *pod.Container) error {
 	}
 	return nil
 }
+
+// deleteAgain deletes what a runtime may have made anew of the process of a pod that was stopped,
+// as a lock: a call for one of its containers looks at that, too, and may just have been under way
+// when it was deleted. Where the handler is gone, nothing makes anything any more.
+func (c *Core) deleteAgain(ctx context.Context, r *pod.Record) error {
+	h, err := c.Handlers.Serving(r.Handler, r.Revision)
+	if err != nil || !together(h) {
+		return nil
+	}
+	return h.Delete(ctx, string(r.ID))
+}

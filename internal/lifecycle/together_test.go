@@ -84,3 +84,31 @@ func TestLimitsTogether(t *testing.T) {
 		t.Errorf("a limit that cannot be set: %v", err)
 	}
 }
+
+// TestDeletedTogether deletes the process of a pod once more when its containers were deleted,
+// where they run in it.
+func TestDeletedTogether(t *testing.T) {
+	for _, together := range []bool{true, false} {
+		h := newHost()
+		h.together = together
+		c, _ := boot(t, h, newDisk())
+		id, err := c.RunPod(ctx, podConfig("web"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.CreateContainer(ctx, id, containerConfig("c")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.StopPod(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		stopped := len(h.deleted)
+		if err := c.RemovePod(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		after := h.deleted[stopped:]
+		if again := len(after) > 0 && after[len(after)-1] == string(id); again != together {
+			t.Errorf("together %t: %q were deleted after the stop of pod %s", together, after, id)
+		}
+	}
+}

@@ -242,7 +242,7 @@ func (in *Inner) runAndAdopt(ctx context.Context, p *process, c *launch.Command,
 		return err
 	}
 	_ = failpoint.Hit(commandEnded)
-	pid, err := c.ReadPID()
+	pid, err := c.Made()
 	if err != nil {
 		return err
 	}

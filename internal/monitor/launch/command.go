@@ -104,7 +104,7 @@ func (l *Launcher) Fork(c *Command) (Running, error) {
 		if c.Score != nil {
 			score = *c.Score
 		}
-		// Before it can have started anything. It has ended if this fails, or may not be spared more.
+		// What it starts inherits that; see Made. It has ended if this fails, or may not be spared more.
 		_ = linux.SetOOMScore(pid, score)
 	}
 	who := record.Ident{PID: pid}
@@ -182,6 +182,16 @@ func (c *Command) verdict(e linux.Ended) error {
 
 // Name is the command as errors call it.
 func (c *Command) Name() string { return "runtime command " + c.Argv[0] }
+
+// Made is the pid of what the command has left, which the kernel spares as the command: where it
+// was forked before that had been said of the command, it has not inherited it.
+func (c *Command) Made() (int, error) {
+	pid, err := c.ReadPID()
+	if err == nil && c.Score != nil {
+		_ = linux.SetOOMScore(pid, *c.Score) // it may have ended, or may not be spared more
+	}
+	return pid, err
+}
 
 // ReadPID reads the pid that the command left.
 func (c *Command) ReadPID() (int, error) {
