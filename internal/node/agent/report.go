@@ -70,6 +70,9 @@ func (w *worker) statusInput(p plan.Plan, before *corev1.PodStatus) status.Input
 		HostIPs: w.a.cfg.Node.IPs(), Now: time.Now(), Started: w.record.Accepted,
 		Waiting: w.holds.Waiting(), Runtime: w.a.cfg.Scheme, Conditions: w.conditions(p),
 	}
+	if room, ok := w.a.cfg.Room.(Outfitter); ok {
+		in.Devices = room.Health
+	}
 	if w.refused != nil {
 		in.Ended = &status.Ended{Reason: w.refused.Reason, Message: w.refused.Message}
 		if w.refused.Rejected {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
@@ -164,6 +165,8 @@ type Outfitter interface {
 	// Outfit is what a container is given beside its spec, each time before it starts.
 	// Unlike Admit it may wait for others.
 	Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error)
+	// Health is how the devices work that a container has; told is what was told of them last.
+	Health(pod types.UID, container string, told []corev1.ResourceStatus) []corev1.ResourceStatus
 }
 
 func (w *worker) equip(ctx context.Context, ct *corev1.Container) (podspec.Given, error) {

@@ -144,14 +144,11 @@ func (m *Manager) grant(ctx context.Context, w want) (grant, error) {
 func (m *Manager) here(resource string) (plugin, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, since := m.plugins[resource], m.began
+	p := m.plugins[resource]
 	if p != nil && p.connected {
 		return *p, nil
 	}
-	if p != nil {
-		since = p.lost
-	}
-	if time.Since(since) < awayPatience {
+	if time.Since(m.awaySince(p)) < awayPatience {
 		return plugin{}, fmt.Errorf("%s: %w: %w", resource, errAway, errdefs.ErrUnavailable)
 	}
 	return plugin{}, capacity.Unexpected(fmt.Errorf("%s: %w", resource, errAway))

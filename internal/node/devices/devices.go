@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +40,8 @@ type Config struct {
 	Ended func(types.UID) bool
 	// Changed is that Capacity may be another; it must not wait.
 	Changed func()
+	// Concerns is that Health may be another for these pods; it must not wait.
+	Concerns func(...types.UID)
 	// Warn tells by an event of the node what is wrong, once as long as it is the same. It
 	// must not wait.
 	Warn func(reason, message string)
@@ -81,6 +85,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { m.serve(ctx) })
+	for _, resource := range m.resources() {
+		m.tellLater(resource)
+	}
 	for {
 		for _, p := range m.unattended(ctx) {
 			running.Go(func() { m.attend(p) })
@@ -144,6 +151,13 @@ func (m *Manager) Capacity() (all, work corev1.ResourceList) {
 		work[corev1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
 	}
 	return all, work
+}
+
+// resources are those that there have been.
+func (m *Manager) resources() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.names))
 }
 
 // count is how many devices a plugin has, which may be nil, and how many of them work.

@@ -33,6 +33,7 @@ type machine struct {
 	sockets, folder string
 	changed         chan struct{}
 	warned          chan string
+	concerned       chan []types.UID
 	stop            func()
 
 	mu    sync.Mutex
@@ -45,7 +46,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
-	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), warned: make(chan string, 100), ended: map[types.UID]bool{}}
+	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), warned: make(chan string, 100), concerned: make(chan []types.UID, 100), ended: map[types.UID]bool{}}
 	m.boot(t)
 	return m
 }
@@ -65,7 +66,8 @@ func (m *machine) boot(t *testing.T) {
 			default:
 			}
 		},
-		Warn: func(reason, message string) { m.warned <- reason + ": " + message },
+		Concerns: func(pods ...types.UID) { m.concerned <- pods },
+		Warn:     func(reason, message string) { m.warned <- reason + ": " + message },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -293,6 +295,69 @@ func TestHealth(t *testing.T) {
 	}
 	m.serve(t, plugin)
 	m.await(t, 2, 1)
+}
+
+// TestHealthOfGiven tells the pods that have devices how these work: by the plugin's word,
+// as it was for a minute after that has gone, and then that nobody knows.
+func TestHealthOfGiven(t *testing.T) {
+	m := newMachine(t)
+	plugin := devicetest.New(gpu, "a", "b")
+	m.serve(t, plugin)
+	m.await(t, 2, 2)
+	p := pod(1, container("x", 2), container("y", 0))
+	m.admit(t, p)
+	var told []corev1.ResourceStatus
+	says := func(want string) {
+		t.Helper()
+		var got []string
+		told = m.Health(p.UID, "x", told)
+		for _, s := range told {
+			for _, r := range s.Resources {
+				got = append(got, fmt.Sprintf("%s %s %s", s.Name, r.ResourceID, r.Health))
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+	}
+	concerns := func() {
+		t.Helper()
+		select {
+		case got := <-m.concerned:
+			if !slices.Equal(got, []types.UID{p.UID}) {
+				t.Errorf("%q", got)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("nobody is told")
+		}
+	}
+	says("example.com/gpu a Healthy, example.com/gpu b Healthy")
+	if got := m.Health(p.UID, "y", nil); got != nil {
+		t.Errorf("%v", got)
+	}
+	if got := m.Health("another", "x", nil); got != nil {
+		t.Errorf("%v", got)
+	}
+	plugin.Set("b", false)
+	concerns()
+	says("example.com/gpu a Healthy, example.com/gpu b Unhealthy")
+	plugin.Stop()
+	m.await(t, 2, 0)
+	says("example.com/gpu a Healthy, example.com/gpu b Unhealthy")
+	m.stop()
+	m.boot(t) // another manager does not know the plugin
+	says("example.com/gpu a Healthy, example.com/gpu b Unhealthy")
+	m.Manager.mu.Lock()
+	m.began = time.Now().Add(-awayPatience)
+	m.Manager.mu.Unlock()
+	says("example.com/gpu a Unknown, example.com/gpu b Unknown")
+	m.serve(t, plugin)
+	concerns()
+	says("example.com/gpu a Healthy, example.com/gpu b Unhealthy")
+	m.Manager.mu.Lock()
+	m.plugins[gpu].devices = map[string]unit{"b": {works: true}} // it does not tell of the other any more
+	m.Manager.mu.Unlock()
+	says("example.com/gpu a Unhealthy, example.com/gpu b Healthy")
 }
 
 // TestAnotherManager finds who has what, also where the one before it was killed while it

@@ -188,6 +188,7 @@ func (m *Manager) end(p *plugin) {
 func (m *Manager) disconnect(p *plugin) {
 	if p.connected {
 		p.connected, p.lost = false, time.Now()
+		m.tellLater(p.resource)
 	}
 }
 
@@ -273,11 +274,15 @@ func (m *Manager) follow(ctx context.Context, p *plugin) error {
 			devices[d.GetID()] = u
 		}
 		m.mu.Lock()
+		news := !p.stopped && (!p.connected || !maps.EqualFunc(p.devices, devices, func(a, b unit) bool { return a.works == b.works }))
 		if !p.stopped {
 			p.devices, p.connected = devices, true
 		}
 		m.mu.Unlock()
 		m.cfg.Changed()
+		if news {
+			m.tell(p.resource)
+		}
 	}
 }
 

@@ -94,6 +94,7 @@ func (m *maker) container(ct *corev1.Container, k kind) corev1.ContainerStatus {
 		m.absent(&out, before)
 	}
 	m.keep(&out, before, ct, k)
+	m.devices(&out, before, k)
 	readiness(&out, seen, k)
 	return out
 }
@@ -301,6 +302,18 @@ func readiness(out *corev1.ContainerStatus, seen Container, k kind) {
 		out.Ready = runs && seen.Ready
 	}
 	out.Started = &started
+}
+
+// devices writes how those work that a container has (KEP-4680). They are free once the pod
+// has ended, and what was told last stays.
+func (m *maker) devices(out, before *corev1.ContainerStatus, k kind) {
+	switch {
+	case m.Devices == nil || k != app && k != sidecar:
+	case m.over:
+		out.AllocatedResourcesStatus = before.DeepCopy().AllocatedResourcesStatus
+	default:
+		out.AllocatedResourcesStatus = m.Devices(m.Pod.UID, out.Name, before.AllocatedResourcesStatus)
+	}
 }
 
 // describe writes what a container was made as.

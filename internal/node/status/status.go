@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -35,6 +36,9 @@ type Input struct {
 	Waiting map[string]corev1.ContainerStateWaiting
 	// Conditions are set by others, like DisruptionTarget and PodResizePending.
 	Conditions []corev1.PodCondition
+	// Devices says how those work that a container has, by what was told of them last. It
+	// may be nil: no container has any then.
+	Devices func(pod types.UID, container string, told []corev1.ResourceStatus) []corev1.ResourceStatus
 	// Runtime is the scheme of container ids, the name that Version answers.
 	Runtime string
 }

@@ -102,6 +102,17 @@ func TestDevices(t *testing.T) {
 	if st := s.status("greedy"); st.Reason != "UnexpectedAdmissionError" || len(s.fake.Calls("run greedy")) > 0 {
 		t.Errorf("%+v", st)
 	}
+	health := func(want corev1.ResourceHealthStatus) func() bool {
+		return func() bool {
+			st := s.status("a").ContainerStatuses[0].AllocatedResourcesStatus
+			return len(st) == 1 && st[0].Name == gpu && len(st[0].Resources) == 1 && st[0].Resources[0].ResourceID == "a" && st[0].Resources[0].Health == want
+		}
+	}
+	s.await("a device that works", health(corev1.ResourceHealthStatusHealthy))
+	plugin.Set("a", false)
+	s.await("the pod's status of one that does not", health(corev1.ResourceHealthStatusUnhealthy))
+	plugin.Set("a", true)
+	s.await("a device that works again", health(corev1.ResourceHealthStatusHealthy))
 	plugin.Set("b", false)
 	s.await("one that does not work", counts(2, 1))
 	s.stop()

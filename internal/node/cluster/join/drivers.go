@@ -62,7 +62,7 @@ func (n *Node) newDrivers() {
 	ended := func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) }
 	n.drivers.devices = devices.New(devices.Config{
 		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Warn: n.Warn, Log: n.cfg.Log,
-		Ended: ended,
+		Ended: ended, Concerns: func(pods ...types.UID) { n.agent.Touch(pods...) },
 	})
 	n.drivers.told = podresources.New(podresources.Config{
 		Folder: filepath.Join(n.cfg.Shared, toldFolder), Pods: func() []*corev1.Pod { return n.agent.Pods() }, Ended: ended,
@@ -142,6 +142,11 @@ type room struct {
 // Outfit implements agent.Outfitter.
 func (r room) Outfit(ctx context.Context, pod *corev1.Pod, ct *corev1.Container) (podspec.Given, error) {
 	return r.devices.Outfit(ctx, pod, ct)
+}
+
+// Health implements agent.Outfitter.
+func (r room) Health(pod types.UID, container string, told []corev1.ResourceStatus) []corev1.ResourceStatus {
+	return r.devices.Health(pod, container, told)
 }
 
 // admitDevices gives a pod the devices that it asks for. It is refused if there are none.
