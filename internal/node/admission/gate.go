@@ -52,6 +52,8 @@ type Guest struct {
 	refusal  *Refusal // why it was not let in
 	behind   []*Guest // what has to end before it is run
 	told     bool     // its worker was told of the refusal
+	leaving  bool     // nobody wants it any more
+	rests    bool     // nothing of it runs, or will
 	deferral capacity.Deferral
 }
 
@@ -85,7 +87,8 @@ func (p *Guest) ask() {
 	case pod.DeletionTimestamp != nil:
 		return
 	}
-	d, err := p.gate.room.Admit(pod, p.gate.running(p))
+	running, leaving := p.gate.running(p)
+	d, err := p.gate.room.Admit(pod, running, leaving)
 	if err != nil {
 		refusal := &Refusal{}
 		if !errors.As(err, &refusal) {
@@ -103,9 +106,31 @@ func (p *Guest) ask() {
 			p.behind = append(p.behind, other)
 		}
 	}
+	for _, pod := range d.Behind {
+		if other := p.gate.guests[pod.UID]; other != nil {
+			p.behind = append(p.behind, other)
+		}
+	}
 }
 
 func (p *Guest) letIn() { p.admitted, p.refusal, p.behind, p.told = true, nil, nil, false }
+
+// Leave says that nobody wants the pod any more. Who sends pods to the node counts its room as
+// free: another one waits for that, and is not refused.
+func (p *Guest) Leave() {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	p.leaving = true
+}
+
+// Rest says that nothing of the pod runs any more, or will: there is room for another one,
+// though its files may take their time to go, and End is not called before. It is to be called
+// before the pod's status says so, as another may be sent in its place then.
+func (p *Guest) Rest() {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	p.rests = true
+}
 
 // Retry is that there may be room by now: the pod is looked at if it waits for that.
 func (p *Guest) Retry() {
@@ -171,22 +196,31 @@ func (p *Guest) ended() bool {
 	}
 }
 
-// running are the pods that were let in and have not ended, but for one. The caller holds mu.
-func (g *Gate) running(but *Guest) []*corev1.Pod {
-	var out []*corev1.Pod
+// running are the pods that were let in and have not ended, but for one, and of them apart
+// those that nobody wants any more. The caller holds mu.
+func (g *Gate) running(but *Guest) (wanted, leaving []*corev1.Pod) {
 	for _, p := range g.guests {
-		if p == but || !p.admitted {
+		if p == but || !p.admitted || p.rests {
 			continue
 		}
 		pod := p.shown.WithStatus()
 		if pod == nil {
 			pod = p.inbox.Pod()
 		}
-		out = append(out, p.deferral.With(pod))
+		into := &wanted
+		if p.leaving {
+			into = &leaving
+		}
+		*into = append(*into, p.deferral.With(pod))
 	}
-	slices.SortFunc(out, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
-	return out
+	for _, list := range [][]*corev1.Pod{wanted, leaving} {
+		slices.SortFunc(list, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	}
+	return wanted, leaving
 }
+
+// others are all that run beside one. The caller holds mu.
+func (g *Gate) others(but *Guest) []*corev1.Pod { return slices.Concat(g.running(but)) }
 
 // Resize asks whether there is room for what the pod asks for, and takes it if so: then there
 // is no reason. Those come first that wait for room and are more important, or wait longer.
@@ -200,7 +234,7 @@ func (p *Guest) Resize(asks *corev1.Pod) (reason, message string) {
 			other.reserve()
 		}
 	}
-	reason, message = p.gate.room.Resize(asks, p.gate.running(p))
+	reason, message = p.gate.room.Resize(asks, p.gate.others(p))
 	switch reason {
 	case corev1.PodReasonDeferred:
 		p.deferral = next
@@ -235,7 +269,7 @@ func (g *Gate) deferred() []*Guest {
 // reserve keeps room for a resize that waits, if there is by now, and has its pod take it. The
 // caller holds mu.
 func (p *Guest) reserve() {
-	reason, _ := p.gate.room.Resize(p.deferral.Asks, p.gate.running(p))
+	reason, _ := p.gate.room.Resize(p.deferral.Asks, p.gate.others(p))
 	p.deferral.Reserved = reason == ""
 	if p.deferral.Reserved {
 		p.inbox.Wake()

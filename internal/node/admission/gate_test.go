@@ -38,12 +38,12 @@ func (c *cores) left(running []*corev1.Pod) int64 {
 	return left
 }
 
-func (c *cores) Admit(p *corev1.Pod, running []*corev1.Pod) (Displaced, error) {
+func (c *cores) Admit(p *corev1.Pod, running, leaving []*corev1.Pod) (Displaced, error) {
 	switch left := c.left(running); {
 	case p.Spec.PriorityClassName == "unknown":
 		return Displaced{}, errors.New("nobody knows")
 	case p.Spec.Containers[0].Resources.Requests.Cpu().Value() <= left:
-		return Displaced{}, nil
+		return Displaced{Behind: leaving}, nil
 	case p.Spec.PriorityClassName == "critical":
 		return Displaced{Pods: running[:1], Why: Refusal{Reason: "Preempting", Message: "made room"}}, nil
 	}
@@ -171,6 +171,30 @@ func TestDisplaced(t *testing.T) {
 	lesser.End()
 	if got := answer(critical); got != "in" {
 		t.Error(got)
+	}
+}
+
+// TestLeaving has a pod wait for one that nobody wants any more, and none for one of which
+// nothing runs: both are gone for who has sent it.
+func TestLeaving(t *testing.T) {
+	g := New(&cores{most: 1}, ledger.Ledger{})
+	first, _ := guest(g, pod("first", "1"))
+	first.Leave()
+	second, in := guest(g, pod("second", "1"))
+	if got := answer(second); got != "in, waits" {
+		t.Error(got)
+	}
+	first.End()
+	if second.Retry(); len(in.Woken()) == 0 {
+		t.Error("its worker is not woken")
+	}
+	if got := answer(second); got != "in" {
+		t.Error(got)
+	}
+	second.Rest()
+	third, _ := guest(g, pod("third", "1"))
+	if got := answer(third); got != "in" {
+		t.Errorf("beside one that rests: %s", got)
 	}
 }
 

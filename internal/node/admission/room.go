@@ -11,8 +11,9 @@ import (
 // statuses. It must not wait.
 type Room interface {
 	// Admit lets a pod in. An error that is a *Refusal says why not; with one that has
-	// Again the pod is tried once more whenever another one has ended.
-	Admit(pod *corev1.Pod, running []*corev1.Pod) (Displaced, error)
+	// Again the pod is tried once more whenever another one has ended. Leaving are those that
+	// have not ended, and that nobody wants any more: running does not have them.
+	Admit(pod *corev1.Pod, running, leaving []*corev1.Pod) (Displaced, error)
 	// Resize says whether a pod that runs can have what it asks for by now: an empty
 	// reason if so, else one of the condition PodResizePending.
 	Resize(pod *corev1.Pod, others []*corev1.Pod) (reason, message string)
@@ -25,10 +26,14 @@ type Refusal = ledger.Refusal
 type Displaced struct {
 	Pods []*corev1.Pod
 	Why  Refusal
+	// Behind are such as end in any case.
+	Behind []*corev1.Pod
 }
 
 // everything has room for all pods.
 type everything struct{}
 
-func (everything) Admit(*corev1.Pod, []*corev1.Pod) (Displaced, error)        { return Displaced{}, nil }
+func (everything) Admit(_ *corev1.Pod, _, _ []*corev1.Pod) (Displaced, error) {
+	return Displaced{}, nil
+}
 func (everything) Resize(*corev1.Pod, []*corev1.Pod) (reason, message string) { return "", "" }

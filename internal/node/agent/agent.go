@@ -343,6 +343,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 		if p := wanted[uid]; p != nil {
 			w.in.Update(p)
 		} else {
+			w.guest.Leave()
 			w.in.End("it is not wanted any more")
 		}
 	}

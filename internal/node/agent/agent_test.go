@@ -42,9 +42,13 @@ type reports struct {
 	gone   []string
 	writes int              // of statuses
 	waits  corev1.PodStatus // the last of a pod that nobody has accepted yet
+	ended  func()           // called with the end of a pod; nil for nothing
 }
 
 func (r *reports) Changed(p *corev1.Pod, s corev1.PodStatus) {
+	if r.ended != nil && (s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed) {
+		r.ended()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[p.Name] = s

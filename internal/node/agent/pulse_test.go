@@ -17,9 +17,9 @@ type slowRoom struct {
 	until chan struct{}
 }
 
-func (r *slowRoom) Admit(p *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
+func (r *slowRoom) Admit(p *corev1.Pod, running, leaving []*corev1.Pod) (admission.Displaced, error) {
 	<-r.until
-	return r.few.Admit(p, running)
+	return r.few.Admit(p, running, leaving)
 }
 
 // TestHealthy is well for as long as nothing happens, and not when the agent is held up.

@@ -28,6 +28,9 @@ func (w *worker) tell(p plan.Plan) {
 	w.logs.Store(&running)
 	was, before := w.shown.Get()
 	now := status.Of(w.statusInput(p, before))
+	if status.Terminal(now.Phase) && !w.stray {
+		w.guest.Rest()
+	}
 	same := before != nil && !w.shown.Found() && status.Equal(before, &now)
 	if before != nil && before.Phase == corev1.PodPending && now.Phase == corev1.PodRunning {
 		w.a.stats.Pod(w.record.Accepted)

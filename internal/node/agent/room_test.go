@@ -27,8 +27,10 @@ type few struct {
 	cpu   string
 }
 
-func (f few) Admit(p *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
+func (f few) Admit(p *corev1.Pod, running, leaving []*corev1.Pod) (admission.Displaced, error) {
 	switch {
+	case len(running) < f.most && len(running)+len(leaving) >= f.most:
+		return admission.Displaced{Behind: leaving}, nil
 	case len(running) < f.most:
 		return admission.Displaced{}, nil
 	case p.Spec.PriorityClassName == "critical":
@@ -109,6 +111,53 @@ func TestRoomAgain(t *testing.T) {
 		n.RoomChanged()
 		synctest.Wait()
 		n.expect(t, "p3", corev1.PodRunning, true)
+		n.stop()
+	})
+}
+
+// TestRoomOfDeleted is there for another pod as soon as the one that had it has ended: who
+// has sent that counts it as free from when the pod was deleted with force.
+func TestRoomOfDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.Stubborn()
+		next := pod(2, corev1.RestartPolicyAlways, "x")
+		n.Set([]*corev1.Pod{next})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodPending, false)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if n.saw("OutOfpods") {
+			t.Errorf("%q", n.events)
+		}
+		n.stop()
+	})
+}
+
+// TestRoomOfEnded is there for a pod that is sent as soon as the status of another one says that
+// it has ended.
+func TestRoomOfEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		first, next := pod(1, corev1.RestartPolicyNever, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		n.boot(t, first)
+		n.ended = func() {
+			n.Set([]*corev1.Pod{first, next})
+			time.Sleep(time.Second)
+		}
+		n.Exit("p1/x", 0)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if n.saw("p2 OutOfpods") {
+			t.Errorf("%q", n.events)
+		}
 		n.stop()
 	})
 }
@@ -248,7 +297,7 @@ func TestResizeLater(t *testing.T) {
 // total has that many CPUs for all pods together.
 type total struct{ cpus int64 }
 
-func (total) Admit(*corev1.Pod, []*corev1.Pod) (admission.Displaced, error) {
+func (total) Admit(_ *corev1.Pod, _, _ []*corev1.Pod) (admission.Displaced, error) {
 	return admission.Displaced{}, nil
 }
 

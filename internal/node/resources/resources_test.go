@@ -205,7 +205,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := keeper(tt.manifests)
-			d, err := k.Admit(tt.pod, tt.running)
+			d, err := k.Admit(tt.pod, tt.running, nil)
 			got := ""
 			var r *agent.Refusal
 			if errors.As(err, &r) {
@@ -222,6 +222,20 @@ func TestAdmit(t *testing.T) {
 				t.Errorf("%v, counted %s", err, &counted)
 			}
 		})
+	}
+}
+
+// TestAdmitBehind has a pod wait for those that leave, and for no more of them than it needs.
+func TestAdmitBehind(t *testing.T) {
+	running, leaving := some{burstable(2, "500m")}, some{burstable(3, "500m"), burstable(4, "500m")}
+	for cpu, want := range map[string]int{"500m": 0, "1": 1, "1500m": 2} {
+		d, err := keeper(false).Admit(burstable(1, cpu), running, leaving)
+		if err != nil || len(d.Behind) != want || len(d.Pods) > 0 {
+			t.Errorf("%s: %v, behind %d, want %d", cpu, err, len(d.Behind), want)
+		}
+	}
+	if _, err := keeper(false).Admit(burstable(1, "1600m"), running, leaving); err == nil {
+		t.Error("it is let in for good")
 	}
 }
 
@@ -246,18 +260,18 @@ func TestAdmitWithoutNode(t *testing.T) {
 		p.Spec.NodeName, p.Spec.NodeSelector = "n", labels
 		return p
 	}
-	if _, err := k.Admit(static(1, map[string]string{corev1.LabelHostname: "n", corev1.LabelOSStable: "linux"}), nil); err != nil {
+	if _, err := k.Admit(static(1, map[string]string{corev1.LabelHostname: "n", corev1.LabelOSStable: "linux"}), nil, nil); err != nil {
 		t.Error(err)
 	}
 	waits := static(2, map[string]string{"disk": "fast"})
 	var r *agent.Refusal
-	if _, err := k.Admit(waits, nil); !errors.As(err, &r) || r.Reason != "NodeAffinity" || !r.Again {
+	if _, err := k.Admit(waits, nil, nil); !errors.As(err, &r) || r.Reason != "NodeAffinity" || !r.Again {
 		t.Errorf("%v, %+v", err, r)
 	}
 	with := has.DeepCopy()
 	with.Name, with.Labels = "n", map[string]string{"disk": "fast"}
 	k.cfg.Node = func() *corev1.Node { return with }
-	if _, err := k.Admit(waits, nil); err != nil {
+	if _, err := k.Admit(waits, nil, nil); err != nil {
 		t.Error(err)
 	}
 }

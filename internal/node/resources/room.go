@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,14 +17,15 @@ import (
 )
 
 // Admit implements admission.Room.
-func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (admission.Displaced, error) {
+func (k *Keeper) Admit(pod *corev1.Pod, running, leaving []*corev1.Pod) (admission.Displaced, error) {
 	pod, running = k.weighed(pod), k.weighedAll(running)
 	if err := errors.Join(k.shutdown.Admit(pod), k.eviction.Admit(pod)); err != nil {
 		return admission.Displaced{}, k.refusal(pod, err)
 	}
-	refused := capacity.Admit(pod, k.object(), running)
+	node := k.object()
+	refused := capacity.Admit(pod, node, running)
 	if refused == nil {
-		return admission.Displaced{}, nil
+		return admission.Displaced{Behind: behind(pod, node, running, leaving)}, nil
 	}
 	displace := capacity.Displace
 	if k.cfg.Manifests {
@@ -42,7 +44,18 @@ func (k *Keeper) Admit(pod *corev1.Pod, running []*corev1.Pod) (admission.Displa
 		why.Message = fmt.Sprintf("The pod %s/%s is more important (priority %d), and has its place", pod.Namespace, pod.Name, priority.Of(pod))
 		why.Disrupts = why.Message
 	}
-	return admission.Displaced{Pods: victims, Why: why}, nil
+	return admission.Displaced{Pods: victims, Why: why, Behind: leaving}, nil
+}
+
+// behind are those of the pods that leave for whose end a pod has to wait that has its place
+// beside the others.
+func behind(pod *corev1.Pod, node *corev1.Node, running, leaving []*corev1.Pod) []*corev1.Pod {
+	for i := range leaving {
+		if capacity.Admit(pod, node, slices.Concat(running, leaving[i:])) == nil {
+			return leaving[:i]
+		}
+	}
+	return leaving
 }
 
 // refusal is one in the words of a gate. On one machine nobody else would find a place
