@@ -132,6 +132,20 @@ func (p *Guest) Rest() {
 	p.rests = true
 }
 
+// Rests says that Rest was called.
+func (p *Guest) Rests() bool {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.rests
+}
+
+// Leaves says that Leave was called.
+func (p *Guest) Leaves() bool {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.leaving
+}
+
 // Retry is that there may be room by now: the pod is looked at if it waits for that.
 func (p *Guest) Retry() {
 	p.gate.mu.Lock()

@@ -43,6 +43,20 @@ func (a *Agent) Finished(uid string) bool {
 	return w != nil && w.retired.Load()
 }
 
+// Rests says that nothing of a pod runs any more, or will, or that it is not here.
+func (a *Agent) Rests(uid types.UID) bool {
+	if w := a.worker(uid); w != nil {
+		return w.retired.Load() || w.guest.Rests()
+	}
+	return !a.Has(string(uid))
+}
+
+// Leaves says that a pod is still ending, and that nobody wants it any more.
+func (a *Agent) Leaves(uid types.UID) bool {
+	w := a.worker(uid)
+	return w != nil && w.guest.Leaves()
+}
+
 // VolumeImages are the images that volumes of pods show, by all names that they may
 // have. No container tells of them.
 func (a *Agent) VolumeImages() []string {

@@ -2,6 +2,7 @@ package devices
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,9 +62,18 @@ func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	had := m.pods[uid] != nil
 	delete(m.pods, uid)
+	delete(m.waiting, uid)
+	var waiting []types.UID
+	if had {
+		waiting = slices.Collect(maps.Keys(m.waiting))
+		clear(m.waiting)
+	}
 	m.mu.Unlock()
 	if !had {
 		return
+	}
+	if len(waiting) > 0 {
+		m.cfg.Concerns(waiting...)
 	}
 	if err := removePage(m.cfg.Folder, uid); err != nil {
 		m.cfg.Log.Warn("it stays recorded which devices a pod had that is gone", "uid", string(uid), "error", err)
@@ -187,6 +197,32 @@ func (m *Manager) stock(w want) stock {
 	return out
 }
 
+// leaving is how many devices that work the pods have that leave.
+func (m *Manager) leaving(resource string) (n int) {
+	have := map[types.UID]map[string]bool{}
+	m.mu.Lock()
+	for uid, p := range m.pods {
+		have[uid] = map[string]bool{}
+		for _, of := range p.Containers {
+			for _, id := range of[resource].Devices {
+				if p := m.plugins[resource]; p != nil && p.devices[id].works {
+					have[uid][id] = true
+				}
+			}
+		}
+	}
+	m.mu.Unlock()
+	for uid, ids := range have {
+		if len(ids) > 0 && m.cfg.Leaves(uid) {
+			n += len(ids)
+		}
+	}
+	return n
+}
+
+// errLeaving is that devices will be free soon.
+var errLeaving = errors.New("the others are those of pods that are still ending")
+
 func (g grant) addTo(set map[string]bool) {
 	for _, id := range g.Devices {
 		set[id] = true
@@ -245,7 +281,11 @@ func (m *Manager) reserve(w want, g grant, preferred []string) (grant, error) {
 	g.Devices = s.choose(w.n, preferred)
 	g.Nodes = m.plugins[w.resource].nodes(g.Devices)
 	if len(g.Devices) < w.n {
+		m.waiting[w.pod.UID] = true
 		m.mu.Unlock()
+		if m.leaving(w.resource)+len(s.free) >= w.n {
+			return g, fmt.Errorf("%s: of %d devices %d are free, and %w: %w", w.resource, w.n, len(s.free), errLeaving, errdefs.ErrUnavailable)
+		}
 		return g, capacity.Unexpected(fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, w.n, len(s.free)))
 	}
 	before := m.pods[w.pod.UID]

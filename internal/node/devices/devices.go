@@ -38,9 +38,13 @@ type Config struct {
 	Folder string
 	// Ended says of a pod that it needs no devices any more, or is not here.
 	Ended func(types.UID) bool
+	// Leaves says of a pod that it is still ending, and that nobody wants it any more: who sends
+	// pods counts its devices as free.
+	Leaves func(types.UID) bool
 	// Changed is that Capacity may be another; it must not wait.
 	Changed func()
-	// Concerns is that Health may be another for these pods; it must not wait.
+	// Concerns is that Health may be another for these pods, or that they may have the devices
+	// now that they wait for; it must not wait.
 	Concerns func(...types.UID)
 	// Warn tells by an event of the node what is wrong, once as long as it is the same. It
 	// must not wait.
@@ -64,13 +68,14 @@ type Manager struct {
 	plugins map[string]*plugin // by resource
 	names   map[string]bool    // of resources that there have been
 	pods    map[types.UID]*page
-	refused map[string]string // why a plugin was not taken, by resource
+	refused map[string]string  // why a plugin was not taken, by resource
+	waiting map[types.UID]bool // for devices of pods that leave
 }
 
 // New makes a Manager, which finds what one before it has given. What cannot be read is
 // told, and counts as not given.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, fresh: make(chan struct{}, 1), began: time.Now(), plugins: map[string]*plugin{}, refused: map[string]string{}}
+	m := &Manager{cfg: cfg, fresh: make(chan struct{}, 1), began: time.Now(), plugins: map[string]*plugin{}, refused: map[string]string{}, waiting: map[types.UID]bool{}}
 	var err error
 	if m.names, m.pods, err = load(cfg.Folder); err != nil {
 		cfg.Warn(reasonUnreadable, fmt.Sprintf("It is not known of all devices whether they are in use, and one may be given to two pods; delete the pods of these UIDs, and what cannot be read goes with them: %s%s", err, hostpath.Advice(err)))

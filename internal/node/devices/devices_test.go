@@ -36,8 +36,8 @@ type machine struct {
 	concerned       chan []types.UID
 	stop            func()
 
-	mu    sync.Mutex
-	ended map[types.UID]bool
+	mu            sync.Mutex
+	ended, leaves map[types.UID]bool
 }
 
 func newMachine(t *testing.T) *machine {
@@ -46,7 +46,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
-	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), warned: make(chan string, 100), concerned: make(chan []types.UID, 100), ended: map[types.UID]bool{}}
+	m := &machine{sockets: filepath.Join(short, "s"), folder: filepath.Join(short, "f"), changed: make(chan struct{}, 1), warned: make(chan string, 100), concerned: make(chan []types.UID, 100), ended: map[types.UID]bool{}, leaves: map[types.UID]bool{}}
 	m.boot(t)
 	return m
 }
@@ -65,6 +65,11 @@ func (m *machine) boot(t *testing.T) {
 			case m.changed <- struct{}{}:
 			default:
 			}
+		},
+		Leaves: func(uid types.UID) bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.leaves[uid]
 		},
 		Concerns: func(pods ...types.UID) { m.concerned <- pods },
 		Warn:     func(reason, message string) { m.warned <- reason + ": " + message },
@@ -295,6 +300,34 @@ func TestHealth(t *testing.T) {
 	}
 	m.serve(t, plugin)
 	m.await(t, 2, 1)
+}
+
+// TestLeaving has a pod wait for devices of one that was deleted with force and is still ending,
+// and refuses it where these are not enough.
+func TestLeaving(t *testing.T) {
+	m := newMachine(t)
+	m.serve(t, devicetest.New(gpu, "a", "b", "c"))
+	m.await(t, 3, 3)
+	one, two := pod(1, container("x", 2)), pod(2, container("x", 2))
+	m.admit(t, one)
+	wantRefused(t, m.Admit(t.Context(), two), "requested number of devices unavailable")
+	m.mu.Lock()
+	m.leaves[one.UID] = true
+	m.mu.Unlock()
+	wantRefused(t, m.Admit(t.Context(), pod(3, container("x", 4))), "requested number of devices unavailable")
+	if err := m.Admit(t.Context(), two); !errors.Is(err, errLeaving) || !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Error(err)
+	}
+	m.Forget(one.UID)
+	select {
+	case got := <-m.concerned:
+		if !slices.Contains(got, two.UID) {
+			t.Errorf("%q", got)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nobody is told")
+	}
+	m.admit(t, two)
 }
 
 // TestHealthOfGiven tells the pods that have devices how these work: by the plugin's word,

@@ -59,10 +59,10 @@ func (n *Node) newDrivers() {
 	if err := n.drivers.volumes.Load(); err != nil {
 		n.Warn("VolumeRecordsIgnored", "It is not known of all volumes of CSI drivers whether they are mounted, so that they may be detached too early; delete their pods, and then what cannot be read: "+err.Error()+hostpath.Advice(err))
 	}
-	ended := func(uid types.UID) bool { return !n.agent.Has(string(uid)) || n.agent.Finished(string(uid)) }
+	ended := func(uid types.UID) bool { return n.agent.Rests(uid) }
 	n.drivers.devices = devices.New(devices.Config{
 		Sockets: filepath.Join(n.cfg.Shared, devicesFolder), Folder: filepath.Join(n.cfg.Root, "agent-devices"), Changed: n.cluster.NodeChanged, Warn: n.Warn, Log: n.cfg.Log,
-		Ended: ended, Concerns: func(pods ...types.UID) { n.agent.Touch(pods...) },
+		Ended: ended, Leaves: func(uid types.UID) bool { return n.agent.Leaves(uid) }, Concerns: func(pods ...types.UID) { n.agent.Touch(pods...) },
 	})
 	n.drivers.told = podresources.New(podresources.Config{
 		Folder: filepath.Join(n.cfg.Shared, toldFolder), Pods: func() []*corev1.Pod { return n.agent.Pods() }, Ended: ended,

@@ -29,6 +29,8 @@ type Plugin struct {
 	Prefers []string
 	// Nodes are the NUMA nodes that it tells of devices.
 	Nodes map[string][]int64
+	// Gives is what a container is given for devices; nil for something of each kind.
+	Gives func(ids []string) *api.ContainerAllocateResponse
 
 	mu      sync.Mutex
 	devices map[string]bool
@@ -173,11 +175,15 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context, r *api.PreferredAlloc
 	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: p.Prefers}}}, nil
 }
 
-// Allocate gives each device as a file, a variable, a mount, an annotation and by CDI.
+// Allocate gives each device as a file, a variable, a mount, an annotation and by CDI, or
+// what Gives says.
 func (p *Plugin) Allocate(_ context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
 	ids := r.GetContainerRequests()[0].GetDevicesIds()
 	if err := p.called("Allocate", ids); err != nil {
 		return nil, err
+	}
+	if p.Gives != nil {
+		return &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{p.Gives(ids)}}, nil
 	}
 	out := &api.ContainerAllocateResponse{
 		Envs: map[string]string{"DEVICES": strings.Join(ids, ",")}, Annotations: map[string]string{"example.com/devices": strings.Join(ids, ",")},
