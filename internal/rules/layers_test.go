@@ -121,9 +121,9 @@ var layers = []layer{
 	{place: "internal/cluster", may: []string{"@public", "@api", "@leaves"}, tests: []string{"test/apiserver"}},
 	// Its manifests name flags of the command.
 	{place: "internal/webhook/...", may: []string{"internal/webhook/...", "internal/cluster", "internal/operator/names", "internal/operator/plugin", "internal/operator/plugins", "internal/operator/validate", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "internal/cli"}},
-	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}},
+	{place: "internal/node/...", may: []string{"internal/node/...", "@public", "@api", "@leaves"}, tests: []string{"test/deviceplugin"}},
 	// The one part of a node that is a client of an API server, too.
-	{place: "internal/node/cluster/...", may: []string{"internal/node/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "@testkit"}},
+	{place: "internal/node/cluster/...", may: []string{"internal/node/...", "internal/cluster", "@public", "@api", "@leaves"}, tests: []string{"test/apiserver", "test/deviceplugin", "@testkit"}},
 
 	// Wiring, and the clients of sockets and APIs.
 	{place: "internal/daemon/...", may: []string{"internal/daemon/...", "@core", "@drivers", "@api", "@leaves"}},

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"fairlead.run/internal/node/devices/devicetest"
+	"fairlead.run/test/deviceplugin"
 	"fairlead.run/test/e2e/cluster"
 )
 
@@ -25,11 +25,11 @@ func TestDevices(t *testing.T) {
 		t.Skip("the plugin is a part of the test, which is not in the guest")
 	}
 	const resource, given = "example.com/lamp", "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].resourceID}"
-	plugin := devicetest.New(resource, "red", "green")
-	plugin.Gives = func(ids []string) *deviceplugin.ContainerAllocateResponse {
-		return &deviceplugin.ContainerAllocateResponse{
+	plugin := deviceplugin.New(resource, "red", "green")
+	plugin.Gives = func(ids []string) *pluginapi.ContainerAllocateResponse {
+		return &pluginapi.ContainerAllocateResponse{
 			Envs:    map[string]string{"LAMP": strings.Join(ids, ",")},
-			Devices: []*deviceplugin.DeviceSpec{{ContainerPath: "/dev/lamp", HostPath: "/dev/null", Permissions: "rw"}},
+			Devices: []*pluginapi.DeviceSpec{{ContainerPath: "/dev/lamp", HostPath: "/dev/null", Permissions: "rw"}},
 		}
 	}
 	socket := filepath.Join(devicePlugins, "kubelet.sock")

@@ -199,25 +199,31 @@ func (m *Manager) stock(w want) stock {
 
 // leaving is how many devices that work the pods have that leave.
 func (m *Manager) leaving(resource string) (n int) {
-	have := map[types.UID]map[string]bool{}
-	m.mu.Lock()
-	for uid, p := range m.pods {
-		have[uid] = map[string]bool{}
-		for _, of := range p.Containers {
-			for _, id := range of[resource].Devices {
-				if p := m.plugins[resource]; p != nil && p.devices[id].works {
-					have[uid][id] = true
-				}
-			}
-		}
-	}
-	m.mu.Unlock()
-	for uid, ids := range have {
-		if len(ids) > 0 && m.cfg.Leaves(uid) {
-			n += len(ids)
+	for uid, has := range m.holders(resource) {
+		if has > 0 && m.cfg.Leaves(uid) {
+			n += has
 		}
 	}
 	return n
+}
+
+// holders is how many devices that work each pod has.
+func (m *Manager) holders(resource string) map[types.UID]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[types.UID]int{}
+	for uid, p := range m.pods {
+		ids := map[string]bool{} // a pod may have one of them in several containers
+		for _, of := range p.Containers {
+			of[resource].addTo(ids)
+		}
+		for id := range ids {
+			if p := m.plugins[resource]; p != nil && p.devices[id].works {
+				out[uid]++
+			}
+		}
+	}
+	return out
 }
 
 // errLeaving is that devices will be free soon.

@@ -21,8 +21,8 @@ import (
 
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/capacity"
-	"fairlead.run/internal/node/devices/devicetest"
 	"fairlead.run/internal/node/plugins"
+	"fairlead.run/test/deviceplugin"
 )
 
 const gpu = "example.com/gpu"
@@ -144,7 +144,7 @@ func (m *machine) await(t *testing.T, all, work int64) {
 }
 
 // serve has a plugin on the machine.
-func (m *machine) serve(t *testing.T, p *devicetest.Plugin) {
+func (m *machine) serve(t *testing.T, p *deviceplugin.Plugin) {
 	t.Helper()
 	p.Serve(t, m.sockets)
 	if err := p.Register(t, m.sockets); err != nil {
@@ -189,7 +189,7 @@ func wantRefused(t *testing.T, err error, words string) {
 // those of a pod that has ended.
 func TestGives(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b", "c")
+	plugin := deviceplugin.New(gpu, "a", "b", "c")
 	m.serve(t, plugin)
 	m.await(t, 3, 3)
 	one := pod(1, container("x", 1), container("y", 1), corev1.Container{Name: "z"})
@@ -222,7 +222,7 @@ func TestGives(t *testing.T) {
 // TestInitContainers hand their devices on. Sidecars keep theirs.
 func TestInitContainers(t *testing.T) {
 	m := newMachine(t)
-	m.serve(t, devicetest.New(gpu, "a", "b", "c"))
+	m.serve(t, deviceplugin.New(gpu, "a", "b", "c"))
 	m.await(t, 3, 3)
 	p := pod(1, container("x", 1), container("y", 1))
 	side := container("side", 1)
@@ -242,7 +242,7 @@ func TestInitContainers(t *testing.T) {
 // while the plugin is away and after the agent was started anew.
 func TestTold(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b", "c")
+	plugin := deviceplugin.New(gpu, "a", "b", "c")
 	plugin.Nodes = map[string][]int64{"a": {1, 0}, "c": {1}}
 	m.serve(t, plugin)
 	m.await(t, 3, 3)
@@ -276,7 +276,7 @@ func TestTold(t *testing.T) {
 // TestHealth counts those that work, also when the plugin goes and comes again.
 func TestHealth(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b")
+	plugin := deviceplugin.New(gpu, "a", "b")
 	m.serve(t, plugin)
 	m.await(t, 2, 2)
 	plugin.Set("a", false)
@@ -306,7 +306,7 @@ func TestHealth(t *testing.T) {
 // and refuses it where these are not enough.
 func TestLeaving(t *testing.T) {
 	m := newMachine(t)
-	m.serve(t, devicetest.New(gpu, "a", "b", "c"))
+	m.serve(t, deviceplugin.New(gpu, "a", "b", "c"))
 	m.await(t, 3, 3)
 	one, two := pod(1, container("x", 2)), pod(2, container("x", 2))
 	m.admit(t, one)
@@ -334,7 +334,7 @@ func TestLeaving(t *testing.T) {
 // as it was for a minute after that has gone, and then that nobody knows.
 func TestHealthOfGiven(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b")
+	plugin := deviceplugin.New(gpu, "a", "b")
 	m.serve(t, plugin)
 	m.await(t, 2, 2)
 	p := pod(1, container("x", 2), container("y", 0))
@@ -397,7 +397,7 @@ func TestHealthOfGiven(t *testing.T) {
 // asked for it; and the plugin finds the other manager.
 func TestAnotherManager(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b", "c")
+	plugin := deviceplugin.New(gpu, "a", "b", "c")
 	m.serve(t, plugin)
 	m.await(t, 3, 3)
 	one, two := pod(1, container("x", 1)), pod(2, container("x", 1))
@@ -432,7 +432,7 @@ func TestAnotherManager(t *testing.T) {
 // TestPrepares tells the plugin each time before a container starts.
 func TestPrepares(t *testing.T) {
 	m := newMachine(t)
-	plugin := devicetest.New(gpu, "a", "b", "c")
+	plugin := deviceplugin.New(gpu, "a", "b", "c")
 	plugin.Options = &api.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
 	plugin.Prefers = []string{"c", "none", "b"}
 	m.serve(t, plugin)
@@ -475,7 +475,7 @@ func TestRegistration(t *testing.T) {
 	if m.Owns(gpu) {
 		t.Error("it was taken all the same")
 	}
-	plugin := devicetest.New(gpu, "a")
+	plugin := deviceplugin.New(gpu, "a")
 	own := filepath.Join(filepath.Dir(m.sockets), "own")
 	plugin.Serve(t, own)
 	p := plugins.Plugin{Type: PluginType, Name: gpu, Endpoint: plugin.Socket(own), Versions: []string{"v1beta1"}}
@@ -495,7 +495,7 @@ func TestRegistration(t *testing.T) {
 // TestNamesAndPagesThatAreBroken are told, and nothing else is lost.
 func TestNamesAndPagesThatAreBroken(t *testing.T) {
 	m := newMachine(t)
-	m.serve(t, devicetest.New(gpu, "a", "b"))
+	m.serve(t, deviceplugin.New(gpu, "a", "b"))
 	m.await(t, 2, 2)
 	p, q := pod(1, container("x", 1)), pod(2, container("x", 1))
 	m.admit(t, p)
@@ -520,7 +520,7 @@ func TestNamesAndPagesThatAreBroken(t *testing.T) {
 // TestPluginsThatFail are told of by events, each once.
 func TestPluginsThatFail(t *testing.T) {
 	m := newMachine(t)
-	wrong := devicetest.New("gpu", "a")
+	wrong := deviceplugin.New("gpu", "a")
 	wrong.Serve(t, m.sockets)
 	for range 3 {
 		if err := wrong.Register(t, m.sockets); err == nil {
@@ -528,7 +528,7 @@ func TestPluginsThatFail(t *testing.T) {
 		}
 	}
 	m.warns(t, plugins.FailedRegistration, `plugin of "gpu"`, "it is to be like example.com/gpu")
-	right := devicetest.New(gpu, "a")
+	right := deviceplugin.New(gpu, "a")
 	m.serve(t, right)
 	m.await(t, 1, 1)
 	right.Stop()
@@ -563,7 +563,7 @@ func TestNoRoomForTheSocket(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	m.serve(t, devicetest.New(gpu, "a"))
+	m.serve(t, deviceplugin.New(gpu, "a"))
 	m.await(t, 1, 1)
 	m.calm(t)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"fairlead.run/internal/node/devices/devicetest"
+	"fairlead.run/test/deviceplugin"
 )
 
 const gpu = corev1.ResourceName("example.com/gpu")
@@ -52,7 +52,7 @@ func TestDevices(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	s.shared = short
 	folder := filepath.Join(short, "device-plugins")
-	plugin := devicetest.New(string(gpu), "a", "b")
+	plugin := deviceplugin.New(string(gpu), "a", "b")
 	serve := func() {
 		s.await("the node's socket", func() bool { _, err := os.Stat(filepath.Join(folder, "kubelet.sock")); return err == nil })
 		plugin.Serve(t, folder)

@@ -1,6 +1,6 @@
-// Package devicetest is a device plugin for tests: it serves the interface by gRPC on a
+// Package deviceplugin is a device plugin for tests: it serves the interface by gRPC on a
 // unix socket and registers at the node's, as real ones do.
-package devicetest
+package deviceplugin
 
 import (
 	"context"
