@@ -353,6 +353,7 @@ func (a *Agent) arrange(ctx context.Context, all *sync.WaitGroup, found map[type
 	}
 	for _, left := range a.unwanted(wanted, found) {
 		w := newWorker(a, left)
+		w.guest.Leave()
 		w.in.End("nobody wants it any more")
 		begin(w)
 	}

@@ -121,19 +121,33 @@ func TestRoomOfDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		n.room = few{most: 1}
-		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		first, next := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		n.boot(t, first)
 		n.Stubborn()
-		next := pod(2, corev1.RestartPolicyAlways, "x")
+		leaves := func(p *corev1.Pod, want bool) {
+			t.Helper()
+			if n.Leaves(p.UID) != want || n.Rests(p.UID) == want {
+				t.Errorf("%s: want that it leaves: %v", p.Name, want)
+			}
+		}
 		n.Set([]*corev1.Pod{next})
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		n.expect(t, "p2", corev1.PodPending, false)
+		leaves(first, true)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		n.expect(t, "p2", corev1.PodRunning, true)
 		if n.saw("OutOfpods") {
 			t.Errorf("%q", n.events)
 		}
+		leaves(first, false)
+		n.kill()
+		n.boot(t) // which finds one that nobody wants
+		leaves(next, true)
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		leaves(next, false)
 		n.stop()
 	})
 }
