@@ -26,6 +26,10 @@ import (
 const (
 	runtimeEvery = 10 * time.Second
 	imagesEvery  = time.Minute
+	// runtimeAway is how long the node says what its runtime has said last while that does not
+	// answer, as a kubelet does. A runtime that is only started anew is back by then, and the
+	// cluster takes no pod of a node that is not ready for ready.
+	runtimeAway = 30 * time.Second
 )
 
 // facts is what the node says of itself. What changes is asked of the runtime now and
@@ -34,6 +38,7 @@ type facts struct {
 	endpoint *endpoint.Endpoint
 	info     corev1.NodeSystemInfo
 	fixed    nodestatus.Facts
+	away     time.Duration // see runtimeAway
 	// warn tells of what is wrong, and changed that there is something to tell the cluster.
 	warn    func(reason, message string)
 	changed func()
@@ -45,13 +50,14 @@ type facts struct {
 type latest struct {
 	mu       sync.Mutex
 	runtime  nodestatus.Runtime
+	heard    time.Time // when it was said
 	handlers []advert.Handler
 	images   []corev1.ContainerImage
 	unfit    string // why the runtime cannot be used, as it was told
 }
 
 func factsOf(cfg Config, has capacity.Node) (facts, error) {
-	f := facts{endpoint: cfg.Endpoint, latest: &latest{}}
+	f := facts{endpoint: cfg.Endpoint, away: runtimeAway, latest: &latest{}}
 	f.runtime.NotReady = []string{"the container runtime was not asked yet"}
 	info, err := nodestatus.Machine("/", cfg.Endpoint.Name+"://"+cfg.Endpoint.Version)
 	if err != nil {
@@ -109,10 +115,12 @@ func (f *facts) ask(ctx context.Context, images bool) {
 	if err == nil {
 		answer, err = f.endpoint.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	}
-	f.set(nodestatus.FromRuntime(answer, err))
+	if err == nil || !f.lately() {
+		f.set(nodestatus.FromRuntime(answer, err))
+	}
 	if err == nil {
 		f.mu.Lock()
-		f.unfit = ""
+		f.heard, f.unfit = time.Now(), ""
 		f.fixed.Info.ContainerRuntimeVersion = is.Name + "://" + is.Version
 		f.mu.Unlock()
 	}
@@ -135,6 +143,13 @@ func (f *facts) ask(ctx context.Context, images bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = out
+}
+
+// lately says that the runtime has answered a moment ago.
+func (f *facts) lately() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.heard.IsZero() && time.Since(f.heard) < f.away
 }
 
 // set takes an answer of the runtime.

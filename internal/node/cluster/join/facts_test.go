@@ -105,3 +105,31 @@ func TestRuntimeIsChanged(t *testing.T) {
 		t.Errorf("the cluster was told %d times that there is something new", changed)
 	}
 }
+
+// TestRuntimeIsAwayForAMoment has the node stay what it is while its runtime is started anew, and not
+// ready once that takes too long.
+func TestRuntimeIsAwayForAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	end := serve(t, path, release{version: "1", speaks: "v1"})
+	e, err := endpoint.Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	changed := 0
+	f := facts{endpoint: e, away: runtimeAway, latest: &latest{}, changed: func() { changed++ }}
+	f.runtime.NotReady = []string{"not asked"}
+	f.ask(t.Context(), false)
+	end()
+	for range 3 {
+		f.ask(t.Context(), false)
+	}
+	if got := f.now().Runtime.NotReady; len(got) > 0 || changed != 1 {
+		t.Errorf("not ready after a moment: %q; the cluster was told %d times", got, changed)
+	}
+	f.heard = f.heard.Add(-runtimeAway)
+	f.ask(t.Context(), false)
+	if got := strings.Join(f.now().Runtime.NotReady, "; "); !strings.HasPrefix(got, "container runtime is down: ") || changed != 2 {
+		t.Errorf("not ready after %s: %q; the cluster was told %d times", runtimeAway, got, changed)
+	}
+}
