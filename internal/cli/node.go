@@ -369,7 +369,11 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if n, err = join.New(ctx, cfg); err != nil {
 		return err
 	}
-	own, err := certificates.KeepClient(f.kubeconfig, f.asker("", &cfg, warn, log), func(message string) { warn("ClientCertificateEnds", message) })
+	asker := f.asker("", &cfg, warn, log)
+	if f.bootstrap != "" {
+		asker.Begin = certificates.Bootstrap{With: f.bootstrap}.Client
+	}
+	own, err := certificates.KeepClient(f.kubeconfig, asker, func(message string) { warn("ClientCertificateEnds", message) })
 	if err != nil {
 		return err
 	}

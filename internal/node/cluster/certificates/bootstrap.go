@@ -34,7 +34,7 @@ func (b Bootstrap) Do(ctx context.Context) error {
 		return err
 	}
 	b.Folder = folder
-	m := ForClient(Asker{Node: b.Node, Folder: folder, Client: b.client, Log: b.Log})
+	m := ForClient(Asker{Node: b.Node, Folder: folder, Client: b.Client, Log: b.Log})
 	if c := m.Current(); c != nil && time.Now().Before(c.Leaf.NotAfter) && covers(c.Leaf, m.Template()) {
 		return b.write()
 	}
@@ -45,8 +45,8 @@ func (b Bootstrap) Do(ctx context.Context) error {
 	return b.write()
 }
 
-// client is that of who may only ask.
-func (b Bootstrap) client() (*cluster.Client, error) {
+// Client is that of who may only ask.
+func (b Bootstrap) Client() (*cluster.Client, error) {
 	config, err := cluster.Config(b.With, "")
 	if err != nil {
 		return nil, err

@@ -3,10 +3,12 @@ package certificates
 import (
 	"context"
 	"crypto/x509"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"fairlead.run/internal/cluster"
 	"fairlead.run/test/apiserver"
 )
 
@@ -193,6 +196,66 @@ func TestAnEndedCertificateSaysWhatToDo(t *testing.T) {
 		time.Sleep(2 * selfSignedLife)
 		if err := ForClient(s.asker(folder)).Ensure(t.Context()); err == nil || !strings.Contains(err.Error(), "ended at") || !strings.Contains(err.Error(), "--bootstrap-kubeconfig") {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestAnEndedCertificateBeginsAnew has who may ask for new nodes ask when the API server does not know
+// the node's own certificate any more, and not before.
+func TestAnEndedCertificateBeginsAnew(t *testing.T) {
+	pki := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigner(t, apiserver.InMemory(t, requests))
+		as := func(token string) func() (*cluster.Client, error) {
+			return func() (*cluster.Client, error) {
+				config := s.Config()
+				config.BearerToken = token
+				return cluster.NewClient(config)
+			}
+		}
+		var known atomic.Bool // the API server knows the node
+		var begun atomic.Int32
+		known.Store(true)
+		s.Intercept(func(_ apiserver.Call, w http.ResponseWriter, r *http.Request) bool {
+			switch r.Header.Get("Authorization") {
+			case "Bearer own":
+				if !known.Load() {
+					w.WriteHeader(http.StatusUnauthorized)
+					return true
+				}
+			case "Bearer begin":
+				begun.Add(1)
+			}
+			return false
+		})
+		a := s.asker(Folder{pki, "c"})
+		a.Client, a.Begin = as("own"), as("begin")
+		m := ForClient(a)
+		run(t, m)
+		s.answer(certificatesv1.CertificateApproved, 10*time.Hour)
+		first := m.Current()
+		known.Store(false)
+		time.Sleep(9*time.Hour + 30*time.Minute)
+		if begun.Load() > 0 {
+			t.Error("another asks before the certificate has ended")
+		}
+		time.Sleep(time.Hour)
+		s.answer(certificatesv1.CertificateApproved, 10*time.Hour)
+		if now := m.Current(); begun.Load() == 0 || now.Leaf.Equal(first.Leaf) {
+			t.Errorf("another was asked %d times, and the certificate ends at %s", begun.Load(), now.Leaf.NotAfter)
+		}
+
+		// A clock that is wrong is no reason: the API server knows the node.
+		known.Store(true)
+		begun.Store(0)
+		a.Folder = Folder{pki, "d"}
+		if _, err := SelfSigned(a.Folder, []string{"system:node:n"}, nil, time.Now().Add(-2*selfSignedLife)); err != nil {
+			t.Fatal(err)
+		}
+		run(t, ForClient(a))
+		s.answer(certificatesv1.CertificateApproved, 10*time.Hour)
+		if begun.Load() > 0 {
+			t.Error("another asks though the node is known")
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
@@ -28,6 +29,7 @@ const look = time.Minute
 type Config struct {
 	Folder Folder
 	Client func() (*cluster.Client, error) // who asks for it
+	Begin  func() (*cluster.Client, error) // see Asker
 	Signer string
 	Usages []certificatesv1.KeyUsage
 	// Template is what the certificate must say: subject, names, addresses. It is
@@ -45,7 +47,10 @@ type Asker struct {
 	Node   string
 	Folder Folder
 	Client func() (*cluster.Client, error)
-	Warn   func(reason, message string) // see Config
+	// Begin is who may ask for a client certificate in the place of a node whose own has ended, as
+	// while the machine slept: the cluster does not know the node any more. Nil is nobody.
+	Begin func() (*cluster.Client, error)
+	Warn  func(reason, message string) // see Config
 	// Metrics may be nil.
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -62,7 +67,7 @@ type Manager struct {
 // ForClient is the certificate by which a node is itself for the API server.
 func ForClient(a Asker) *Manager {
 	return newManager(Config{
-		Folder: a.Folder, Client: a.Client, Warn: a.Warn, Metrics: a.Metrics, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Folder: a.Folder, Client: a.Client, Begin: a.Begin, Warn: a.Warn, Metrics: a.Metrics, Log: a.Log, Signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		Template: func() *x509.CertificateRequest { return &x509.CertificateRequest{Subject: subject(a.Node)} },
 	})
@@ -182,17 +187,36 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	if m.Good(time.Now()) && covers(m.current.Load().Leaf, template) {
 		return nil
 	}
-	c, err := m.request(ctx, template)
-	if has := m.current.Load(); err != nil && m.Signer == certificatesv1.KubeAPIServerClientKubeletSignerName && has != nil && time.Now().After(has.Leaf.NotAfter) {
-		return fmt.Errorf("the client certificate of this node ended at %s, so that the API server does not know it; --bootstrap-kubeconfig has it begin anew: %w",
-			has.Leaf.NotAfter.UTC().Format(time.RFC3339), err)
+	c, err := m.request(ctx, template, m.Client)
+	// This clock may be wrong: who ends a certificate is the API server.
+	if m.Begin != nil && m.ended() && apierrors.IsUnauthorized(err) {
+		m.Log.Warn("the client certificate of this node has ended, and it asks for another as a new node does", "ended", m.current.Load().Leaf.NotAfter)
+		c, err = m.request(ctx, template, m.Begin)
 	}
 	if err != nil {
-		return err
+		return m.because(err)
 	}
 	m.use(c)
 	m.Log.Info("the cluster has given this node a certificate", "signer", m.Signer, "until", c.Leaf.NotAfter)
 	return nil
+}
+
+// ended says that the client certificate is too old by this machine's clock.
+func (m *Manager) ended() bool {
+	has := m.current.Load()
+	return !m.serving() && has != nil && time.Now().After(has.Leaf.NotAfter)
+}
+
+// because says of an error what it comes from, if the certificate has ended.
+func (m *Manager) because(err error) error {
+	if !m.ended() {
+		return err
+	}
+	advice := "--bootstrap-kubeconfig has it begin anew"
+	if m.Begin != nil {
+		advice = "who --bootstrap-kubeconfig names has to get it another one"
+	}
+	return fmt.Errorf("the client certificate of this node ended at %s, so that the API server does not know it; %s: %w", m.current.Load().Leaf.NotAfter.UTC().Format(time.RFC3339), advice, err)
 }
 
 // Good says that there is a certificate that need not be renewed yet.

@@ -34,13 +34,13 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// request asks the cluster, and keeps what it gives.
-func (m *Manager) request(ctx context.Context, template *x509.CertificateRequest) (*tls.Certificate, error) {
+// request asks the cluster as who has that client, and keeps what it gives.
+func (m *Manager) request(ctx context.Context, template *x509.CertificateRequest, as func() (*cluster.Client, error)) (*tls.Certificate, error) {
 	key, text, err := m.Folder.pendingKey()
 	if err != nil {
 		return nil, err
 	}
-	client, err := m.Client()
+	client, err := as()
 	if err != nil {
 		return nil, err
 	}
