@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -25,6 +26,7 @@ import (
 	"fairlead.run/internal/node/cluster/join"
 	"fairlead.run/internal/node/cluster/membership"
 	"fairlead.run/internal/node/cluster/nodestatus"
+	"fairlead.run/internal/node/cluster/requests"
 	"fairlead.run/internal/node/endpoint"
 	"fairlead.run/internal/node/localnode"
 	"fairlead.run/internal/node/plan"
@@ -327,7 +329,8 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 	if err := f.bootstrapped(ctx, node.Name, log); err != nil {
 		return err
 	}
-	client, events, err := f.clients()
+	asked := requests.New()
+	client, events, err := f.clients(asked)
 	if err != nil {
 		return err
 	}
@@ -341,7 +344,7 @@ func (f *nodeFlags) run(ctx context.Context, s *session, log *slog.Logger, healt
 		Registration: join.Registration{Labels: f.self.labels, ProviderID: f.self.provider, MaxImages: &f.self.images, Lease: f.self.lease, Report: f.self.report},
 		API: join.API{
 			Address: net.JoinHostPort(f.api.address, fmt.Sprint(f.api.port)), ClientCA: f.api.clientCA, AlwaysAllow: f.api.alwaysAllow, Anonymous: f.api.anonymous, Served: f.api.served(), TLS: f.api.tls,
-			Healthz: f.api.healthz(), Health: []server.Check{health}, Flags: f.self.flags, Certificates: certificates.NewMetrics(),
+			Healthz: f.api.healthz(), Health: []server.Check{health}, Flags: f.self.flags, Certificates: certificates.NewMetrics(), Metrics: []func(io.Writer) error{asked.Write},
 		},
 		Stock: f.stock.Settings,
 	}
@@ -415,13 +418,15 @@ func (f *nodeFlags) bootstrapped(ctx context.Context, node string, log *slog.Log
 	return b.Do(ctx)
 }
 
-// clients are one for everything, and one for events, which have limits of their own.
-func (f *nodeFlags) clients() (client, events *cluster.Client, err error) {
+// clients are one for everything, and one for events, which have limits of their own. Requests of
+// both are counted.
+func (f *nodeFlags) clients(asked *requests.Counter) (client, events *cluster.Client, err error) {
 	config, err := cluster.Config(f.kubeconfig, "")
 	if err != nil {
 		return nil, nil, err
 	}
 	config.QPS, config.Burst = 100, 200
+	config.Wrap(asked.Over)
 	if client, err = cluster.NewClient(config); err != nil {
 		return nil, nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +16,12 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/grpc"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/cluster/requests"
 	"fairlead.run/internal/node/podspec"
 )
 
@@ -120,5 +126,29 @@ func TestResolvConf(t *testing.T) {
 	}
 	if err := (&dnsFlags{resolv: "/nowhere"}).set(&podspec.Node{}); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "--resolv-conf") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRequestsOfANodeAreCounted has both clients of a node counted.
+func TestRequestsOfANodeAreCounted(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"], config.Contexts["c"], config.CurrentContext = &clientcmdapi.Cluster{Server: server.URL}, &clientcmdapi.Context{Cluster: "c"}, "c"
+	f := nodeFlags{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := clientcmd.WriteToFile(*config, f.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	asked := requests.New()
+	client, events, err := f.clients(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*cluster.Client{client, events} {
+		_, _ = c.Namespace(t.Context(), "a")
+	}
+	var out strings.Builder
+	if err := asked.Write(&out); err != nil || !strings.Contains(out.String(), `rest_client_requests_total{code="404",method="GET",host="`+server.Listener.Addr().String()+`"} 2`) {
+		t.Errorf("%v:\n%s", err, &out)
 	}
 }

@@ -96,7 +96,8 @@ type API struct {
 	TLS access.TLS // without its Certificate
 	// Certificates counts those of the node; nil counts none.
 	Certificates *certificates.Metrics
-	Health       []server.Check // beside those of the agent
+	Metrics      []func(io.Writer) error // beside those of the node
+	Health       []server.Check          // beside those of the agent
 	// Flags are those that the node was started with, without secrets, for /flagz.
 	Flags map[string]string
 }
@@ -248,7 +249,8 @@ func (n *Node) about() *zpages.About {
 
 // metrics are what the node tells beside its API.
 func (n *Node) metrics() []func(io.Writer) error {
-	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process()}
+	out := []func(io.Writer) error{n.agent.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process(), version()}
+	out = append(out, n.cfg.Metrics...)
 	if c := n.cfg.Certificates; c != nil {
 		out = append(out, c.Write)
 	}
