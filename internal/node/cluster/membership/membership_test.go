@@ -409,6 +409,37 @@ func TestStatusSurvives(t *testing.T) {
 	}
 }
 
+// TestStatusWithoutLabels is written where an admission policy lets no node label itself.
+func TestStatusWithoutLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := newServer(t)
+		server.Put(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		server.Intercept(func(c apiserver.Call, w http.ResponseWriter, _ *http.Request) bool {
+			if c.Verb != "patch" || c.Subresource == "status" {
+				return false
+			}
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		})
+		var said atomic.Pointer[Said]
+		first := facts("1Gi")
+		first.Handlers = []advert.Handler{{Name: "runc", Works: true}}
+		said.Store(&first)
+		statusOf(t, client, &said)
+		time.Sleep(time.Minute)
+		if n := get[corev1.Node](t, server, nodes, "n"); n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
+			t.Errorf("the status is %+v", n.Status)
+		}
+		next := facts("2Gi")
+		next.Handlers = first.Handlers
+		said.Store(&next)
+		time.Sleep(time.Minute)
+		if n := get[corev1.Node](t, server, nodes, "n"); n.Status.Capacity.Memory().String() != "2Gi" {
+			t.Errorf("the status is %+v", n.Status)
+		}
+	})
+}
+
 // TestDeclaredFeatures are told, and to API servers that do not know of them no more often than
 // heartbeats.
 func TestDeclaredFeatures(t *testing.T) {

@@ -146,14 +146,15 @@ func (s *Status) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
 	said := s.facts(ctx)
-	if err := s.advertise(ctx, said.Handlers); err != nil {
-		return err
-	}
 	patch, err := Patch(s.newest, said.Facts, time.Now(), s.due())
-	if err != nil || patch == nil {
+	if err == nil && patch != nil {
+		err = s.patch(ctx, types.StrategicMergePatchType, patch, "status")
+	}
+	if err != nil {
 		return err
 	}
-	return s.patch(ctx, types.StrategicMergePatchType, patch, "status")
+	// Last: who does not let nodes label themselves must not keep a node from being ready.
+	return s.advertise(ctx, said.Handlers)
 }
 
 // due says that the API server is told though nothing has changed.
