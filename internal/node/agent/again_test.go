@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/node/logs/rotate"
+	"fairlead.run/internal/node/source"
 )
 
 // ofOne is a pod with an init container whose containers all begin again when the first has
@@ -172,6 +173,46 @@ func TestDoneStaysDone(t *testing.T) {
 		n.Exit("p1/y", 0)
 		synctest.Wait()
 		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.stop()
+	})
+}
+
+// TestDoneStaysDoneAlone does so where no API server has a status of the pod: it goes by what the
+// agent has written down, also after one more reboot. A pod that comes anew begins anew.
+func TestDoneStaysDoneAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := pod(1, corev1.RestartPolicyOnFailure, "x", "y", "z")
+		p.Annotations = map[string]string{source.SourceAnnotation: source.File}
+		n.boot(t, p)
+		n.Exit("p1/x", 0)
+		synctest.Wait()
+		for i := range 2 {
+			n.reboot()
+			n.boot(t, p)
+			if s := n.of("p1").ContainerStatuses[0]; s.State.Terminated == nil || s.State.Terminated.Reason != "Completed" || s.RestartCount != 0 {
+				t.Errorf("%+v", s)
+			}
+			if i == 0 {
+				n.Exit("p1/z", 0)
+				synctest.Wait()
+			}
+		}
+		for name, want := range map[string]int{"p1/x": 1, "p1/y": 3, "p1/z": 2} {
+			if got := n.Calls("start " + name); len(got) != want {
+				t.Errorf("%s was started %d times, want %d", name, len(got), want)
+			}
+		}
+		n.Exit("p1/y", 0)
+		synctest.Wait()
+		n.expect(t, "p1", corev1.PodSucceeded, false)
+		n.Set(nil)
+		synctest.Wait()
+		n.Set([]*corev1.Pod{p})
+		synctest.Wait()
+		if got := n.Calls("start p1/x"); len(got) != 2 {
+			t.Errorf("anew it was started %d times, want 2", len(got))
+		}
 		n.stop()
 	})
 }

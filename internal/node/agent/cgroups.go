@@ -30,10 +30,16 @@ func (noCgroups) Ensure(context.Context, *corev1.Pod) error { return nil }
 func (noCgroups) Remove(context.Context, types.UID) error   { return nil }
 
 // counted is a pod as the node accounts for it: with what it was let in with, and with
-// the overhead of its class, also where no API server has written that down.
+// the overhead of its class and the containers that are done, also where no API server has
+// written that down.
 func (w *worker) counted(p *corev1.Pod) *corev1.Pod {
 	if w.record.Allocated != nil {
 		p = w.record.Allocated.Of(p)
+	}
+	if len(w.record.Done) > 0 && len(p.Status.ContainerStatuses) == 0 {
+		own := *p
+		own.Status.ContainerStatuses = w.record.Done
+		p = &own
 	}
 	if len(w.place.Overhead) == 0 || len(p.Spec.Overhead) > 0 {
 		return p

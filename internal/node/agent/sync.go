@@ -96,7 +96,7 @@ func (w *worker) input() plan.Input {
 		Hash: func(ct *corev1.Container) string { return podspec.Hash(w.pod, ct) }, LongestPause: w.a.cfg.Node.LongestPause,
 	}
 	_, told := w.shown.Get()
-	status.Remember(in.Containers, w.pod, cmp.Or(told, &w.given.Status))
+	status.Remember(in.Containers, w.pod, cmp.Or(told, &w.pod.Status))
 	switch {
 	case w.ending != nil:
 		in.Ending = w.ending.Why
@@ -263,7 +263,7 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 		}
 		return again, w.retire(ctx)
 	}
-	if err := w.tidy(ctx); err != nil {
+	if err := errors.Join(w.tidy(ctx), w.noteDone()); err != nil {
 		return again, err
 	}
 	if err := w.tighten(ctx, p); err != nil {
@@ -335,6 +335,21 @@ func (w *worker) remember() error {
 	err := w.a.ledger.Write(w.uid, w.record)
 	if err != nil {
 		w.record.Ended = nil
+	}
+	return err
+}
+
+// noteDone writes down which containers of a pod that goes on have ended for good, so that they
+// do not run a second time after a reboot. Of a pod of an API server that has it.
+func (w *worker) noteDone() error {
+	_, told := w.shown.Get()
+	r := w.record
+	if r.Done = status.Done(w.pod, told); len(r.Done) <= len(w.record.Done) || source.Of(w.pod) == source.API {
+		return nil
+	}
+	err := w.a.ledger.Write(w.uid, r)
+	if err == nil {
+		w.record = r
 	}
 	return err
 }

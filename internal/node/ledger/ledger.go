@@ -58,6 +58,9 @@ type Record struct {
 	// Ran says that a container of a pod that is never to run twice was started, or was about
 	// to be.
 	Ran bool `json:"ran,omitempty"`
+	// Done are the statuses of containers that have ended for good while the pod goes on, where
+	// no API server knows of them.
+	Done []corev1.ContainerStatus `json:"done,omitempty"`
 	// Hooks are the containers, by name, whose postStart hook is not known to have ended:
 	// the id of the attempt.
 	Hooks map[string]string `json:"hooks,omitempty"`

@@ -18,17 +18,26 @@ func Remember(has map[string]*plan.Container, pod *corev1.Pod, told *corev1.PodS
 			has[name] = done(s)
 		}
 	}
-	if plan.RestartsAll(pod) {
-		return // they were removed to run again
+	for _, s := range Done(pod, told) {
+		if has[s.Name] == nil {
+			has[s.Name] = done(&s)
+		}
+	}
+}
+
+// Done are the containers that a status tells have ended, and that nothing starts again while
+// their pod goes on.
+func Done(pod *corev1.Pod, told *corev1.PodStatus) (out []corev1.ContainerStatus) {
+	if told == nil || plan.RestartsAll(pod) {
+		return nil // they were removed to run again
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		s := statusOf(told.ContainerStatuses, c.Name)
-		if s == nil || has[c.Name] != nil || s.State.Terminated == nil || plan.Restarts(pod, c, s.State.Terminated.ExitCode) {
-			continue
+		if s := statusOf(told.ContainerStatuses, c.Name); s != nil && s.State.Terminated != nil && !plan.Restarts(pod, c, s.State.Terminated.ExitCode) {
+			out = append(out, *s)
 		}
-		has[c.Name] = done(s)
 	}
+	return out
 }
 
 func done(s *corev1.ContainerStatus) *plan.Container {
