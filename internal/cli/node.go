@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -497,18 +496,11 @@ func (f *nodeFlags) serving(cfg *join.Config, warn func(reason, message string),
 	names := []string{cfg.Node.Name}
 	switch {
 	case f.api.certFile != "":
-		has, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile)
+		c, err := certificates.NewFiles(f.asker("", cfg, warn, log), f.api.certFile, f.api.keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
-		cfg.Certificates.Serving(has.Leaf)
-		cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			c, err := tls.LoadX509KeyPair(f.api.certFile, f.api.keyFile) // it may have been renewed
-			if err == nil {
-				cfg.Certificates.Serving(c.Leaf)
-			}
-			return &c, err
-		}
+		cfg.Certificate = c.GetCertificate
 	case f.api.rotate:
 		m := certificates.ForServing(f.asker("fairlead-server", cfg, warn, log), func() ([]string, []net.IP) { return names, ips })
 		cfg.Certificate, keep = m.GetCertificate, append(keep, m.Run)
