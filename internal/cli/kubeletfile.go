@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.run/internal/node/eviction"
 )
 
 // kubeletFile is the configuration file of a kubelet. What it says holds as if the flags
@@ -82,10 +84,29 @@ func (k *kubeletFile) read(flags *pflag.FlagSet) error {
 	delete(content, "apiVersion")
 	given := map[string]bool{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	mergeEvictions(content)
 	if err := k.take(flags, given, "", content); err != nil {
 		return usageError{fmt.Errorf("--kubelet-config %s: %w", k.path, err)}
 	}
 	return nil
+}
+
+// mergeEvictions has hard thresholds of evictions stand beside those that a kubelet has by itself,
+// and not in the place of all, if the file wants that.
+func mergeEvictions(content map[string]any) {
+	const merge, hard = "mergeDefaultEvictionSettings", "evictionHard"
+	wants, is := content[merge].(bool)
+	if !is {
+		return
+	}
+	delete(content, merge)
+	if own, said := content[hard].(map[string]any); said && wants && !unsaid(own) {
+		for signal, value := range eviction.DefaultHard {
+			if _, has := own[signal]; !has {
+				own[signal] = value
+			}
+		}
+	}
 }
 
 // take sets the flags of an object's fields.

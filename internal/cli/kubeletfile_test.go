@@ -111,6 +111,12 @@ func TestKubeletConfig(t *testing.T) {
 		}, []string{"cpuManagerPolicy", "failSwapOn", "logging.verbosity"}},
 		"flags win": {fromKubeadm + "maxPods: 250\n", []string{"--max-pods", "30", "--cluster-dns", "10.0.0.1"}, map[string]string{"max-pods": "30", "cluster-dns": "[10.0.0.1]", "cgroup-driver": "systemd"}, nil},
 		"pauses":    {strings.Replace(fromKubeadm, "crashLoopBackOff: {}", "crashLoopBackOff: {maxContainerRestartPeriod: 20s}", 1), nil, map[string]string{"max-container-restart-period": "20s"}, nil},
+		"evictions beside": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmergeDefaultEvictionSettings: true\nevictionHard: {memory.available: 500Mi, pid.available: 5%}\n", nil, map[string]string{
+			"eviction-hard": "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<500Mi,nodefs.available<10%,nodefs.inodesFree<5%,pid.available<5%",
+		}, nil},
+		"evictions instead": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmergeDefaultEvictionSettings: false\nevictionHard: {memory.available: 500Mi}\n", nil, map[string]string{
+			"eviction-hard": "memory.available<500Mi",
+		}, nil},
 		"no health": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\noomScoreAdj: 0\n", nil, map[string]string{"healthz-port": "0", "oom-score-adj": "0"}, nil},
 		"spared":    {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", nil, map[string]string{"oom-score-adj": "-999"}, nil},
 	} {
