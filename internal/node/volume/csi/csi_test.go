@@ -203,6 +203,33 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// A driver that is not registered, as just after the agent has begun, has said nothing: it
+// may have unmounted the volume, and have more to undo.
+func TestDriversThatAreNotRegisteredYet(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one"), Attach: func(context.Context) (map[string]string, error) { return nil, nil }}
+	b.publish(t, v)
+	staged, _ := filepath.Glob(filepath.Join(b.dir, "staging/*/*/globalmount"))
+	if len(staged) != 1 {
+		t.Fatal(staged)
+	}
+	if err := errors.Join(unix.Unmount(v.Target, 0), unix.Unmount(staged[0], 0)); err != nil {
+		t.Fatal(err)
+	}
+	early := csi.New(csi.Config{
+		Socket: func(driver string) (string, error) {
+			return "", fmt.Errorf("no driver %s: %w", driver, errdefs.ErrNotFound)
+		},
+		Staging: filepath.Join(b.dir, "staging"), Pods: b.dir, Timeout: time.Minute,
+	})
+	if err := early.Unpublish(t.Context(), v.Target); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Errorf("nobody was asked: %v", err)
+	}
+	b.unpublish(t, v.Target)
+	b.wantCalls(t, "Stage Publish Unpublish Unstage")
+	b.nothingLeft(t)
+}
+
 // A target whose pod was deleted by force does not keep a volume staged for ever.
 func TestUsersThatAreGoneDoNotCount(t *testing.T) {
 	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})

@@ -14,6 +14,8 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.run/internal/errdefs"
@@ -304,9 +306,10 @@ func (s stage) inUse() (bool, error) {
 
 // undone sees that a driver has unmounted a path, and removes the empty folder if
 // the driver did not. A volume that the driver does not know is unmounted if
-// nothing is mounted.
+// nothing is mounted. It has to be the driver that says so: one that is not registered
+// (yet) may have more to undo than a mount, as a device that it has opened.
 func undone(err error, path string) error {
-	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+	if err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}
 	there, lookErr := mounted(path)
