@@ -100,22 +100,42 @@ func unmountBelow(dir string) error {
 }
 
 // deleteTree deletes a folder. It never goes into a mount, even one that has come
-// since the last look.
+// since the last look. What is too deep in it is brought up first, where the next round
+// finds it: containers can make any depth.
 func deleteTree(ctx context.Context, dir string) error {
+	raised := false
 	w := &tree.Walk{
 		Visit: func(n *tree.Node) error { return unlink(n, dir) },
 		Foreign: func(_ int, name string) error {
 			return fmt.Errorf("something is mounted on %s: %w", name, errdefs.ErrPrecondition)
 		},
+		Deep: func(n *tree.Node) error {
+			raised = true
+			return raise(n, dir)
+		},
 	}
 	var err error
-	for range rounds {
+	for left := rounds; left > 0; left-- {
+		raised = false
 		if err = w.Run(ctx, dir); !errors.Is(err, unix.ENOTEMPTY) {
 			break
+		}
+		if raised {
+			left = rounds + 1 // there is less of it
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
+
+// raise moves a folder to the top of what is deleted. No other one has its inode, nor so the
+// name.
+func raise(n *tree.Node, top string) error {
+	to := filepath.Join(top, fmt.Sprintf(".deep-%d", n.Stat.Ino))
+	if err := unix.Renameat(n.Parent, n.Name, unix.AT_FDCWD, to); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "bring up", Path: n.Name, Err: err}
 	}
 	return nil
 }

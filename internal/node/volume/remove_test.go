@@ -106,6 +106,43 @@ func TestNothingIsDeletedThroughAMount(t *testing.T) {
 	}
 }
 
+// TestDeepFoldersAreDeleted has folders deeper than any path is long, which a container makes
+// step by step, with files and links in them.
+func TestDeepFoldersAreDeleted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pod")
+	fd := unix.AT_FDCWD
+	for i := range 5000 {
+		name := "d"
+		if i == 0 {
+			name = dir
+		}
+		if err := unix.Mkdirat(fd, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(fd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%500 == 7 {
+			file, err := unix.Openat(next, "f", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+			if err := errors.Join(err, unix.Close(file), unix.Symlinkat("/", next, "link")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if fd != unix.AT_FDCWD {
+			_ = unix.Close(fd)
+		}
+		fd = next
+	}
+	_ = unix.Close(fd)
+	if err := deleteTree(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Error("it is left")
+	}
+}
+
 func TestRemoveIsRetryable(t *testing.T) {
 	needRoot(t)
 	d := testDirs(t)

@@ -16,8 +16,12 @@ import (
 	"fairlead.run/internal/errdefs"
 )
 
-// maxDepth bounds how deep a tree is followed. No path is longer.
-const maxDepth = unix.PathMax / 2
+const (
+	// maxDepth bounds how deep a tree is followed. No path is longer.
+	maxDepth = unix.PathMax / 2
+	// maxKept is the same where Deep takes what is deeper: each level holds two descriptors.
+	maxKept = 256
+)
 
 // Node is what a walk comes by.
 type Node struct {
@@ -39,6 +43,9 @@ func (n *Node) Path() string { return fmt.Sprintf("/proc/thread-self/fd/%d", n.F
 type Walk struct {
 	Visit   func(*Node) error
 	Foreign func(parent int, name string) error
+	// Deep is told of a folder that is too deep to be followed, and neither it nor what is in
+	// it is visited. With nil such a one is an error: containers can make any depth, step by step.
+	Deep func(*Node) error
 }
 
 // Run walks through what is at top. It ends with ctx, with its cause.
@@ -61,13 +68,16 @@ func (w *Walk) node(ctx context.Context, n *Node, depth int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if depth > maxDepth {
-		return fmt.Errorf("folders are more than %d deep: %w", maxDepth, errdefs.ErrExhausted)
-	}
 	if err := unix.Fstat(n.FD, &n.Stat); err != nil {
 		return &fs.PathError{Op: "stat", Path: n.Name, Err: err}
 	}
 	if n.IsDir() {
+		switch {
+		case depth > maxKept && w.Deep != nil:
+			return w.Deep(n)
+		case depth > maxDepth:
+			return fmt.Errorf("folders are more than %d deep: %w", maxDepth, errdefs.ErrExhausted)
+		}
 		if err := w.entries(ctx, n.FD, depth); err != nil {
 			return err
 		}
