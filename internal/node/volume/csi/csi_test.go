@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -227,6 +228,19 @@ func TestDriversThatAreNotRegisteredYet(t *testing.T) {
 	}
 	b.unpublish(t, v.Target)
 	b.wantCalls(t, "Stage Publish Unpublish Unstage")
+	b.nothingLeft(t)
+}
+
+// The folder of a volume that a kubelet had staged here before is left by nobody.
+func TestVolumesThatAKubeletHadStaged(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
+	dir := filepath.Join(b.dir, "staging", v.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Handle))))
+	if err := errors.Join(os.MkdirAll(dir, 0o750), os.WriteFile(filepath.Join(dir, "vol_data.json"), []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b.publish(t, v)
+	b.unpublish(t, v.Target)
 	b.nothingLeft(t)
 }
 

@@ -31,6 +31,10 @@ func (c *Client) stage(driver, handle string) stage {
 func (s stage) mount() string { return filepath.Join(s.dir, "globalmount") }
 func (s stage) users() string { return filepath.Join(s.dir, "users") }
 
+// foreignRecord is what a kubelet has written beside a volume that it has staged. It is left where
+// the node was a kubelet's before, and that ended with the volume staged.
+const foreignRecord = "vol_data.json"
+
 // user is the file that keeps the volume staged for a target.
 func (s stage) user(target string) string {
 	return filepath.Join(s.users(), fmt.Sprintf("%x", sha256.Sum256([]byte(target))))
@@ -273,7 +277,7 @@ func (c *Client) unstage(ctx context.Context, r record, target string) error {
 	if err := undone(err, s.mount()); err != nil {
 		return err
 	}
-	for _, empty := range []string{s.users(), s.dir} {
+	for _, empty := range []string{s.users(), filepath.Join(s.dir, foreignRecord), s.dir} {
 		if err := os.Remove(empty); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the staging folder of volume %s: %w", r.Handle, err)
 		}
