@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -109,7 +110,11 @@ func (s *Set) mount(ctx context.Context, at place, m corev1.VolumeMount) (*runti
 		host = filepath.Join(subPaths(s.dirs), at.container, strconv.Itoa(at.index))
 		b := binding{volume: is.path, sub: m.SubPath, target: host}
 		b.shared = m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
-		if err := look(ctx, is.path, b.bind); err != nil {
+		err := os.MkdirAll(filepath.Dir(host), 0o700)
+		if err == nil {
+			err = look(ctx, is.path, func() error { return b.bind(ctx) })
+		}
+		if err != nil {
 			return nil, fmt.Errorf("subPath %s: %w", m.SubPath, err)
 		}
 	}

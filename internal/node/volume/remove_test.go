@@ -143,6 +143,34 @@ func TestDeepFoldersAreDeleted(t *testing.T) {
 	}
 }
 
+// TestNothingIsMountedForAPodThatIsGone has a volume answer that hung while its pod was
+// removed.
+func TestNothingIsMountedForAPodThatIsGone(t *testing.T) {
+	needRoot(t)
+	d, host := testDirs(t), t.TempDir()
+	b := binding{volume: host, sub: "new", target: filepath.Join(subPaths(d), "c", "0")}
+	if err := os.MkdirAll(filepath.Dir(b.target), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if err := b.bind(left); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits for it: %v", err)
+	}
+	if err := Remove(t.Context(), d, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.bind(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pod is gone: %v", err)
+	}
+	if found := mountsBelow(t, d.Memory); len(found) > 0 {
+		t.Errorf("mounted: %v", found)
+	}
+	if _, err := os.Lstat(d.Memory); !os.IsNotExist(err) {
+		t.Error("the pod's folder is there again")
+	}
+}
+
 func TestRemoveIsRetryable(t *testing.T) {
 	needRoot(t)
 	d := testDirs(t)

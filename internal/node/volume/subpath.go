@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +24,11 @@ type binding struct {
 // bind binds it. A link may lead anywhere within the volume and nowhere else. What
 // is found is held by a descriptor and copied as a mount that is attached nowhere
 // yet, so that no path is looked at twice.
-func (b binding) bind() error {
+//
+// The volume may hang for so long that its pod is gone before it is open. Nothing is mounted
+// then, as nobody would unmount it: not once ctx has ended, and not where the pod's own
+// folders are not.
+func (b binding) bind(ctx context.Context) error {
 	root, err := unix.Open(b.volume, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open volume: %w", err)
@@ -43,6 +48,9 @@ func (b binding) bind() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err := mountPoint(b.target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
@@ -69,8 +77,8 @@ func attach(fd int, target string, shared bool) error {
 	return nil
 }
 
-// mountPoint makes an empty folder or file. A mount of an earlier attempt of the
-// container is taken away first.
+// mountPoint makes an empty folder or file in a folder that is there. A mount of an earlier
+// attempt of the container is taken away first.
 func mountPoint(target string, dir bool) error {
 	if err := unmountBelow(target); err != nil {
 		return err
@@ -79,10 +87,7 @@ func mountPoint(target string, dir bool) error {
 		return err
 	}
 	if dir {
-		return os.MkdirAll(target, 0o700)
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
-		return err
+		return os.Mkdir(target, 0o700)
 	}
 	return os.WriteFile(target, nil, 0o600)
 }
