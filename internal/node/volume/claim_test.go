@@ -444,6 +444,30 @@ func (g *growing) Tell(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, rea
 	g.told = append(g.told, pod.Name+" "+claim.Name+" "+reason+": "+message)
 }
 
+// TestDriversThatGrowForLong has a driver that takes long over it hold up no pod that runs.
+func TestDriversThatGrowForLong(t *testing.T) {
+	t.Parallel()
+	m := newDrivers(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_EXPAND_VOLUME}})
+	one, two := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	has := csiClaims()
+	has.claim.Spec.Resources.Requests, has.claim.Status.Capacity, has.pv.Spec.Capacity = one, one, one
+	m.around.Claims, m.around.Growth = has, &growing{}
+	s, err := Prepare(t.Context(), claimPod(false), m.pod(t, "pod-uid"), m.around)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has.claim.Spec.Resources.Requests, has.pv.Spec.Capacity = two, two
+	m.StopAt("NodeExpandVolume")
+	s.volumes["v"].grows = time.Now()
+	began := time.Now()
+	if _, _, err := s.Update(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 30*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+	if next := time.Until(s.volumes["v"].grows); next <= 0 || next > growingAgain {
+		t.Errorf("it is looked at again in %s", next)
+	}
+}
+
 // TestClaimsThatGrow has a driver grow what is mounted, when the pod starts and while it
 // runs, and tries again what fails.
 func TestClaimsThatGrow(t *testing.T) {

@@ -10,12 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"fairlead.run/internal/errdefs"
+	"fairlead.run/internal/node/volume/csi"
 	"fairlead.run/internal/node/volume/growth"
 )
 
 // growEvery is how often a claim is looked at whether it has become larger. Nobody tells
 // a node of that.
 const growEvery = 2 * time.Minute
+
+// growingAgain is when to look again at a volume whose driver is at it.
+const growingAgain = 30 * time.Second
 
 // Growth says in claims how it stands with making what is mounted larger.
 type Growth interface {
@@ -56,7 +60,7 @@ func (s *Set) growBy(ctx context.Context, step *growth.Step, pvc *corev1.Persist
 			return err
 		}
 	}
-	did, err := s.around.CSI.Expand(ctx, *m.driven, step.Size.Value())
+	did, err := s.growOnce(ctx, *m.driven, step.Size.Value())
 	if err == nil && !did && step.Tracked {
 		err = fmt.Errorf("CSI driver %s makes no volumes larger on nodes, and the claim waits for that: %w", m.driven.Driver, errdefs.ErrUnimplemented)
 	}
@@ -74,6 +78,16 @@ func (s *Set) growBy(ctx context.Context, step *growth.Step, pvc *corev1.Persist
 	ctx, done := s.soon(ctx)
 	defer done()
 	return s.around.Growth.Done(ctx, pvc, step.Size)
+}
+
+// growOnce has the driver do it. What runs has the volume as it is, and does not wait for long.
+func (s *Set) growOnce(ctx context.Context, v csi.Volume, size int64) (bool, error) {
+	if s.around.Runs {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, giveAgain)
+		defer cancel()
+	}
+	return s.around.CSI.Expand(ctx, v, size)
 }
 
 func (s *Set) beginsToGrow(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
@@ -116,6 +130,9 @@ func (s *Set) regrow(ctx context.Context, v *corev1.Volume, m *mounted) (time.Ti
 	pv, err := s.boundToSoon(ctx, pvc)
 	if err == nil {
 		err = s.grow(ctx, pvc, pv, m)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		m.grows = time.Now().Add(growingAgain)
 	}
 	if err != nil {
 		return m.grows, fmt.Errorf("claim %s: %w", pvc.Name, err)

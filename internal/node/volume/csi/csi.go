@@ -42,8 +42,9 @@ type Client struct {
 	locks keylock.Locks[string] // of volumes, by driver and handle
 
 	mu      sync.Mutex
-	records map[string]record // by target, as they are on disk
-	staged  map[string]bool   // folders in which drivers have staged volumes for this agent
+	records map[string]record     // by target, as they are on disk
+	staged  map[string]bool       // folders in which drivers have staged volumes for this agent
+	growing map[string]*expansion // by target
 }
 
 // New makes a Client.
@@ -51,7 +52,7 @@ func New(cfg Config) *Client {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	return &Client{cfg: cfg, records: map[string]record{}, staged: map[string]bool{}}
+	return &Client{cfg: cfg, records: map[string]record{}, staged: map[string]bool{}, growing: map[string]*expansion{}}
 }
 
 // Volume is what a driver is asked to mount.

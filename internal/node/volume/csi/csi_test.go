@@ -244,6 +244,43 @@ func TestVolumesThatAKubeletHadStaged(t *testing.T) {
 	b.nothingLeft(t)
 }
 
+// A driver that takes long to make a volume larger is left to it, and is not asked twice. It holds
+// up nobody who unmounts the volume.
+func TestExpansionsThatTakeLong(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages, spec.NodeServiceCapability_RPC_EXPAND_VOLUME}})
+	v := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}
+	b.publish(t, v)
+	at := b.driver.StopAt("NodeExpandVolume")
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if did, err := b.Expand(ctx, v, 1<<30); did || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still at it") {
+			t.Errorf("%t, %v", did, err)
+		}
+		cancel()
+	}
+	<-at
+	began := time.Now()
+	b.unpublish(t, v.Target)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the end of the pod took %s", took)
+	}
+	b.wantCalls(t, "Stage Publish Unpublish Unstage")
+	// What it has done meanwhile is told to who asks next.
+	b.publish(t, v)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := b.Expand(ended, v, 1<<30); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for range 2 {
+		if did, err := b.Expand(t.Context(), v, 1<<30); !did || err != nil {
+			t.Errorf("%t, %v", did, err)
+		}
+	}
+	b.wantCalls(t, "Stage Publish Unpublish Unstage Stage Publish Expand Expand")
+	b.unpublish(t, v.Target)
+}
+
 // A target whose pod was deleted by force does not keep a volume staged for ever.
 func TestUsersThatAreGoneDoNotCount(t *testing.T) {
 	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})

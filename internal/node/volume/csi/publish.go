@@ -66,7 +66,7 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 	if err != nil {
 		return Published{}, fmt.Errorf("wait until it is attached: %w", err)
 	}
-	unlock, err := c.locks.Lock(ctx, v.Driver+" "+v.Handle)
+	unlock, err := c.turn(ctx, v, r.Done)
 	if err != nil {
 		return Published{}, fmt.Errorf("publish volume %s: %w", v.Handle, err)
 	}
@@ -89,8 +89,18 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 }
 
 // again is how long an attachment is waited for of a volume that is mounted, and so was
-// attached: its pod runs, and is not to be held up.
+// attached, and how long until its driver is at nothing else: its pod runs, and is not to be held up.
 const again = 5 * time.Second
+
+// turn waits until nothing else is done with a volume.
+func (c *Client) turn(ctx context.Context, v Volume, mounted bool) (unlock func(), err error) {
+	if mounted {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, again)
+		defer cancel()
+	}
+	return c.locks.Lock(ctx, v.Driver+" "+v.Handle)
+}
 
 func (v *Volume) attachment(ctx context.Context, mounted bool) (map[string]string, error) {
 	if v.Attach == nil {
@@ -219,6 +229,7 @@ func (c *Client) Unpublish(ctx context.Context, target string) error {
 	if err != nil {
 		return c.forgetLost(target, err)
 	}
+	c.endExpansion(target)
 	unlock, err := c.locks.Lock(ctx, r.Driver+" "+r.Handle)
 	if err != nil {
 		return fmt.Errorf("unpublish volume %s: %w", r.Handle, err)

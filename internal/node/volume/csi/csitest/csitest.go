@@ -213,6 +213,9 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolum
 
 // NodeExpandVolume grows nothing, and wants the volume to be where it is said to be.
 func (d *Driver) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
+	if err := d.await(ctx, "NodeExpandVolume"); err != nil {
+		return nil, err
+	}
 	if there, err := mountinfo.Mounted(r.GetVolumePath()); err != nil || !there {
 		return nil, status.Error(codes.NotFound, "the volume is not there")
 	}
