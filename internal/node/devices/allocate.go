@@ -197,14 +197,17 @@ func (m *Manager) stock(w want) stock {
 	return out
 }
 
-// leaving is how many devices that work the pods have that leave.
-func (m *Manager) leaving(resource string) (n int) {
-	for uid, has := range m.holders(resource) {
-		if has > 0 && m.cfg.Leaves(uid) {
+// soon is how many devices are free, or are those of pods that leave or have ended: such a one may
+// have done so since it was looked what is free.
+func (m *Manager) soon(w want) (n int) {
+	for uid, has := range m.holders(w.resource) {
+		if has > 0 && (m.cfg.Leaves(uid) || m.cfg.Ended(uid)) {
 			n += has
 		}
 	}
-	return n
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return n + len(m.stock(w).free)
 }
 
 // holders is how many devices that work each pod has.
@@ -289,7 +292,7 @@ func (m *Manager) reserve(w want, g grant, preferred []string) (grant, error) {
 	if len(g.Devices) < w.n {
 		m.waiting[w.pod.UID] = true
 		m.mu.Unlock()
-		if m.leaving(w.resource)+len(s.free) >= w.n {
+		if m.soon(w) >= w.n {
 			return g, fmt.Errorf("%s: of %d devices %d are free, and %w: %w", w.resource, w.n, len(s.free), errLeaving, errdefs.ErrUnavailable)
 		}
 		return g, capacity.Unexpected(fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, w.n, len(s.free)))

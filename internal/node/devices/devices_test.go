@@ -330,6 +330,34 @@ func TestLeaving(t *testing.T) {
 	m.admit(t, two)
 }
 
+// TestEndsMeanwhile has pods end, and be forgotten, just after it was looked what is free: who asks
+// is not refused.
+func TestEndsMeanwhile(t *testing.T) {
+	m := newMachine(t)
+	m.serve(t, deviceplugin.New(gpu, "a"))
+	m.await(t, 1, 1)
+	one, two := pod(1, container("x", 1)), pod(2, container("x", 1))
+	m.admit(t, one)
+	asked := 0
+	ended := m.cfg.Ended
+	m.cfg.Ended = func(types.UID) bool {
+		asked++
+		return asked > 1
+	}
+	if err := m.Admit(t.Context(), two); !errors.Is(err, errLeaving) {
+		t.Errorf("it has ended: %v", err)
+	}
+	m.cfg.Ended = ended
+	m.cfg.Leaves = func(types.UID) bool {
+		m.Forget(one.UID)
+		return false
+	}
+	if err := m.Admit(t.Context(), two); !errors.Is(err, errLeaving) {
+		t.Errorf("it is forgotten: %v", err)
+	}
+	m.admit(t, two)
+}
+
 // TestHealthOfGiven tells the pods that have devices how these work: by the plugin's word,
 // as it was for a minute after that has gone, and then that nobody knows.
 func TestHealthOfGiven(t *testing.T) {
