@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"fairlead.run/internal/node/capacity"
+	"fairlead.run/internal/node/lasting"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/priority"
 )
@@ -89,17 +90,16 @@ func New(cfg Config, node Node) *Manager {
 // Run observes, and evicts where it must, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	m.node.SetConditions(nil)
-	told := ""
+	var told lasting.Failure
 	for ctx.Err() == nil {
 		pause := every
 		evicted, err := m.round(ctx)
-		if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && text != told {
+		if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && told.Tell(text) {
 			m.cfg.Log.Warn("not all that the node could run short of was looked at", "error", err)
 			m.node.Event("EvictionBlind", "No pod is evicted for what cannot be measured; see to it before the node runs short: "+text)
-			told = text
 		}
 		if err == nil {
-			told = ""
+			told.Over()
 		}
 		if evicted {
 			pause = soon

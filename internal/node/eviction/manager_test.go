@@ -312,3 +312,13 @@ func TestReplaced(t *testing.T) {
 			"1 evict a in 1s: Pod ephemeral local storage usage exceeds the total limit of containers 10")
 	})
 }
+
+// What cannot be measured for long is told again before the event is forgotten.
+func TestBlindForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake{left: Observations{}, blind: errors.New("no such file")}
+		runs(t, &f, Config{Transition: time.Hour}, 59*time.Minute)
+		const said = "EvictionBlind: No pod is evicted for what cannot be measured; see to it before the node runs short: no such file"
+		expect(t, "blind", &f, "0 []", "0 "+said, "1800 "+said)
+	})
+}

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/lasting"
 )
 
 // The reasons of events about failures, as a kubelet has them.
@@ -63,7 +64,7 @@ type Config struct {
 	Logs string
 	// Measure is for tests; nil asks the kernel.
 	Measure func(ctx context.Context, path string) (Disk, error)
-	// Failed is told of each failure once, until it is another one or over. Nil
+	// Failed is told of each failure, and again now and then while it lasts. Nil
 	// means that it goes to Log.
 	Failed func(reason string, err error)
 	Log    *slog.Logger
@@ -78,7 +79,7 @@ type Collector struct {
 
 	mu   sync.Mutex
 	seen tracked
-	told map[string]string // by reason
+	told map[string]*lasting.Failure // by reason
 }
 
 // New makes a Collector. It fails if the policy makes no sense.
@@ -107,7 +108,7 @@ func New(c Config) (*Collector, error) {
 	if c.Failed == nil {
 		c.Failed = func(reason string, err error) { c.Log.Warn("Garbage is left.", "reason", reason, "error", err) }
 	}
-	return &Collector{cfg: c, seen: tracked{}, told: map[string]string{}}, nil
+	return &Collector{cfg: c, seen: tracked{}, told: map[string]*lasting.Failure{}}, nil
 }
 
 // Run removes garbage until ctx ends: containers, sandboxes and logs each
@@ -152,14 +153,17 @@ func (c *Collector) tellImages(err error) {
 
 func (c *Collector) tell(reason string, err error) {
 	c.mu.Lock()
-	before := c.told[reason]
+	if c.told[reason] == nil {
+		c.told[reason] = &lasting.Failure{}
+	}
+	tell := false
 	if err == nil {
-		delete(c.told, reason)
+		c.told[reason].Over()
 	} else {
-		c.told[reason] = err.Error()
+		tell = c.told[reason].Tell(err.Error())
 	}
 	c.mu.Unlock()
-	if err != nil && before != err.Error() && !errors.Is(err, context.Canceled) {
+	if tell && !errors.Is(err, context.Canceled) {
 		c.cfg.Failed(reason, err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.run/internal/node/lasting"
 )
 
 // again is how long a bus that cannot be reached is left alone.
@@ -61,14 +63,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	if total(m.cfg.Levels) == 0 {
 		return nil
 	}
-	told := ""
+	var told lasting.Failure
 	for ctx.Err() == nil {
 		err := m.listen(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if text := err.Error(); text != told {
-			told = text
+		if text := err.Error(); told.Tell(text) {
 			m.cfg.Log.Warn("nobody would announce a shutdown of this node, so pods would end without their grace", "error", err, "again", again.String())
 			m.node.Event("ShutdownUnannounced", "Nobody would announce a shutdown of this node, so that pods would end without their grace: "+text+". Start systemd-logind, or drain the node before it is shut down")
 		}

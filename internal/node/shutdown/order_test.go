@@ -203,3 +203,19 @@ func TestOff(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// That nobody announces a shutdown is told again before the event is forgotten.
+func TestUnannouncedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Minute)
+		defer cancel()
+		m := New(Config{Levels: []Level{{0, time.Second}}, Bus: "unix:path=/nonexistent", Log: slog.New(slog.DiscardHandler)}, f)
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if len(f.log) != 2 || !strings.HasPrefix(f.log[0], "0 ShutdownUnannounced") || !strings.HasPrefix(f.log[1], "1800 ShutdownUnannounced") {
+			t.Errorf("%q", f.log)
+		}
+	})
+}

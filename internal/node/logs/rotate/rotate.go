@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/lasting"
 )
 
 // What a kubelet takes where nothing is said.
@@ -50,7 +51,7 @@ type Config struct {
 	Workers  int           // containers at a time; 0 is DefaultWorkers
 	// List has the containers that run. Nil asks the runtime.
 	List func(context.Context) ([]Container, error)
-	// Failed is told of each failure once, until it is another one or over; beside Log.
+	// Failed is told of each failure, and again now and then while it lasts; beside Log.
 	Failed func(error)
 	Log    *slog.Logger
 }
@@ -67,9 +68,9 @@ type Rotator struct {
 	paths map[string]string // by container, of List from the runtime
 
 	mu   sync.Mutex
-	busy map[string]bool      // containers that a worker is at
-	told map[string]string    // what was last said of a container
-	hung map[string]time.Time // when to look at a path again
+	busy map[string]bool             // containers that a worker is at
+	told map[string]*lasting.Failure // of containers
+	hung map[string]time.Time        // when to look at a path again
 }
 
 // New makes a Rotator.
@@ -95,7 +96,7 @@ func New(c Config) (*Rotator, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Rotator{cfg: c, paths: map[string]string{}, busy: map[string]bool{}, told: map[string]string{}, hung: map[string]time.Time{}}, nil
+	return &Rotator{cfg: c, paths: map[string]string{}, busy: map[string]bool{}, told: map[string]*lasting.Failure{}, hung: map[string]time.Time{}}, nil
 }
 
 // Run rotates until ctx ends. What is being compressed then is left as it was.
@@ -143,7 +144,7 @@ func (r *Rotator) inTurn(ctx context.Context, slots chan struct{}, c Container) 
 	r.tell(c, r.rotate(ctx, c))
 }
 
-// tell logs a failure once, until it is another one.
+// tell tells of a failure, and again now and then while it lasts.
 func (r *Rotator) tell(c Container, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,10 +152,12 @@ func (r *Rotator) tell(c Container, err error) {
 		delete(r.told, c.ID)
 		return
 	}
-	if r.told[c.ID] == err.Error() {
+	if r.told[c.ID] == nil {
+		r.told[c.ID] = &lasting.Failure{}
+	}
+	if !r.told[c.ID].Tell(err.Error()) {
 		return
 	}
-	r.told[c.ID] = err.Error()
 	if c.ID == "" {
 		r.cfg.Log.Warn("Logs are not rotated.", "error", err)
 		r.cfg.Failed(fmt.Errorf("logs of containers are not rotated: %w", err))

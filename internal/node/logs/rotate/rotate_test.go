@@ -457,6 +457,21 @@ func TestListFails(t *testing.T) {
 	})
 }
 
+// One that goes on is told again before its event is forgotten.
+func TestListFailsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := 0
+		end := run(t, newRotator(t, Config{Failed: func(error) { failures++ }, List: func(context.Context) ([]Container, error) {
+			return nil, errors.New("refused")
+		}}))
+		time.Sleep(59 * time.Minute)
+		end()
+		if failures != 2 {
+			t.Errorf("told %d times", failures)
+		}
+	})
+}
+
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"0.log", "0.log.20250101-000000", "0.log.20250101-000001.gz", "0.log.20250101-000002.tmp", "0.log.bak", "1.log"} {
