@@ -252,6 +252,9 @@ func (c *Cluster) Gone(pod *corev1.Pod) {
 // sources that could not be read yet. Until it is called, no mirror pod is deleted.
 func (c *Cluster) Static(pods []*corev1.Pod, unread ...string) { c.mirrors.Set(pods, unread...) }
 
+// Mirrors is how many mirror pods the API server has.
+func (c *Cluster) Mirrors() int { return c.mirrors.Count() }
+
 // isStatic says that a pod does not come from the API server.
 func isStatic(pod *corev1.Pod) bool {
 	source := pod.Annotations[mirror.AnnotationSource]

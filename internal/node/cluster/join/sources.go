@@ -2,6 +2,7 @@ package join
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,8 +48,14 @@ func (g *given) hand() {
 	if !g.heard {
 		unread = append([]string{source.API}, unread...)
 	}
-	all := append([]*corev1.Pod(nil), g.static...)
-	g.run(append(all, g.bound...), unread...)
+	g.run(slices.Concat(g.static, g.bound), unread...)
+}
+
+// all are they all, as they were handed over last.
+func (g *given) all() []*corev1.Pod {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Concat(g.static, g.bound)
 }
 
 // manifests takes a new set of what the sources of static pods hold.

@@ -76,6 +76,13 @@ func (m *Mirrors) Observe(mirrors []*corev1.Pod) {
 	m.signal()
 }
 
+// Count is how many mirror pods there are.
+func (m *Mirrors) Count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mirrors)
+}
+
 // Of is the mirror of a static pod, or nil as long as it has none.
 func (m *Mirrors) Of(static *corev1.Pod) *corev1.Pod {
 	m.mu.Lock()
