@@ -207,16 +207,16 @@ func (m *Machine) claimant(k manifest.Key) (manifest.Key, bool) {
 
 // notApplied is why an object cannot be deleted that has no file of its own.
 func (m *Machine) notApplied(kind string, k manifest.Key) error {
-	// What was deleted a moment ago is still known by the file that it had.
-	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, m.applied(kind, k)+":") {
-		return fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
-	}
 	if a, ok := m.ownedPod(k); ok && kind == "Pod" {
 		advice := "delete that"
 		if slices.Contains(restartable, a.kind) {
 			advice += fmt.Sprintf(", or have its pods made anew: fairlead restart %s/%s -n %s", strings.ToLower(a.kind), a.of.Name, a.of.Namespace)
 		}
 		return fmt.Errorf("pod %s belongs to %s %s; %s: %w", k, a.kind, a.of, advice, errdefs.ErrPrecondition)
+	}
+	// What was deleted a moment ago is still known by the file that it had.
+	if where := m.read().Where(kind, k); where != "" && !strings.HasPrefix(where, m.applied(kind, k)+":") {
+		return fmt.Errorf("%s %s is written at %s; delete it there: %w", kind, k, where, errdefs.ErrPrecondition)
 	}
 	if kind == "PersistentVolumeClaim" {
 		if set, ok := m.claimant(k); ok {
