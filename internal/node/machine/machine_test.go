@@ -333,6 +333,31 @@ func TestNextMachine(t *testing.T) {
 
 const set = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  replicas: 3\n  serviceName: db\n  selector: {matchLabels: {app: db}}\n  template:\n    metadata: {labels: {app: db}}\n    spec:\n      containers: [{name: c, image: 'i:1', args: ['run']}]\n"
 
+// TestNameTaken has a pod of a StatefulSet give way to another object's of its name, and says so:
+// two of a name would wait for each other.
+func TestNameTaken(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.yaml", podOf("db-1", "run", ""))
+	p.write("set.yaml", set)
+	p.boot()
+	p.await("the pods", func() bool {
+		return p.phase("db-0") == "Running" && p.phase("db-1") == "Running" && p.phase("db-2") == "Running"
+	})
+	if got := fmt.Sprint(p.machine.Problems()); !strings.Contains(got, "StatefulSet default/db: its pod db-1 is defined twice; the first is at "+p.dir+"/manifests/a.yaml:1") {
+		t.Error(got)
+	}
+	if events, _, _ := p.machine.events.since(0); slices.ContainsFunc(events, func(e *corev1.Event) bool { return e.Reason == "WaitingForPredecessor" }) {
+		t.Error("a pod waits for the other")
+	}
+	p.remove("a.yaml")
+	p.await("its own", func() bool {
+		return p.phase("db-1") == "Running" && p.fake.Of("db-1/c") == "create, start, stop in 30s, create, start"
+	})
+	if got := p.machine.Problems(); len(got) > 0 {
+		t.Error(got)
+	}
+}
+
 // TestStatefulSetGoesOn touches no pod of one when the next machine takes it over.
 func TestStatefulSetGoesOn(t *testing.T) {
 	p := newPlace(t)

@@ -43,6 +43,7 @@ func TestRefusals(t *testing.T) {
 		{"after the end", onePod + "...\nkind: Pod\n", []string{"goes on after its end"}},
 		{"wrong type", podHead + "  containers: 3\n", []string{"spec.containers: a number does not fit here"}},
 		{"doubled object", onePod + "---\n" + onePod, []string{"document 2: Pod default/web: is defined twice; the first is at web.yaml:1: document 1"}},
+		{"set meets replica", templated("apps/v1", "StatefulSet", selector, "") + "---\n" + templated("apps/v1", "Deployment", selector, ""), []string{"Deployment default/w: its pod w-0 is defined twice; the first is at web.yaml:1: document 1"}},
 		{"replica meets pod", "apiVersion: v1\nkind: Pod\nmetadata: {name: d-0}\nspec: {containers: [{name: c, image: i}]}\n---\n" + deployment("apps/v1", 1), []string{"its pod d-0 is defined twice"}},
 		{"too many replicas", deployment("apps/v1", 2147483647), []string{"spec.replicas: 2147483647 is not between"}},
 		{"too many pods", deployment("apps/v1", 1000) + "---\n" + onePod, []string{"ask for 1001 pods"}},

@@ -211,7 +211,7 @@ func (m *merger) add(name string, o *Objects) {
 	}
 	for _, w := range o.Workloads {
 		if !lost[id(w.Kind, w.Key())] {
-			m.objects.Workloads = append(m.objects.Workloads, w)
+			m.objects.Workloads = append(m.objects.Workloads, w.without(lost))
 		}
 	}
 	for _, s := range o.Shown {

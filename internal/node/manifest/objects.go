@@ -60,6 +60,7 @@ type Workload struct {
 	Job         *batchv1.Job
 	CronJob     *batchv1.CronJob
 	StatefulSet *appsv1.StatefulSet
+	Taken       []string // names of its pods that are another object's, and not made
 
 	Origin, Source, From string // as those of a Pod
 }

@@ -120,10 +120,37 @@ func (d *decoder) cronJob(doc *document, table []honoured.Field, _ string) {
 }
 
 func (d *decoder) workload(t *target, w *Workload) {
-	if d.add(t) {
-		w.Kind, w.Origin, w.Source = t.kind, t.origin(t.doc.first()), t.doc.source
-		d.objects.Workloads = append(d.objects.Workloads, w)
+	if !d.add(t) {
+		return
 	}
+	w.Kind, w.Origin, w.Source = t.kind, t.origin(t.doc.first()), t.doc.source
+	for _, pod := range w.fixed() {
+		if !d.claim(t, "Pod", &pod.ObjectMeta, "its pod "+pod.Name+" ") {
+			return
+		}
+	}
+	d.objects.Workloads = append(d.objects.Workloads, w)
+}
+
+// fixed are its pods whose names another object may have, too: those of Jobs have names that
+// nobody else has.
+func (w *Workload) fixed() []*corev1.Pod {
+	if w.StatefulSet == nil {
+		return nil
+	}
+	return template.StatefulSet(w.StatefulSet)
+}
+
+// without is the workload without pods of whose names others are.
+func (w *Workload) without(lost map[string]bool) *Workload {
+	out := *w
+	out.Taken = slices.Clone(w.Taken)
+	for _, p := range w.fixed() {
+		if lost[id("Pod", Key{p.Namespace, p.Name})] {
+			out.Taken = append(out.Taken, p.Name)
+		}
+	}
+	return &out
 }
 
 func (d *decoder) persistentVolumeClaim(doc *document, table []honoured.Field, _ string) {
@@ -172,7 +199,8 @@ func (o *Objects) foreground() []error {
 		}
 		for _, pod := range pods {
 			c := claim{where: w.Origin, what: w.Origin + ": its pod " + pod.Name + " "}
-			if err := o.claim(id("Pod", Key{pod.Namespace, pod.Name}), c); err != nil {
+			err := o.claim(id("Pod", Key{pod.Namespace, pod.Name}), c)
+			if err != nil && w.StatefulSet == nil { // whose pods have their names already
 				faults = append(faults, err)
 				continue
 			}

@@ -101,7 +101,7 @@ func Next(w *manifest.Workload, r Record, pods Pods, now time.Time) Decision {
 	case w.CronJob != nil:
 		d, made = cronNext(w.CronJob, r.Cron, pods, now)
 	case w.StatefulSet != nil:
-		d, made = statefulNext(w.StatefulSet, pods)
+		d, made = statefulNext(w, pods)
 	}
 	d.Want, d.Keep = owned(w, made.run), owned(w, made.keep)
 	d.Record.From = w.From
@@ -155,12 +155,16 @@ func Plan(in Input) All {
 
 // statefulNext wants the pods in their order: each when those before are ready,
 // unless they may start at once.
-func statefulNext(set *appsv1.StatefulSet, pods Pods) (Decision, wanted) {
+func statefulNext(w *manifest.Workload, pods Pods) (Decision, wanted) {
+	set := w.StatefulSet
 	all := template.StatefulSet(set)
 	d := Decision{Status: Status{State: Running, Wanted: len(all)}}
 	var want wanted
 	ready := true // all pods so far
 	for _, p := range all {
+		if slices.Contains(w.Taken, p.Name) {
+			continue // another pod has its name
+		}
 		s, seen := pods[manifest.Key{Namespace: p.Namespace, Name: p.Name}]
 		if ready || seen || set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 			want.run = append(want.run, p)
