@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.run/internal/hostpath"
 	"fairlead.run/internal/node/errtext"
 	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/images"
@@ -43,11 +44,11 @@ func (p *Pod) ensure(ctx context.Context, container string, asks images.Request)
 	var failed *images.Error
 	switch {
 	case errors.As(err, &failed):
-		text := p.Reworded(failed.Message)
+		text := p.Reworded(failed.Message) + hostpath.Advice(failed)
 		p.Event(container, corev1.EventTypeWarning, "Failed", text)
 		return got, &holds.NotStarted{Reason: failed.Reason, Message: text, Until: failed.Until}
 	case err != nil:
-		return got, &holds.NotStarted{Reason: "ErrImagePull", Message: p.Reworded(errtext.Full(err))}
+		return got, &holds.NotStarted{Reason: "ErrImagePull", Message: p.Reworded(errtext.Full(err)) + hostpath.Advice(err)}
 	case got.Pulled:
 		p.Event(container, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Image %s pulled in %s (%s including waiting). Image size: %d bytes.",
 			asks.Image, got.Took.Round(time.Millisecond), (got.Waited+got.Took).Round(time.Millisecond), got.Info.GetSize()))

@@ -2,11 +2,14 @@ package outfit
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"fairlead.run/internal/node/holds"
 	"fairlead.run/internal/node/images"
 	"fairlead.run/internal/node/podspec"
 	"fairlead.run/internal/node/volume"
@@ -42,5 +45,34 @@ func TestConfigure(t *testing.T) {
 	sc := cfg.GetLinux().GetSecurityContext()
 	if cfg.GetImage().GetImage() != "id of i" || sc.GetRunAsGroup().GetValue() != 7 || sc.GetRunAsUser().GetValue() != 9 {
 		t.Errorf("image %v, user %v, group %v", cfg.GetImage(), sc.GetRunAsUser(), sc.GetRunAsGroup())
+	}
+}
+
+// lacks has no image, because of an error.
+type lacks struct{ error }
+
+func (l lacks) Ensure(context.Context, images.Request) (images.Image, error) {
+	return images.Image{}, l.error
+}
+
+// TestNoRoomForImage says in event and status what to do where an image does not fit.
+func TestNoRoomForImage(t *testing.T) {
+	const full = "write layer: no space left on device"
+	for _, err := range []error{&images.Error{Reason: images.ErrImagePull, Message: full}, errors.New(full)} {
+		said := full
+		p := New(Config{
+			Spec: &podspec.Context{Pod: &corev1.Pod{}}, Images: lacks{err},
+			Event:    func(_, _, _, message string) { said = message },
+			Reworded: func(full string) string { return full },
+			Slowly:   func(do func()) { do() },
+		})
+		var waits *holds.NotStarted
+		_, got := p.Configure(t.Context(), Attempt{Container: &corev1.Container{Name: "c", Image: "i"}})
+		if !errors.As(got, &waits) || !strings.HasPrefix(waits.Message, full+"; make room") {
+			t.Errorf("%v waits for %v", err, got)
+		}
+		if errors.As(err, new(*images.Error)) && said != waits.Message {
+			t.Errorf("%v is told as %q", err, said)
+		}
 	}
 }
