@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,8 +108,12 @@ func (m *Manager) end(ctx context.Context) {
 		m.cfg.Log.Info("the node shuts down: pods end", "priority", g.Priority, "pods", len(g.Pods), "within", g.Period.String())
 		ended := make(chan struct{})
 		var group sync.WaitGroup
-		for _, e := range g.Pods {
-			group.Go(func() { m.one(ctx, e) })
+		over := make([]atomic.Bool, len(g.Pods))
+		for i, e := range g.Pods {
+			group.Go(func() {
+				m.one(ctx, e)
+				over[i].Store(true)
+			})
 		}
 		ending.Go(func() {
 			group.Wait()
@@ -118,10 +124,29 @@ func (m *Manager) end(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(g.Period):
-			m.cfg.Log.Warn("not all pods have ended in their time", "priority", g.Priority, "period", g.Period.String())
-			m.node.Event("ShutdownIncomplete", fmt.Sprintf("Not all pods from priority %d on have ended within %s; give them longer by --shutdown-grace-period", g.Priority, g.Period))
+			late := named(g.Pods, over)
+			m.cfg.Log.Warn("not all pods have ended in their time", "priority", g.Priority, "period", g.Period.String(), "late", late)
+			m.node.Event("ShutdownIncomplete", fmt.Sprintf("Not all pods from priority %d on have ended within %s; give them longer by --shutdown-grace-period: %s", g.Priority, g.Period, late))
 		}
 	}
+}
+
+// mostNamed is how many pods an event names.
+const mostNamed = 10
+
+// named are those that are not over.
+func named(pods []Ending, over []atomic.Bool) string {
+	var late []string
+	for i, e := range pods {
+		if !over[i].Load() {
+			late = append(late, e.Pod.Namespace+"/"+e.Pod.Name)
+		}
+	}
+	slices.Sort(late)
+	if more := len(late) - mostNamed; more > 0 {
+		late = append(late[:mostNamed], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(late, ", ")
 }
 
 func (m *Manager) one(ctx context.Context, e Ending) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,8 +168,8 @@ func TestEnd(t *testing.T) {
 			"a pod that hangs costs its period, and is given up at the end", time.Hour,
 			[]*corev1.Pod{pod("hangs", takes(time.Hour)), pod("c", important(100), takes(2*time.Second)), pod("late", important(200), takes(6*time.Second))},
 			[]string{
-				"20 ShutdownIncomplete: Not all pods from priority 0 on have ended within 20s; give them longer by --shutdown-grace-period", "22 c ended",
-				"27 ShutdownIncomplete: Not all pods from priority 200 on have ended within 5s; give them longer by --shutdown-grace-period",
+				"20 ShutdownIncomplete: Not all pods from priority 0 on have ended within 20s; give them longer by --shutdown-grace-period: /hangs", "22 c ended",
+				"27 ShutdownIncomplete: Not all pods from priority 200 on have ended within 5s; give them longer by --shutdown-grace-period: /late",
 				"27 hangs given up", "27 late given up",
 			},
 		},
@@ -218,4 +219,17 @@ func TestUnannouncedForLong(t *testing.T) {
 			t.Errorf("%q", f.log)
 		}
 	})
+}
+
+// An event has no room for all names of a full node.
+func TestNamed(t *testing.T) {
+	var pods []Ending
+	for i := range 14 {
+		pods = append(pods, Ending{Pod: pod(fmt.Sprintf("p%02d", i))})
+	}
+	over := make([]atomic.Bool, len(pods))
+	over[0].Store(true)
+	if got, want := named(pods, over), "/p01, /p02, /p03, /p04, /p05, /p06, /p07, /p08, /p09, /p10, and 3 more"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
