@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	v1 "github.com/opencontainers/cgroups/fs"
@@ -43,6 +44,7 @@ type Manager struct {
 	cfg    Config
 	log    *slog.Logger
 	roots  map[string]string // where each hierarchy is, by controller; "" is cgroup v2
+	stats  *metrics
 
 	mu      sync.Mutex
 	applied map[string]Limits // by name; what was written last
@@ -57,7 +59,7 @@ func New(cfg Config) (*Manager, error) {
 	if slices.Contains(root, "..") || slices.Contains(root, ".") {
 		return nil, fmt.Errorf("cgroup root %q leads elsewhere; name it from the top of the hierarchy", cfg.Root)
 	}
-	m := &Manager{driver: cfg.Driver, top: append(name(root), top), cfg: cfg, log: cfg.Log, applied: map[string]Limits{}}
+	m := &Manager{driver: cfg.Driver, top: append(name(root), top), cfg: cfg, log: cfg.Log, stats: newMetrics(), applied: map[string]Limits{}}
 	lib, err := manager.New(m.library(m.top, &cgroups.Resources{SkipDevices: true}))
 	if err != nil {
 		return nil, fmt.Errorf("find the cgroups of the host for the driver %s: %w", cfg.Driver, err)
@@ -227,6 +229,11 @@ func (m *Manager) there(n name) (string, bool) {
 }
 
 func (m *Manager) apply(n name, l Limits) error {
+	operation := create
+	if _, there := m.there(n); there {
+		operation = update
+	}
+	defer m.stats.done(operation, time.Now())
 	r := m.resources(l)
 	lib, err := manager.NewWithPaths(m.library(n, r), m.paths(n))
 	if err != nil {

@@ -203,6 +203,40 @@ func TestUnchanged(t *testing.T) {
 	expect(t, m, m.podName(pod), map[string]string{"memory": strconv.Itoa(64 << 20)})
 }
 
+// TestTimed counts what was done, and how it is called.
+func TestTimed(t *testing.T) {
+	m := tree(t, Cgroupfs, Config{})
+	if err := m.Start(t.Context(), capacity.Together{}); err != nil {
+		t.Fatal(err)
+	}
+	m.stats = newMetrics()
+	check := func(creates, updates, destroys string) {
+		t.Helper()
+		var out strings.Builder
+		if err := m.Metrics(&out); err != nil {
+			t.Fatal(err)
+		}
+		for operation, count := range map[string]string{create: creates, update: updates, destroy: destroys} {
+			line := fmt.Sprintf("kubelet_cgroup_manager_duration_seconds_count{operation_type=%q} ", operation)
+			if _, got, _ := strings.Cut(out.String(), line); count != "" && !strings.HasPrefix(got, count+"\n") || count == "" && got != "" {
+				t.Errorf("no %s%s in\n%s", line, count, &out)
+			}
+		}
+	}
+	ensure(t, m, burstable("timed", "500m", "128Mi"))
+	ensure(t, m, burstable("timed", "500m", "128Mi"))
+	check("1", "", "")
+	ensure(t, m, burstable("timed", "500m", "256Mi"))
+	check("1", "1", "")
+	if err := m.Remove(t.Context(), "timed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove(t.Context(), "timed"); err != nil {
+		t.Fatal(err)
+	}
+	check("1", "1", "1")
+}
+
 // A new Manager finds what an earlier one has made, and removes it with what runs
 // in it and below.
 func TestOrphans(t *testing.T) {

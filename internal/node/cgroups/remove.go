@@ -125,6 +125,7 @@ func (m *Manager) remove(ctx context.Context, n name) error {
 	if err := m.kill(ctx, n); err != nil {
 		return fmt.Errorf("end what runs in the cgroup %s: %w", where, err)
 	}
+	defer m.stats.done(destroy, time.Now())
 	lib, err := manager.NewWithPaths(m.library(n, &cgroups.Resources{SkipDevices: true}), m.paths(n))
 	if err != nil {
 		return fmt.Errorf("find the cgroup %s: %w", where, err)

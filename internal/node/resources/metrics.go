@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"errors"
 	"io"
 
 	"fairlead.run/internal/telemetry"
@@ -22,4 +23,10 @@ func newMetrics() *metrics {
 }
 
 // Metrics writes what was counted, in the text format of Prometheus.
-func (k *Keeper) Metrics(to io.Writer) error { return k.stats.registry.Write(to) }
+func (k *Keeper) Metrics(to io.Writer) error {
+	err := k.stats.registry.Write(to)
+	if k.cgroups != nil {
+		err = errors.Join(err, k.cgroups.Metrics(to))
+	}
+	return err
+}
