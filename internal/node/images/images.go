@@ -75,6 +75,7 @@ type Manager struct {
 	rate     flowcontrol.RateLimiter // nil: none
 	records  *records
 	failures failures
+	stats    *metrics
 
 	mu      sync.Mutex
 	flights map[flightKey]*flight
@@ -105,7 +106,7 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		cfg: c, records: r, failures: failures{last: map[attempt]*failure{}},
+		cfg: c, records: r, failures: failures{last: map[attempt]*failure{}}, stats: newMetrics(),
 		flights: map[flightKey]*flight{}, needed: map[string]time.Time{},
 	}
 	if c.Rate.PerSecond > 0 {
@@ -163,6 +164,7 @@ func (m *Manager) ensure(ctx context.Context, r Request, n name) (Image, error) 
 		r.Pulling()
 	}
 	credentials, doubt := m.credentials(ctx, r)
+	began := time.Now()
 	img, by, err := m.share(ctx, r, n, credentials)
 	if failed := (*Error)(nil); errors.As(err, &failed) {
 		out := &Error{Reason: failed.Reason, Message: failed.Message, cause: failed.cause}
@@ -180,6 +182,7 @@ func (m *Manager) ensure(ctx context.Context, r Request, n name) (Image, error) 
 	if err != nil {
 		return Image{}, err
 	}
+	m.stats.pulled(img.Info.GetSize(), began)
 	m.records.add(n, img.Info.GetId(), by)
 	return img, nil
 }

@@ -28,6 +28,7 @@ type registry struct {
 	present  map[string]bool
 	private  string        // the password that it wants
 	slow     time.Duration // that a pull takes
+	size     uint64        // of all images
 	hang     map[string]bool
 	fail     error // of pulls
 	blind    error // of ImageStatus
@@ -45,7 +46,7 @@ func (r *registry) ImageStatus(_ context.Context, in *runtimeapi.ImageStatusRequ
 	if r.blind != nil || !r.present[image] {
 		return &runtimeapi.ImageStatusResponse{}, r.blind
 	}
-	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "id of " + image, RepoTags: []string{image}}}, nil
+	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "id of " + image, RepoTags: []string{image}, Size: r.size}}, nil
 }
 
 func (r *registry) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, _ ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {

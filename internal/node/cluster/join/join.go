@@ -123,6 +123,7 @@ type Node struct {
 	// garbage removes what nobody needs, each few minutes. DeleteUnusedImages and
 	// DeleteUnusedContainers are for when the disk is needed at once.
 	garbage *garbage.Collector
+	goods   *stock.Stock
 }
 
 // New makes a Node. Nothing is asked of the API server before Run.
@@ -155,7 +156,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.agent = n.newAgent(cfg, goods)
+	n.goods, n.agent = goods, n.newAgent(cfg, goods)
 	n.given = given{run: n.agent.Set, mirrors: n.cluster.Static, unread: cfg.Static.Kinds()}
 	cfg.Static.Keep, cfg.Static.Static, cfg.Static.Log = filepath.Join(cfg.Root, "static"), true, cfg.Log
 	if n.sources, err = gather.New(cfg.Static, n.manifests); err != nil {
@@ -249,7 +250,7 @@ func (n *Node) about() *zpages.About {
 
 // metrics are what the node tells beside its API.
 func (n *Node) metrics() []func(io.Writer) error {
-	out := []func(io.Writer) error{n.agent.Metrics, n.podMetrics(), n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process(), version()}
+	out := []func(io.Writer) error{n.agent.Metrics, n.podMetrics(), n.goods.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process(), version()}
 	out = append(out, n.cfg.Metrics...)
 	if c := n.cfg.Certificates; c != nil {
 		out = append(out, c.Write)
