@@ -316,11 +316,16 @@ func (a *app) getProblems(ctx context.Context) error {
 	if err := c.get(ctx, http.MethodGet, "/problems", nil, &list); err != nil {
 		return err
 	}
-	return a.print(list, func() [][]string {
-		rows := [][]string{{"ORIGIN", "PROBLEM"}}
-		for _, p := range list {
-			rows = append(rows, []string{p.Origin, p.Error})
+	return a.print(list, func() [][]string { return problemRows(list) })
+}
+
+// problemRows has a row for each line of a problem: a file may have many faults.
+func problemRows(list []machine.Problem) [][]string {
+	rows := [][]string{{"ORIGIN", "PROBLEM"}}
+	for _, p := range list {
+		for line := range strings.Lines(p.Error) {
+			rows = append(rows, []string{p.Origin, strings.TrimRight(line, "\n")})
 		}
-		return rows
-	})
+	}
+	return rows
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.run/internal/cli/show"
+	"fairlead.run/internal/node/machine"
 )
 
 // upWith is an app whose fairlead up answers with that, by path.
@@ -332,5 +334,14 @@ func TestTop(t *testing.T) {
 		if code := a.run(context.Background(), append([]string{"--config", state, "--state", state, "top"}, strings.Fields(args)...)); code != want {
 			t.Errorf("top %s: %d", args, code)
 		}
+	}
+}
+
+// TestProblemRows has each fault of a file in a line of its own.
+func TestProblemRows(t *testing.T) {
+	got := problemRows([]machine.Problem{{Origin: "a.yaml", Error: "a.yaml:1: wrong\na.yaml: none of its pods run"}, {Origin: "b.yaml", Error: "empty"}})
+	want := [][]string{{"ORIGIN", "PROBLEM"}, {"a.yaml", "a.yaml:1: wrong"}, {"a.yaml", "a.yaml: none of its pods run"}, {"b.yaml", "empty"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
 	}
 }

@@ -281,6 +281,6 @@ func (a *app) events(ctx context.Context, follow bool, wanted func(*corev1.Event
 			times = fmt.Sprintf(" (%d times)", e.Count)
 		}
 		_, _ = fmt.Fprintf(a.out, "%s  %-7s  %s %s  %s: %s%s\n", e.LastTimestamp.Local().Format("2006-01-02 15:04:05"), e.Type,
-			strings.ToLower(e.InvolvedObject.Kind), podName(e.InvolvedObject.Namespace, e.InvolvedObject.Name), e.Reason, oneLine(e.Message), times)
+			strings.ToLower(e.InvolvedObject.Kind), podName(e.InvolvedObject.Namespace, e.InvolvedObject.Name), e.Reason, oneLine(strings.ReplaceAll(e.Message, "\n", "; ")), times)
 	}
 }
