@@ -11,6 +11,7 @@ import (
 
 	"fairlead.run/internal/node/capacity"
 	"fairlead.run/internal/node/cgroups"
+	"fairlead.run/internal/node/lasting"
 )
 
 // How long the cgroups may take to go at the end, and how soon limits that could not be
@@ -73,16 +74,18 @@ func (t *tree) poke() {
 // run sets the limit of all pods, if that was not to be had yet, and shares the processors
 // out, until ctx ends.
 func (t *tree) run(ctx context.Context, pods lister, tell Tell) {
-	told := map[string]string{} // by reason
+	told := map[string]*lasting.Failure{} // by reason
 	failed := func(reason, what string, err error) bool {
 		if err == nil || ctx.Err() != nil {
 			delete(told, reason)
 			return false
 		}
-		if text := err.Error(); text != told[reason] {
+		if told[reason] == nil {
+			told[reason] = &lasting.Failure{}
+		}
+		if text := err.Error(); told[reason].Tell(text) {
 			t.log.Warn("limits of cgroups cannot be set, and are tried again", "reason", reason, "error", err, "again", limitRetry.String())
 			tell.Node(corev1.EventTypeWarning, reason, what+text)
-			told[reason] = text
 		}
 		return true
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"fairlead.run/internal/node/lasting"
 )
 
 // Files is a serving certificate that others put into two files, and renew there. What of the
@@ -15,7 +17,7 @@ type Files struct {
 
 	mu   sync.Mutex
 	has  *tls.Certificate
-	told string // why a newer one is not used
+	told lasting.Failure // why a newer one is not used
 }
 
 // ServingNotRead is the reason of an event of the node.
@@ -48,9 +50,9 @@ func (f *Files) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	defer f.mu.Unlock()
 	has, err := f.read()
 	if err == nil {
-		f.has, f.told = has, ""
-	} else if why := err.Error(); why != f.told {
-		f.told = why
+		f.has = has
+		f.told.Over()
+	} else if why := err.Error(); f.told.Tell(why) {
 		if f.Warn != nil {
 			f.Warn(ServingNotRead, fmt.Sprintf("The node API has the certificate that ends at %s until a newer one can be read, which is tried with each connection: %s; put a certificate and its key there, in PEM", f.has.Leaf.NotAfter.UTC().Format(time.RFC3339), why))
 		}

@@ -20,6 +20,7 @@ import (
 	"fairlead.run/internal/cluster"
 	"fairlead.run/internal/errdefs"
 	"fairlead.run/internal/node/cluster/pace"
+	"fairlead.run/internal/node/lasting"
 )
 
 // How often it is looked whether a certificate is due, by a clock that may jump.
@@ -61,7 +62,7 @@ type Manager struct {
 	Config
 	current atomic.Pointer[tls.Certificate]
 	asked   atomic.Pointer[string] // the name of the request under way
-	told    string                 // by Warn, without names of requests
+	told    lasting.Failure        // by Warn, without names of requests
 }
 
 // ForClient is the certificate by which a node is itself for the API server.
@@ -141,7 +142,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 			wait = p.After(err)
 		} else {
-			m.told = ""
+			m.told.Over()
 			p.Reset()
 		}
 		if !pace.Sleep(ctx, wait) {
@@ -162,10 +163,9 @@ var requestName = regexp.MustCompile(`node-csr-[0-9a-f]+`)
 // tell tells why there is no new certificate, and what comes of that.
 func (m *Manager) tell(why string) {
 	known := requestName.ReplaceAllString(why, "")
-	if m.Warn == nil || known == m.told {
+	if m.Warn == nil || !m.told.Tell(known) {
 		return
 	}
-	m.told = known
 	reason, stake := ServingNotGranted, "kubectl logs, exec and port-forward do not reach the node"
 	if m.Signer == certificatesv1.KubeAPIServerClientKubeletSignerName {
 		reason, stake = ClientNotGranted, "the API server does not know the node"

@@ -52,7 +52,7 @@ func (m *Manager) request(ctx context.Context, template *x509.CertificateRequest
 	defer cancel()
 	certificate, err := m.ask(ctx, client, csr, template)
 	if errors.Is(err, context.DeadlineExceeded) {
-		m.told = "" // the next one is approved by another name
+		m.told.Over() // the next one is approved by another name
 	}
 	if errors.Is(err, errRefused) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, errors.Join(err, m.Folder.dropPending())

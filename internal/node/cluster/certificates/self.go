@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.run/internal/hostpath"
+	"fairlead.run/internal/node/lasting"
 )
 
 // selfSignedLife is that of a certificate that nobody vouches for.
@@ -29,8 +30,8 @@ type Self struct {
 
 	mu    sync.Mutex
 	has   *tls.Certificate
-	tried time.Time // when it could not be made anew
-	told  string    // why, by Warn
+	tried time.Time       // when it could not be made anew
+	told  lasting.Failure // why, by Warn
 }
 
 // ServingNotRenewed is the reason of an event of the node.
@@ -66,16 +67,16 @@ func (s *Self) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.Log.Info("the node API has a new certificate", "until", has.Leaf.NotAfter)
 	s.Metrics.Serving(has.Leaf)
 	s.Metrics.rotated(s.has.Leaf)
-	s.has, s.told = has, ""
+	s.has = has
+	s.told.Over()
 	return has, nil
 }
 
-// tell tells why there is no new one, once as long as it is the same.
+// tell tells why there is no new one, and again now and then as long as it is the same.
 func (s *Self) tell(err error) {
-	if s.Warn == nil || s.told == err.Error() {
+	if s.Warn == nil || !s.told.Tell(err.Error()) {
 		return
 	}
-	s.told = err.Error()
 	s.Warn(ServingNotRenewed, fmt.Sprintf("No new certificate of the node API can be made, which is tried again each minute; the present one ends at %s, and is refused from then on by whoever looks at that: %s%s",
 		s.has.Leaf.NotAfter.UTC().Format(time.RFC3339), err, hostpath.Advice(err)))
 }
