@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"fairlead.run/internal/hostpath"
 )
 
 // Names of logind on the bus.
@@ -102,12 +104,28 @@ func (m *Manager) lengthen(ctx context.Context, conn *dbus.Conn) {
 		return
 	}
 	if err == nil {
-		has, err = m.rewrite(ctx, conn, wanted)
+		now := time.Duration(0)
+		if now, err = m.rewrite(ctx, conn, wanted); err == nil {
+			has = now
+		}
 	}
 	if err != nil || has < wanted {
 		m.cfg.Log.Warn("logind does not wait for as long as pods may take; set InhibitDelayMaxSec in its configuration", "waits", has.String(), "pods", wanted.String(), "error", err)
-		m.node.Event("ShutdownTooShort", fmt.Sprintf("logind waits %s at a shutdown, and pods may take %s; set InhibitDelayMaxSec in its configuration", has, wanted))
+		m.node.Event("ShutdownTooShort", tooShort(has, wanted, err))
 	}
+}
+
+// tooShort says how long logind waits, zero if that is not known, and why it is not longer.
+func tooShort(has, wanted time.Duration, err error) string {
+	waits := "waits " + has.String()
+	if has == 0 {
+		waits = "does not say how long it waits"
+	}
+	text := fmt.Sprintf("logind %s at a shutdown, and pods may take %s; set InhibitDelayMaxSec in its configuration", waits, wanted)
+	if err != nil {
+		text += ", as the node could not: " + err.Error() + hostpath.Advice(err)
+	}
+	return text
 }
 
 func delay(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {

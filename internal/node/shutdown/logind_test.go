@@ -283,6 +283,26 @@ func TestLengthen(t *testing.T) {
 	}
 }
 
+// What keeps the node from changing it is told, with what logind has.
+func TestCannotLengthen(t *testing.T) {
+	address, file := bus(t), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, address, &logind{delay: 5 * time.Second, after: 5 * time.Second})
+	conn, err := dbus.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	f := &fake{start: time.Now()}
+	m := New(Config{Levels: []Level{{0, 30 * time.Second}}, DropIns: filepath.Join(file, "conf.d"), Log: slog.New(slog.DiscardHandler)}, f)
+	m.lengthen(t.Context(), conn)
+	if len(f.log) != 1 || !strings.Contains(f.log[0], "logind waits 5s at") || !strings.Contains(f.log[0], "not a directory") {
+		t.Errorf("told %q", f.log)
+	}
+}
+
 func TestNoBus(t *testing.T) {
 	levels := []Level{{0, time.Second}}
 	m := New(Config{Levels: levels, Bus: "unix:path=" + filepath.Join(t.TempDir(), "none"), Log: slog.New(slog.DiscardHandler)}, &fake{})

@@ -233,3 +233,20 @@ func TestNamed(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// What keeps logind from waiting for longer is in the event.
+func TestTooShort(t *testing.T) {
+	for _, tt := range []struct {
+		has  time.Duration
+		err  error
+		want string
+	}{
+		{5 * time.Second, nil, "logind waits 5s at a shutdown, and pods may take 30s; set InhibitDelayMaxSec in its configuration"},
+		{5 * time.Second, errors.New("it is refused"), "logind waits 5s at a shutdown, and pods may take 30s; set InhibitDelayMaxSec in its configuration, as the node could not: it is refused"},
+		{0, errors.New("no answer"), "logind does not say how long it waits at a shutdown, and pods may take 30s; set InhibitDelayMaxSec in its configuration, as the node could not: no answer"},
+	} {
+		if got := tooShort(tt.has, 30*time.Second, tt.err); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
