@@ -214,10 +214,15 @@ func (c *Collector) machineFacts(f families) {
 	} {
 		f.add(about{g.name, gaugeKind, g.help}, whole(uint64(g.value)), c.machine...)
 	}
+	failed := 1.0
 	if m, err := c.host.table("proc/meminfo"); err == nil {
+		failed = 0
 		f.add(about{"machine_memory_bytes", gaugeKind, "Memory of the machine, in bytes."}, whole(m["MemTotal"]), c.machine...)
 		f.add(about{"machine_swap_bytes", gaugeKind, "Swap of the machine, in bytes."}, whole(m["SwapTotal"]), c.machine...)
 	}
+	f.add(about{"machine_scrape_error", gaugeKind, "1 if there was an error while getting machine metrics, 0 otherwise."}, float(failed))
+	f.add(about{"cadvisor_version_info", gaugeKind, "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision."}, float(1),
+		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", c.host.text("proc/sys/kernel/osrelease"), "osVersion", c.host.system())
 	at := time.Now().UnixNano()
 	root := []string{"container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}
 	if used, boot, err := c.host.processor(); err == nil {
@@ -229,6 +234,21 @@ func (c *Collector) machineFacts(f families) {
 		f.add(about{"container_memory_usage_bytes", gaugeKind, usageHelp}, whole(*m.UsageBytes).measured(at), root...)
 		f.add(about{"container_memory_rss", gaugeKind, rssHelp}, whole(*m.RSSBytes).measured(at), root...)
 	}
+}
+
+// system is what the operating system calls itself.
+func (h host) system() (name string) {
+	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
+		_ = h.lines(file, func(words []string) {
+			if v, ok := strings.CutPrefix(strings.Join(words, " "), "PRETTY_NAME="); ok {
+				name = strings.Trim(v, `"'`)
+			}
+		})
+		if name != "" {
+			return name
+		}
+	}
+	return "Unknown"
 }
 
 // topology counts processors, cores and sockets. Where the kernel does not say

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -32,6 +33,8 @@ var machine = map[string]string{
 	"proc/sys/kernel/pid_max":               "32768\n",
 	"proc/sys/kernel/threads-max":           "20000\n",
 	"proc/sys/kernel/random/boot_id":        "boot\n",
+	"proc/sys/kernel/osrelease":             "6.1.0\n",
+	"etc/os-release":                        "NAME=x\nPRETTY_NAME=\"Some Linux 12\"\n",
 	"proc/pressure/cpu":                     "some avg10=1.50 avg60=0.25 avg300=0.00 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 	"proc/cpuinfo":                          "processor\t: 0\nphysical id\t: 0\ncore id\t\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t\t: 0\n",
 	"proc/net/dev":                          "Inter-| Receive | Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed\n    lo: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n  ens3:10 2 3 0 0 0 0 0 20 4 5 0 0 0 0 0\n  veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n  pod1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n",
@@ -463,6 +466,37 @@ func TestCadvisor(t *testing.T) {
 			}
 			if strings.Contains(got, "unknown") || strings.Contains(got, "one of two") {
 				t.Errorf("what no descriptor fits is in:\n%s", got)
+			}
+		})
+	}
+}
+
+// TestCadvisorOfMachine says what the machine is, and if that could not be read.
+func TestCadvisorOfMachine(t *testing.T) {
+	const version = `cadvisor_version_info{cadvisorRevision="",cadvisorVersion="",dockerVersion="",kernelVersion="6.1.0",osVersion="%s"} 1`
+	for name, c := range map[string]struct {
+		without []string
+		want    []string
+	}{
+		"all of it":         {nil, []string{"machine_scrape_error 0", fmt.Sprintf(version, "Some Linux 12")}},
+		"without memory":    {[]string{"proc/meminfo"}, []string{"machine_scrape_error 1", fmt.Sprintf(version, "Some Linux 12")}},
+		"without a release": {[]string{"etc/os-release"}, []string{"machine_scrape_error 0", fmt.Sprintf(version, "Unknown")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			collects := collector(t, &fake{}, nil)
+			for _, file := range c.without {
+				if err := os.Remove(collects.host.path(file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out strings.Builder
+			if err := collects.Cadvisor(t.Context(), &out); err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range c.want {
+				if !strings.Contains(out.String(), line+"\n") {
+					t.Errorf("no line %q in:\n%s", line, &out)
+				}
 			}
 		})
 	}
