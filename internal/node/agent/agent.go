@@ -301,6 +301,7 @@ func (a *Agent) RunLocked(ctx context.Context) error {
 	defer all.Wait()
 	a.pulse.Beat()
 	watcher := changes.New(a.cfg.Runtime, a.cfg.Log, a.wake)
+	watcher.Listed = a.stats.Listed
 	all.Go(func() { watcher.Run(ctx) })
 	all.Go(func() { _ = clock.Watch(ctx, a.again) }) // it ends with ctx alone, too
 	all.Go(func() { _ = a.volumes.Run(ctx) })        // it ends with ctx alone

@@ -53,6 +53,9 @@ type Watcher struct {
 	runtime Runtime
 	log     *slog.Logger
 	changed func(uid string)
+	// Listed is told of each list, whether it came or not: when it was asked for, and when the one
+	// before was, which is zero for the first. It is set before Run; nil tells nobody.
+	Listed func(at, before time.Time)
 
 	mu      sync.Mutex
 	known   map[string]pod       // by UID
@@ -306,9 +309,14 @@ func (w *Watcher) list(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	w.mu.Lock()
+	before := w.listed
 	w.listed, w.touched = time.Now(), map[string]bool{}
+	at := w.listed
 	w.mu.Unlock()
 	now, err := w.everything(ctx)
+	if w.Listed != nil {
+		w.Listed(at, before)
+	}
 	if err != nil {
 		return 0, err
 	}

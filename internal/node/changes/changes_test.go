@@ -209,6 +209,36 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestListed tells of each list, also of one that fails.
+func TestListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := inprocess.New(inprocess.Options{})
+		runtimeapi.RegisterRuntimeServiceServer(conn, &fake{listing: func() { time.Sleep(2 * time.Second) }})
+		w := New(runtimeapi.NewRuntimeServiceClient(conn), slog.New(slog.DiscardHandler), func(string) {})
+		var told []string
+		w.Listed = func(at, before time.Time) {
+			since := "first"
+			if !before.IsZero() {
+				since = at.Sub(before).String()
+			}
+			told = append(told, since, time.Since(at).String())
+		}
+		if _, err := w.list(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		ended, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		if _, err := w.list(ended); err == nil {
+			t.Error("a list that was given up has come")
+		}
+		if want := []string{"first", "2s", "1m2s", "1s"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		time.Sleep(time.Minute) // the runtime ends, too
+	})
+}
+
 // A runtime without events is asked for lists, and asked for events now and then.
 func TestLists(t *testing.T) {
 	f := &fake{pods: map[string]runtimeapi.ContainerState{"a": running}}

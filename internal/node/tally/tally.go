@@ -20,11 +20,16 @@ type Tally struct {
 	// Containers that were started, by a kubelet's container_type, and those that could not be.
 	containers      outcome
 	started, worked *telemetry.Histogram
+	relists         relists
 	Probes          Probes
 }
 
 // outcome is how often something was tried, and how often in vain.
 type outcome struct{ tried, failed *telemetry.Counter }
+
+// relists are the lists of everything that a runtime has: how long they took, and the time
+// from one to the next.
+type relists struct{ took, apart *telemetry.Histogram }
 
 // New makes one that has counted nothing.
 func New() *Tally {
@@ -41,7 +46,23 @@ func New() *Tally {
 	}
 	t.started = t.registry.Histogram("kubelet_pod_start_duration_seconds", "Time from when the node has first seen a pod until it runs.")
 	t.worked = t.registry.Histogram("kubelet_pod_worker_duration_seconds", "Time that a look at a pod took, with what was done for it.", "operation_type")
+	t.relists = relists{
+		t.registry.Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.").Within(plain...),
+		t.registry.Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.").Within(plain...),
+	}
 	return t
+}
+
+// plain are the bounds that Prometheus has by default.
+var plain = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+
+// Listed counts a list of all that the runtime has: when it was asked for, and when the one
+// before was, or zero.
+func (t *Tally) Listed(at, before time.Time) {
+	t.relists.took.Observe(time.Since(at).Seconds())
+	if !before.IsZero() {
+		t.relists.apart.Observe(at.Sub(before).Seconds())
+	}
 }
 
 // Pod counts one that runs now, since the node has seen it first.

@@ -3,6 +3,8 @@ package tally
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -36,4 +38,29 @@ func TestWatch(t *testing.T) {
 		}})
 	}
 	check("kubelet_running_pods 2", `kubelet_running_containers{container_state="exited"} 3`, `kubelet_running_containers{container_state="running"} 3`)
+}
+
+// TestListed counts lists of the runtime, and what is between two of them.
+func TestListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tally, first := New(), time.Now()
+		time.Sleep(20 * time.Millisecond)
+		tally.Listed(first, time.Time{})
+		time.Sleep(4980 * time.Millisecond)
+		second := time.Now()
+		time.Sleep(time.Second)
+		tally.Listed(second, first)
+		var out strings.Builder
+		if err := tally.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{
+			`kubelet_pleg_relist_duration_seconds_bucket{le="0.025"} 1`, `kubelet_pleg_relist_duration_seconds_bucket{le="1"} 2`, "kubelet_pleg_relist_duration_seconds_sum 1.02",
+			`kubelet_pleg_relist_interval_seconds_bucket{le="2.5"} 0`, `kubelet_pleg_relist_interval_seconds_bucket{le="5"} 1`, "kubelet_pleg_relist_interval_seconds_sum 5",
+		} {
+			if !strings.Contains(out.String(), line+"\n") {
+				t.Errorf("%s is missing in\n%s", line, &out)
+			}
+		}
+	})
 }
