@@ -250,7 +250,7 @@ func (n *Node) about() *zpages.About {
 
 // metrics are what the node tells beside its API.
 func (n *Node) metrics() []func(io.Writer) error {
-	out := []func(io.Writer) error{n.agent.Metrics, n.podMetrics(), n.goods.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, telemetry.Process(), version()}
+	out := []func(io.Writer) error{n.agent.Metrics, n.podMetrics(), n.goods.Metrics, n.keeper.Metrics, n.drivers.told.Metrics, n.drivers.volumes.Metrics, telemetry.Process(), version()}
 	out = append(out, n.cfg.Metrics...)
 	if c := n.cfg.Certificates; c != nil {
 		out = append(out, c.Write)

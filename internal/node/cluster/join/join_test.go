@@ -531,7 +531,7 @@ func TestNodeAPI(t *testing.T) {
 	for _, want := range []string{
 		"kubelet_started_pods_total 1", `kubelet_started_containers_total{container_type="container"} 1`, "kubelet_pod_start_duration_seconds_count 1",
 		`kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`, "process_resident_memory_bytes ", "go_goroutines ",
-		`kubelet_desired_pods{static=""} 1`, "# TYPE kubelet_image_pull_duration_seconds histogram", "kubelet_pleg_relist_duration_seconds_count ",
+		`kubelet_desired_pods{static=""} 1`, "# TYPE kubelet_image_pull_duration_seconds histogram", "kubelet_pleg_relist_duration_seconds_count ", "# TYPE storage_operation_duration_seconds histogram",
 		`kubernetes_build_info{major="1",minor="36",git_version="v1.36.3+fairlead",`,
 	} {
 		if !strings.Contains(metrics, "\n"+want) {

@@ -40,6 +40,7 @@ type Config struct {
 type Client struct {
 	cfg   Config
 	locks keylock.Locks[string] // of volumes, by driver and handle
+	stats *metrics
 
 	mu      sync.Mutex
 	records map[string]record     // by target, as they are on disk
@@ -52,7 +53,7 @@ func New(cfg Config) *Client {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	return &Client{cfg: cfg, records: map[string]record{}, staged: map[string]bool{}, growing: map[string]*expansion{}}
+	return &Client{cfg: cfg, stats: newMetrics(), records: map[string]record{}, staged: map[string]bool{}, growing: map[string]*expansion{}}
 }
 
 // Volume is what a driver is asked to mount.

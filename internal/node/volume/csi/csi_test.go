@@ -122,6 +122,38 @@ func TestTwoPodsShareAStagedVolume(t *testing.T) {
 	b.wantCalls(t, "Stage Publish Publish Unpublish Unpublish Unstage Stage Publish")
 }
 
+// TestTimed counts what drivers have done and have not, and what was asked of them alone.
+func TestTimed(t *testing.T) {
+	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})
+	one, two := csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("one")}, csi.Volume{Driver: "test.csi", Handle: "v", Target: b.target("two")}
+	b.driver.Fail("NodePublishVolume", status.Error(codes.Internal, "no"))
+	if _, err := b.Publish(t.Context(), one); err == nil {
+		t.Fatal("no error")
+	}
+	b.publish(t, one)
+	b.publish(t, two)
+	notAttached := two
+	notAttached.Attach = func(context.Context) (map[string]string, error) { return nil, errors.New("it is not") }
+	if _, err := b.Publish(t.Context(), notAttached); err == nil {
+		t.Fatal("no error")
+	}
+	b.unpublish(t, one.Target)
+	b.unpublish(t, two.Target)
+	b.unpublish(t, two.Target)
+	var out strings.Builder
+	if err := b.Metrics(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`operation_name="volume_mount",status="fail-unknown",migrated="false"} 1`, `operation_name="volume_mount",status="success",migrated="false"} 2`,
+		`operation_name="volume_unmount",status="success",migrated="false"} 2`, `operation_name="unmount_device",status="success",migrated="false"} 1`,
+	} {
+		if line := `storage_operation_duration_seconds_count{volume_plugin="kubernetes.io/csi:test.csi",` + want; !strings.Contains(out.String(), line+"\n") {
+			t.Errorf("no %s in\n%s", line, &out)
+		}
+	}
+}
+
 // TestStagedAgain stages a volume anew that could not be published: its driver may have lost it.
 func TestStagedAgain(t *testing.T) {
 	b := newBench(t, &csitest.Driver{Abilities: []spec.NodeServiceCapability_RPC_Type{stages}})

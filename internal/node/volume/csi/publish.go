@@ -78,7 +78,7 @@ func (c *Client) Publish(ctx context.Context, v Volume) (Published, error) {
 	if err := c.write(v.Target, r); err != nil {
 		return Published{}, fmt.Errorf("record volume %s: %w", v.Handle, err)
 	}
-	if err := c.mount(ctx, v, request{attachment, a, r.Staged}); err != nil {
+	if err := c.stats.timed(v.Driver, mounts, func() error { return c.mount(ctx, v, request{attachment, a, r.Staged}) }); err != nil {
 		return Published{}, err
 	}
 	r.Done = true
@@ -236,7 +236,7 @@ func (c *Client) Unpublish(ctx context.Context, target string) error {
 	}
 	defer unlock()
 	if r.Begun {
-		if err := c.unpublish(ctx, r, target); err != nil {
+		if err := c.stats.timed(r.Driver, unmounts, func() error { return c.unpublish(ctx, r, target) }); err != nil {
 			return err
 		}
 	}
@@ -281,11 +281,14 @@ func (c *Client) unstage(ctx context.Context, r record, target string) error {
 		return nil
 	}
 	c.setStaged(s, false)
-	err = c.call(ctx, r.Driver, "NodeUnstageVolume", func(ctx context.Context, node spec.NodeClient) error {
-		_, err := node.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: s.mount()})
-		return err
+	err = c.stats.timed(r.Driver, unstages, func() error {
+		err := c.call(ctx, r.Driver, "NodeUnstageVolume", func(ctx context.Context, node spec.NodeClient) error {
+			_, err := node.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: s.mount()})
+			return err
+		})
+		return undone(err, s.mount())
 	})
-	if err := undone(err, s.mount()); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, empty := range []string{s.users(), filepath.Join(s.dir, foreignRecord), s.dir} {
