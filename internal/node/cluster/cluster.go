@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -294,12 +295,16 @@ func (c *Cluster) ClaimEvent(claim *corev1.PersistentVolumeClaim, kind, reason, 
 // statusRefused tells of a pod whose status cannot be written, so that it is not as it is
 // shown.
 func (c *Cluster) statusRefused(pod *corev1.Pod, err error) {
-	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedStatusUpdate", "The API server refuses what the node says of the pod, so that its status is an older one until the next: "+err.Error())
+	until := "until the next; have those webhooks and policies leave it alone that are for pods, or if it was none of these, tell those who make Fairlead: "
+	if apierrors.IsForbidden(err) {
+		until = "until it is let in, which is tried again; have those webhooks, policies and roles let nodes write it (patch pods/status): "
+	}
+	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedStatusUpdate", "The API server refuses what the node says of the pod, so that its status is an older one "+until+err.Error())
 }
 
 // tokenRefused tells of a pod that keeps a token beyond the time when it should have another.
 func (c *Cluster) tokenRefused(pod *corev1.Pod, err error) {
-	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedTokenRenewal", "The pod gets no new token of its service account: "+err.Error())
+	c.recorder.Event(events.OfPod(pod, ""), corev1.EventTypeWarning, "FailedTokenRenewal", "The pod gets no new token of its service account, which is tried again, and API servers refuse the old one once its time is over; see whether the service account is there, and whether nodes may make tokens of it (create serviceaccounts/token): "+err.Error())
 }
 
 // warner tells of what keeps the cluster from knowing something of the node. The recorder is

@@ -188,8 +188,8 @@ func TestTrouble(t *testing.T) {
 			said = append(said, fmt.Sprint(o["reason"], ": ", o["message"]))
 		}
 		slices.Sort(said)
-		if want := []string{"FailedMirrorPod: a static pod is not shown", "FailedTokenRenewal: The pod gets no new token of its service account: refused"}; !slices.Equal(said, want) {
-			t.Errorf("events %q, want %q", said, want)
+		if len(said) != 2 || said[0] != "FailedMirrorPod: a static pod is not shown" || !strings.HasPrefix(said[1], "FailedTokenRenewal: The pod gets no new token of its service account") || !strings.HasSuffix(said[1], ": refused") {
+			t.Errorf("events %q", said)
 		}
 	})
 }

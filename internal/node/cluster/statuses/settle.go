@@ -164,6 +164,10 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 		w.refused(has, err)
 		return nil
 	}
+	if apierrors.IsForbidden(err) && e.barred != wants {
+		e.barred = wants
+		w.refused(has, err)
+	}
 	if err != nil {
 		return fmt.Errorf("patch the status of pod %s/%s: %w", e.namespace, e.name, err)
 	}

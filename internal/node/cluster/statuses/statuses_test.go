@@ -301,6 +301,29 @@ func TestARefusedStatusIsNotRepeated(t *testing.T) {
 	})
 }
 
+// A status that the node may not write, as a policy says no, is told once and tried again.
+func TestABarredStatusIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newPod("a"))
+		r.FailWith(func(c apiserver.Call) int {
+			if c.Verb == "patch" {
+				return http.StatusForbidden
+			}
+			return 0
+		})
+		r.w.Set(r.pod("a"), running("10.0.0.1"))
+		time.Sleep(time.Hour)
+		if n := r.refusals.Load(); n != 1 || r.patches("a") < 2 {
+			t.Errorf("it was told %d times, and tried %d times", n, r.patches("a"))
+		}
+		r.FailWith(nil)
+		time.Sleep(10 * time.Minute)
+		if p := r.pod("a"); p.Status.PodIP != "10.0.0.1" {
+			t.Errorf("the status is %+v", p.Status)
+		}
+	})
+}
+
 // Another pod has taken the name: it does not get the status of the first.
 func TestAnotherPodOfThatName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

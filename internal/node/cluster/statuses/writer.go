@@ -39,6 +39,7 @@ type entry struct {
 	sent    *corev1.PodStatus
 	echo    *corev1.PodStatus // what the API server has made of sent
 	refused *corev1.PodStatus // what it has refused for good
+	barred  *corev1.PodStatus // what it has refused until somebody lets the node write it
 	deleted bool              // it was asked to, and has agreed
 
 	busy bool
