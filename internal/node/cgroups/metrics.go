@@ -22,7 +22,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{}
-	m.took = m.registry.Histogram("kubelet_cgroup_manager_duration_seconds", "Duration in seconds for cgroup manager operations. Broken down by method.", "operation_type").
+	m.took = m.registry.Histogram("kubelet_cgroup_manager_duration_seconds", "How long it took to make, change and remove cgroups of pods.", "operation_type").
 		Within(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 	return m
 }

@@ -43,7 +43,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{}
-	m.pulls = m.registry.Histogram("kubelet_image_pull_duration_seconds", "Duration in seconds to pull an image.", "image_size_in_bytes").
+	m.pulls = m.registry.Histogram("kubelet_image_pull_duration_seconds", "How long pods waited for an image that was pulled, by its size.", "image_size_in_bytes").
 		Within(1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 	return m
 }

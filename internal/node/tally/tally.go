@@ -47,8 +47,8 @@ func New() *Tally {
 	t.started = t.registry.Histogram("kubelet_pod_start_duration_seconds", "Time from when the node has first seen a pod until it runs.")
 	t.worked = t.registry.Histogram("kubelet_pod_worker_duration_seconds", "Time that a look at a pod took, with what was done for it.", "operation_type")
 	t.relists = relists{
-		t.registry.Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.").Within(plain...),
-		t.registry.Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.").Within(plain...),
+		t.registry.Histogram("kubelet_pleg_relist_duration_seconds", "How long it took to list everything that the runtime has.").Within(plain...),
+		t.registry.Histogram("kubelet_pleg_relist_interval_seconds", "The time from one list of everything that the runtime has to the next.").Within(plain...),
 	}
 	return t
 }

@@ -27,9 +27,9 @@ func (n *Node) podMetrics() func(io.Writer) error {
 			tell(float64(static), "true")
 		})
 	}
-	count("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", n.given.all)
-	count("kubelet_active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.", n.active)
-	r.Gauge("kubelet_mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)", nil,
+	count("kubelet_desired_pods", "Pods that are to run here; static are those that no API server has sent.", n.given.all)
+	count("kubelet_active_pods", "Pods that have not ended, and have their room here; static are those that no API server has sent.", n.active)
+	r.Gauge("kubelet_mirror_pods", "Mirror pods, by which the API server shows static ones.", nil,
 		func(tell func(float64, ...string)) { tell(float64(n.cluster.Mirrors())) })
 	return r.Write
 }

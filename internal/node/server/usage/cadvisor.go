@@ -220,8 +220,8 @@ func (c *Collector) machineFacts(f families) {
 		f.add(about{"machine_memory_bytes", gaugeKind, "Memory of the machine, in bytes."}, whole(m["MemTotal"]), c.machine...)
 		f.add(about{"machine_swap_bytes", gaugeKind, "Swap of the machine, in bytes."}, whole(m["SwapTotal"]), c.machine...)
 	}
-	f.add(about{"machine_scrape_error", gaugeKind, "1 if there was an error while getting machine metrics, 0 otherwise."}, float(failed))
-	f.add(about{"cadvisor_version_info", gaugeKind, "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision."}, float(1),
+	f.add(about{"machine_scrape_error", gaugeKind, "Whether the machine could not be measured (1)."}, float(failed))
+	f.add(about{"cadvisor_version_info", gaugeKind, "What the machine runs on. The value is always 1."}, float(1),
 		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", c.host.text("proc/sys/kernel/osrelease"), "osVersion", c.host.system())
 	at := time.Now().UnixNano()
 	root := []string{"container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}

@@ -15,7 +15,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{}
-	m.took = m.registry.Histogram("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin", "operation_name", "status", "migrated").
+	m.took = m.registry.Histogram("storage_operation_duration_seconds", "How long CSI drivers took over mounts and unmounts.", "volume_plugin", "operation_name", "status", "migrated").
 		Within(.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 	return m
 }
