@@ -100,7 +100,7 @@ func mergeEvictions(content map[string]any) {
 		return
 	}
 	delete(content, merge)
-	if own, said := content[hard].(map[string]any); said && wants && !unsaid(own) {
+	if own, said := content[hard].(map[string]any); said && wants {
 		for signal, value := range eviction.DefaultHard {
 			if _, has := own[signal]; !has {
 				own[signal] = value
@@ -142,8 +142,8 @@ func (k *kubeletFile) take(flags *pflag.FlagSet, given map[string]bool, path str
 	return nil
 }
 
-// zeros are the fields of which 0 says something.
-var zeros = map[string]bool{"healthzPort": true, "nodeStatusMaxImages": true, "registryPullQPS": true, "oomScoreAdj": true}
+// zeros are the fields of which 0, or an object of nothing, says something.
+var zeros = map[string]bool{"evictionHard": true, "healthzPort": true, "nodeStatusMaxImages": true, "registryPullQPS": true, "oomScoreAdj": true}
 
 // unsaid says whether a value is one that leaves the matter to the kubelet: kubeadm writes
 // many of those. False is none.

@@ -117,8 +117,11 @@ func TestKubeletConfig(t *testing.T) {
 		"evictions instead": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmergeDefaultEvictionSettings: false\nevictionHard: {memory.available: 500Mi}\n", nil, map[string]string{
 			"eviction-hard": "memory.available<500Mi",
 		}, nil},
-		"no health": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\noomScoreAdj: 0\n", nil, map[string]string{"healthz-port": "0", "oom-score-adj": "0"}, nil},
-		"spared":    {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", nil, map[string]string{"oom-score-adj": "-999"}, nil},
+		"no evictions":       {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {}\n", nil, map[string]string{"eviction-hard": ""}, nil},
+		"evictions by null":  {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: null\n", nil, map[string]string{"eviction-hard": hardByDefault()}, nil},
+		"evictions of merge": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmergeDefaultEvictionSettings: true\nevictionHard: {}\n", nil, map[string]string{"eviction-hard": hardByDefault()}, nil},
+		"no health":          {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\noomScoreAdj: 0\n", nil, map[string]string{"healthz-port": "0", "oom-score-adj": "0"}, nil},
+		"spared":             {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", nil, map[string]string{"oom-score-adj": "-999"}, nil},
 	} {
 		f, cmd, err := parsed(t, tt.text, tt.args...)
 		if err != nil || !slices.Equal(f.file.ignored, tt.ignored) {
