@@ -382,27 +382,10 @@ func (r reporter) Gone(p *corev1.Pod) {
 type pods struct{ *agent.Agent }
 
 func (p pods) Pod(namespace, name string, uid types.UID) (*corev1.Pod, bool) {
-	found := named(p.Pods(), namespace, name, uid)
-	return found, found != nil
-}
-
-// named is the pod of that name, or nil. Two have it where one that was deleted with force, or
-// the static pod before a change, is still ending: without a uid it is the one that is not, or
-// the newer one.
-func named(pods []*corev1.Pod, namespace, name string, uid types.UID) *corev1.Pod {
-	var found *corev1.Pod
-	for _, one := range pods {
-		if one.Namespace == namespace && one.Name == name && (uid == "" || uid == one.UID) && (found == nil || follows(one, found)) {
-			found = one
+	for _, one := range p.Pods() {
+		if one.Namespace == namespace && one.Name == name && (uid == "" || uid == one.UID) {
+			return one, true
 		}
 	}
-	return found
-}
-
-// follows says whether a pod is there in the place of another.
-func follows(p, other *corev1.Pod) bool {
-	if ends := p.DeletionTimestamp != nil; ends != (other.DeletionTimestamp != nil) {
-		return !ends
-	}
-	return p.CreationTimestamp.After(other.CreationTimestamp.Time)
+	return nil, false
 }
