@@ -125,11 +125,14 @@ func (p *Guest) Leave() {
 
 // Rest says that nothing of the pod runs any more, or will: there is room for another one,
 // though its files may take their time to go, and End is not called before. It is to be called
-// before the pod's status says so, as another may be sent in its place then.
-func (p *Guest) Rest() {
+// before the pod's status says so, as another may be sent in its place then. The answer is
+// whether it is the first time.
+func (p *Guest) Rest() bool {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
+	was := p.rests
 	p.rests = true
+	return !was
 }
 
 // Rests says that Rest was called.
@@ -171,7 +174,7 @@ type Answer struct {
 func (p *Guest) Answer() Answer {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
-	p.behind = slices.DeleteFunc(p.behind, (*Guest).ended)
+	p.behind = slices.DeleteFunc(p.behind, func(other *Guest) bool { return other.rests || other.ended() })
 	out := Answer{Refusal: p.refusal, News: p.refusal != nil && !p.told, Waits: len(p.behind) > 0}
 	p.told = p.refusal != nil
 	return out

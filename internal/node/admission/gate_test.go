@@ -184,7 +184,9 @@ func TestLeaving(t *testing.T) {
 	if got := answer(second); got != "in, waits" {
 		t.Error(got)
 	}
-	first.End()
+	if !first.Rest() || first.Rest() {
+		t.Error("it does not know whether it rests already")
+	}
 	if second.Retry(); len(in.Woken()) == 0 {
 		t.Error("its worker is not woken")
 	}

@@ -27,9 +27,10 @@ func (w *worker) tell(p plan.Plan) {
 	running := w.view.Running()
 	w.logs.Store(&running)
 	was, before := w.shown.Get()
-	now := status.Of(w.statusInput(p, before))
-	if status.Terminal(now.Phase) && !w.stray {
-		w.guest.Rest()
+	in := w.statusInput(p, before)
+	now := status.Of(in)
+	if status.Terminal(now.Phase) && !w.stray && !status.Alive(in) && w.guest.Rest() {
+		poke(w.a.poked) // for those that are behind it
 	}
 	same := before != nil && !w.shown.Found() && status.Equal(before, &now)
 	if before != nil && before.Phase == corev1.PodPending && now.Phase == corev1.PodRunning {

@@ -176,6 +176,57 @@ func TestRoomOfEnded(t *testing.T) {
 	})
 }
 
+// TestRoomOfOverruled is there only once nothing of a pod runs any more of which somebody has
+// written into the API server that it has failed.
+func TestRoomOfOverruled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		first, next := pod(1, corev1.RestartPolicyAlways, "x"), pod(2, corev1.RestartPolicyAlways, "x")
+		n.boot(t, first)
+		n.Stubborn()
+		failed := first.DeepCopy()
+		failed.Status.Phase = corev1.PodFailed
+		n.Set([]*corev1.Pod{failed})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n.Rests(first.UID) {
+			t.Error("its devices are free while it runs")
+		}
+		n.Set([]*corev1.Pod{failed, next})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodPending, false)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if n.saw("OutOfpods") || !n.Rests(first.UID) {
+			t.Errorf("%q", n.events)
+		}
+		n.stop()
+	})
+}
+
+// TestRoomBesideStuck is there for a pod as soon as nothing runs of one that cannot be removed.
+func TestRoomBesideStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.room = few{most: 1}
+		n.boot(t, pod(1, corev1.RestartPolicyAlways, "x"))
+		n.Stubborn()
+		n.Set([]*corev1.Pod{pod(2, corev1.RestartPolicyAlways, "x")})
+		n.Fail("remove sandbox p1", errors.New("it is stuck"))
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		n.expect(t, "p2", corev1.PodRunning, true)
+		if slices.Contains(n.gone, "p1") {
+			t.Error("it was not stuck")
+		}
+		n.Fail("remove sandbox p1", nil)
+		n.stop()
+	})
+}
+
 // TestDisplaced ends a pod for a critical one, which starts when that has ended.
 func TestDisplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

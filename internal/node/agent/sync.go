@@ -246,6 +246,7 @@ func (w *worker) overruled() error {
 	}
 	w.record = r
 	w.shown.Set(w.pod, r.Ended)
+	w.guest.Leave() // who has sent it counts it as ended, though it still runs
 	return nil
 }
 
@@ -263,9 +264,10 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 		}
 		return again, w.retire(ctx)
 	}
-	if err := errors.Join(w.tidy(ctx), w.noteDone()); err != nil {
+	if err := w.tidy(ctx); err != nil {
 		return again, err
 	}
+	noted := w.noteDone() // the disk may be full: all else goes on
 	if err := w.tighten(ctx, p); err != nil {
 		return again, err
 	}
@@ -279,7 +281,7 @@ func (w *worker) settle(ctx context.Context, p plan.Plan) (again time.Time, err 
 	if again.IsZero() || !p.Again.IsZero() && p.Again.Before(again) {
 		again = p.Again
 	}
-	return again, nil
+	return again, noted
 }
 
 // refresh brings volumes up to date with the objects that they come from, and says

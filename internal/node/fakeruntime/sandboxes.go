@@ -131,7 +131,7 @@ func (f *Runtime) nameOf(sandbox string) string {
 func (f *Runtime) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
 	err := f.begin(ctx, "stop sandbox "+f.nameOf(r.PodSandboxId))
 	defer f.mu.Unlock()
-	if f.state.sandboxes[r.PodSandboxId] != nil && err == nil {
+	if s := f.state.sandboxes[r.PodSandboxId]; s != nil && s.State == runtimeapi.PodSandboxState_SANDBOX_READY && err == nil {
 		f.stopSandbox(r.PodSandboxId)
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, err

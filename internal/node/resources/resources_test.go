@@ -237,6 +237,11 @@ func TestAdmitBehind(t *testing.T) {
 	if _, err := keeper(false).Admit(burstable(1, "1600m"), running, leaving); err == nil {
 		t.Error("it is let in for good")
 	}
+	static := burstable(1, "1500m")
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	if d, err := keeper(false).Admit(static, some{burstable(2, "1")}, some{burstable(3, "500m")}); err != nil || len(d.Pods) != 1 || len(d.Behind) != 0 {
+		t.Errorf("%v, %d displaced, behind %d", err, len(d.Pods), len(d.Behind))
+	}
 }
 
 // TestResize says whether to wait or that it is of no use.

@@ -44,7 +44,10 @@ func (k *Keeper) Admit(pod *corev1.Pod, running, leaving []*corev1.Pod) (admissi
 		why.Message = fmt.Sprintf("The pod %s/%s is more important (priority %d), and has its place", pod.Namespace, pod.Name, priority.Of(pod))
 		why.Disrupts = why.Message
 	}
-	return admission.Displaced{Pods: victims, Why: why, Behind: leaving}, nil
+	stay := slices.DeleteFunc(slices.Clone(running), func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(victims, func(v *corev1.Pod) bool { return v.UID == p.UID })
+	})
+	return admission.Displaced{Pods: victims, Why: why, Behind: behind(pod, node, stay, leaving)}, nil
 }
 
 // behind are those of the pods that leave for whose end a pod has to wait that has its place

@@ -157,18 +157,20 @@ func nanoseconds(n int64) metav1.Time {
 	return seconds(time.Unix(0, n))
 }
 
-// alive says that something of the pod may still run, or hold its address.
-func (m *maker) alive() bool {
-	if m.sandboxReady() {
+// Alive says that something of a pod may still run, or hold its address.
+func Alive(in Input) bool {
+	if in.Sandbox != nil && in.Sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return true
 	}
-	for _, c := range m.Containers {
+	for _, c := range in.Containers {
 		if s := c.Now.GetState(); c.Now != nil && (s == runtimeapi.ContainerState_CONTAINER_RUNNING || s == runtimeapi.ContainerState_CONTAINER_UNKNOWN) {
 			return true
 		}
 	}
 	return false
 }
+
+func (m *maker) alive() bool { return Alive(m.Input) }
 
 func (m *maker) sandboxReady() bool {
 	return m.Sandbox != nil && m.Sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY

@@ -110,8 +110,9 @@ func deleteTree(ctx context.Context, dir string) error {
 			return fmt.Errorf("something is mounted on %s: %w", name, errdefs.ErrPrecondition)
 		},
 		Deep: func(n *tree.Node) error {
-			raised = true
-			return raise(n, dir)
+			err := raise(n, dir)
+			raised = raised || err == nil
+			return err
 		},
 	}
 	var err error
